@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from functools import wraps
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from cad.base.errors import CadError
+from cad.base.regular import check_file, size_text
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -49,10 +54,12 @@ class Door:
     form : str
         One of :data:`FORMS`; of "own" and "out" any word.
     bound : str
-        Its bound: the limit that is checked before anything is read, or the child process
-        whose limits hold.
+        Its bound: the limits that the function checks itself, or the child process whose limits
+        hold.
     owner : str
         Of "out": whose file may be replaced.
+    limit : int
+        Most bytes of the file, or of the bytes, that it takes; 0 where ``bound`` alone holds.
     """
 
     name: str
@@ -60,6 +67,7 @@ class Door:
     form: str
     bound: str = ""
     owner: str = ""
+    limit: int = 0
 
 
 DOORS: dict[str, Door] = {}
@@ -67,35 +75,71 @@ DOORS: dict[str, Door] = {}
 
 
 def door(
-    way: Way, form: str, *, bound: str = "", owner: str = ""
+    way: Way, form: str, *, bound: str = "", owner: str = "", limit: int = 0
 ) -> Callable[[Function], Function]:
-    """Declare the function that follows as a door; the function itself stays as it is.
+    """Declare the function that follows as a door, and hold its limit.
+
+    With a limit, the first argument that is a path or bytes is checked before the function is
+    called: a path that is not a regular file, and more bytes than the limit, are refused.
+    :func:`cad.base.processes.limited.door_in_child` declares one whose function needs a child.
 
     Parameters
     ----------
     way, form, bound, owner : str
         As in :class:`Door`.
+    limit : int
+        As in :class:`Door`.
 
     Raises
     ------
     ValueError
-        For a door "in" of no known form or without a bound, and one "out" without an owner's rule.
+        For a door "in" of no known form or without a limit or bound, and one "out" without an
+        owner's rule.
 
     Examples
     --------
-    >>> @door("in", "JSON", bound="MAX_JSON")
-    ... def read_settings_of(path): ...
-    >>> DOORS.pop(f"{__name__}.read_settings_of").form
+    >>> @door("in", "JSON", limit=4)
+    ... def parse_settings_of(content):
+    ...     return content
+    >>> DOORS.pop(f"{__name__}.parse_settings_of").form
     'JSON'
+    >>> parse_settings_of(b"[1]")
+    b'[1]'
+    >>> parse_settings_of(b"[1,2]")
+    Traceback (most recent call last):
+    ...
+    cad.base.errors.CadError: 5 bytes, at most 4 bytes are read
     """
-    if way == "in" and (form not in FORMS or not bound):
+    if way == "in" and (form not in FORMS or not (bound or limit)):
         raise ValueError(f"a door of strangers' bytes names one of {FORMS} and what bounds it")
     if way == "out" and not owner:
         raise ValueError("a door that writes names whose file it may replace")
 
     def declare(function: Function) -> Function:
         name = f"{function.__module__}.{function.__qualname__}"
-        DOORS[name] = Door(name, way, form, bound, owner)
-        return function
+        DOORS[name] = Door(name, way, form, bound, owner, limit)
+        if not limit:
+            return function
+
+        @wraps(function)
+        def checked(*arguments: Any, **options: Any) -> object:
+            _check_size((*arguments, *options.values()), limit)
+            return function(*arguments, **options)
+
+        return cast(Function, checked)
 
     return declare
+
+
+def _check_size(arguments: tuple[Any, ...], limit: int) -> None:
+    """Refuse the first path or bytes among some arguments where it is larger than a limit.
+
+    A path that is missing passes: the function says what is missing.
+    """
+    for argument in arguments:
+        if isinstance(argument, bytes | str) and len(argument) > limit:
+            raise CadError(f"{size_text(len(argument))}, at most {size_text(limit)} are read")
+        if isinstance(argument, Path) and argument.exists():
+            check_file(argument, limit)
+        if isinstance(argument, bytes | str | Path):
+            return

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import re
-import stat
 import warnings
 import zipfile
 from collections import Counter
@@ -24,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import CONTROL, as_given, each_cell
-from cad.base.processes.limited import call_limited
+from cad.base.processes.limited import door_in_child
+from cad.base.regular import MIB, check_file, size_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MIB = 2**20
 MAX_JSON = 32 * MIB
 MAX_YAML = MIB // 4
 MAX_DEPTH = 100
@@ -79,13 +78,6 @@ _MACHINE = {
 # The text of these exceptions is understood only with the name of the exception.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
 
 
 @contextmanager
@@ -135,52 +127,6 @@ def _text_of_error(error: Exception) -> str:
     return f"{name} {text}".strip() if not text or isinstance(error, _CURT) else text
 
 
-def kind_of(path: Path) -> str:
-    """Return in words why a path is not a regular file, such as ``a named pipe``.
-
-    Nothing is opened: reading a named pipe could wait for ever, and a device may have no end.
-
-    Parameters
-    ----------
-    path : Path
-        Path of a file that may be missing.
-
-    Returns
-    -------
-    str
-        Kind of the entry or the system's error message; empty for a regular file.
-    """
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        return "a link that leads nowhere" if path.is_symlink() else str(error.strerror)
-    return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no file")
-
-
-def check_file(path: Path, limit: int) -> None:
-    """Refuse a path that is not a regular file, or a file that is too large.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    limit : int
-        Largest allowed size in bytes.
-
-    Raises
-    ------
-    CadError
-        Naming the kind of entry, or the size and the limit.
-    FileNotFoundError
-        When the path does not exist.
-    """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise CadError(f"{kind_of(path)}, where a file was expected", file=path)
-    if status.st_size > limit:
-        raise CadError(f"{_size(status.st_size)}, at most {_size(limit)} are read", file=path)
-
-
 def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
     """Refuse compressed content that would be too large in memory.
 
@@ -204,14 +150,11 @@ def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content
     """
     if unpacked > limit or (unpacked > SMALL and unpacked > MAX_RATIO * packed):
         raise CadError(
-            f"{_size(packed)} would become {_size(unpacked)} of {what} in memory; allowed are "
-            f"{_size(limit)}, and beyond {_size(SMALL)} at most {MAX_RATIO} times as many",
+            f"{size_text(packed)} would become {size_text(unpacked)} of {what} in memory; allowed "
+            f"are {size_text(limit)}, and beyond {size_text(SMALL)} at most {MAX_RATIO} times as "
+            "many",
             hint="the file is damaged, or made to fill the memory",
         )
-
-
-def _size(count: int) -> str:
-    return f"{count / MIB:,.0f} MiB" if count >= 10 * MIB else f"{count:,} bytes"
 
 
 @door("in", "any", bound="the caller's limit")
@@ -234,7 +177,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     with path.open("rb") as stream:
         content = stream.read(limit + 1)  # the file may grow while it is read
     if len(content) > limit:
-        raise CadError(f"more than {_size(limit)}", file=path)
+        raise CadError(f"more than {size_text(limit)}", file=path)
     return content
 
 
@@ -267,7 +210,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return content
 
 
-@door("in", "JSON", bound="MAX_JSON")
+@door("in", "JSON", limit=MAX_JSON)
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; call it inside :func:`reading`.
 
@@ -453,7 +396,7 @@ def whole_cell(cell: str) -> str:
     return re.sub(r"^(\d+)\.0*$", r"\1", cell.strip())
 
 
-@door("in", "table", bound="MAX_TABLE")
+@door("in", "table", limit=MAX_TABLE)
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
     """Read a table with ``pandas.read_csv``.
 
@@ -487,7 +430,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
         return each_cell(table.rename(columns=as_given), as_given)
 
 
-@door("in", "npz", bound="MAX_ARRAYS")
+@door("in", "npz", limit=MAX_ARRAYS)
 @contextmanager
 def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
     """Open an npz file, or the bytes of one, in a ``with`` block; call it inside :func:`reading`.
@@ -504,8 +447,6 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
     """
     import numpy as np
 
-    if isinstance(source, Path):
-        check_file(source, MAX_ARRAYS)
     # numpy alone would not close a damaged file.
     with source.open("rb") if isinstance(source, Path) else io.BytesIO(source) as stream:
         with zipfile.ZipFile(stream) as archive:
@@ -516,7 +457,7 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
             yield arrays
 
 
-@door("in", "npy", bound="MAX_ARRAYS")
+@door("in", "npy", limit=MAX_ARRAYS)
 def read_array(source: Path | bytes) -> Any:
     """Return the array of an npy file, or of the bytes of one; call it inside :func:`reading`.
 
@@ -551,20 +492,12 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
         times and texts.
     """
     content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
-    table: pd.DataFrame = call_limited(
-        parse_parquet,
-        content,
-        columns,
-        seconds=_PARQUET_SECONDS,
-        gigabytes=_PARQUET_GIGABYTES,
-        needs=_PARQUET,
-    )
-    return table
+    return parse_parquet(content, columns)
 
 
-@door("in", "parquet", bound="child: 2 GB, 60 s")
+@door_in_child("parquet", seconds=_PARQUET_SECONDS, gigabytes=_PARQUET_GIGABYTES, needs=_PARQUET)
 def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return the table of a parquet file's bytes; :func:`read_parquet` calls it in its child.
+    """Return the table of a parquet file's bytes; in a child with limits.
 
     Parameters
     ----------
@@ -641,17 +574,10 @@ def parquet_columns(path: Path) -> list[str]:
         When the file is not a parquet table.
     """
     with reading(path, "not a readable table"):
-        content = read_bytes(path, MAX_ARRAYS)
-        return call_limited(
-            parquet_names,
-            content,
-            seconds=_PARQUET_SECONDS,
-            gigabytes=_PARQUET_GIGABYTES,
-            needs=_PARQUET,
-        )
+        return parquet_names(read_bytes(path, MAX_ARRAYS))
 
 
-@door("in", "parquet", bound="child: 2 GB, 60 s")
+@door_in_child("parquet", seconds=_PARQUET_SECONDS, gigabytes=_PARQUET_GIGABYTES, needs=_PARQUET)
 def parquet_names(content: bytes) -> list[str]:
     """Return the names of the columns of a parquet file's bytes."""
     import pyarrow.parquet as pq
@@ -659,6 +585,7 @@ def parquet_names(content: bytes) -> list[str]:
     return [str(name) for name in pq.read_schema(io.BytesIO(content)).names]
 
 
+@door_in_child("parquet", seconds=_PARQUET_SECONDS, gigabytes=_PARQUET_GIGABYTES, needs=_PARQUET)
 def parquet_notes(content: bytes) -> bytes:
     """Return a parquet file's notes on itself and on its columns, unpacked, as bytes.
 
@@ -672,18 +599,6 @@ def parquet_notes(content: bytes) -> bytes:
     CadError
         When the file is not a parquet table.
     """
-    return call_limited(
-        schema_bytes,
-        content,
-        seconds=_PARQUET_SECONDS,
-        gigabytes=_PARQUET_GIGABYTES,
-        needs=_PARQUET,
-    )
-
-
-@door("in", "parquet", bound="child: 2 GB, 60 s")
-def schema_bytes(content: bytes) -> bytes:
-    """Return the schema of a parquet file's bytes; :func:`parquet_notes` calls it in its child."""
     import pyarrow.parquet as pq
 
     return bytes(pq.read_schema(io.BytesIO(content)).serialize())

@@ -544,7 +544,7 @@ class _SafeYaml(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-@door("in", "YAML", bound="MAX_YAML")
+@door("in", "YAML", limit=MAX_YAML)
 def read_settings(kind: type[T], path: Path) -> T:
     """Read one YAML file into typed settings.
 

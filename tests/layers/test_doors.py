@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import pkgutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import cad
 from cad.base.doors import DOORS, door
+from cad.base.errors import CadError
+from cad.base.processes.limited import door_in_child
 
 # What opens, parses or puts into place, however it is spelled.
 NAMES = {"open", "ZipFile", "load_workbook", "dcmread", "ImageFileReader", "read_schema"}
@@ -126,7 +131,8 @@ def primitive(call: ast.Call, file: str, names: dict[str, tuple[str, str]]) -> s
 
 def is_door(function: ast.FunctionDef) -> bool:
     calls = [item for item in function.decorator_list if isinstance(item, ast.Call)]
-    return any(isinstance(call.func, ast.Name) and call.func.id == "door" for call in calls)
+    names = {"door", "door_in_child"}
+    return any(isinstance(call.func, ast.Name) and call.func.id in names for call in calls)
 
 
 def undeclared(source: str, file: str) -> Iterator[str]:
@@ -219,6 +225,7 @@ def test_a_door_says_what_bounds_it_or_whose_file_it_replaces():
     for wrong in (
         {"way": "in", "form": "JSON"},
         {"way": "in", "form": "music", "bound": "MAX"},
+        {"way": "in", "form": "music", "limit": 1},
         {"way": "out", "form": "table"},
     ):
         with pytest.raises(ValueError, match="door"):
@@ -233,3 +240,50 @@ def test_every_door_of_strangers_bytes_is_in_the_fuzz_matrix():
     strangers = {name for name, declared in DOORS.items() if declared.way == "in"}
     assert strangers - through == set(), "declare a case in tests/support/door_cases.py"
     assert through - set(DOORS) == set()
+
+
+def function_of(name: str) -> Callable[..., object]:
+    """Return the function of a door, by the full name of a function or method."""
+    module = name
+    while module not in sys.modules:
+        module = module.rpartition(".")[0]
+    function: Any = sys.modules[module]
+    for word in name.removeprefix(f"{module}.").split("."):
+        function = getattr(function, word)
+    return cast("Callable[..., object]", function)
+
+
+def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
+    """A file with a hole takes no room on the disk, so that gigabytes are tried."""
+    load_all()
+    limited = [declared for declared in DOORS.values() if declared.limit]
+    assert len(limited) >= 15
+    for declared in limited:
+        path = tmp_path / "x"
+        with path.open("wb") as stream:
+            stream.truncate(declared.limit + 1)
+        with pytest.raises(CadError, match="at most"):
+            # What else a function takes (an object, a class, a separator) stands behind None.
+            function_of(declared.name)(None, path)
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(CadError, match="a folder"):
+            function_of(declared.name)(None, path)
+        path.rmdir()
+
+
+@door_in_child("any", seconds=10.0, gigabytes=1.0)
+def number_of_this_process(_: bytes) -> int:
+    return os.getpid()
+
+
+DOORS.pop(f"{__name__}.number_of_this_process")
+
+
+def test_a_door_in_a_child_runs_in_a_child_whoever_calls_it():
+    assert number_of_this_process(b"") != os.getpid()
+    load_all()
+    children = [declared for declared in DOORS.values() if declared.bound.startswith("child: ")]
+    assert len(children) == 5
+    for declared in children:
+        assert function_of(declared.name).__code__.co_name == "in_child"

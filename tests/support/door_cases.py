@@ -35,13 +35,13 @@ from cad.base.processes import limited
 from cad.base.reading import (
     open_arrays,
     parquet_names,
+    parquet_notes,
     parse_parquet,
     read_array,
     read_frame,
     read_json,
     read_rows,
     reading,
-    schema_bytes,
 )
 from cad.base.settings import PipelineSettings, read_settings
 from cad.base.share import shared
@@ -151,7 +151,7 @@ def _parquet(root: Path) -> Boundary:
     def read() -> None:
         content = path.read_bytes()
         parquet_names(content)
-        schema_bytes(content)
+        parquet_notes(content)
         parse_parquet(content)
 
     return Boundary([(path, PARQUET)], _inside(read))
@@ -380,7 +380,7 @@ CASES: dict[str, Case] = {
     "npz": Case((f"{READING}.open_arrays",), _arrays),
     "npy": Case((f"{READING}.read_array",), _array),
     "parquet": Case(
-        (f"{READING}.parse_parquet", f"{READING}.parquet_names", f"{READING}.schema_bytes"),
+        (f"{READING}.parse_parquet", f"{READING}.parquet_names", f"{READING}.parquet_notes"),
         _parquet,
     ),
     "workbook": Case(

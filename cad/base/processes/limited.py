@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from functools import wraps
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -79,6 +80,35 @@ def call_limited(
     if isinstance(answer, CadError | OSError):
         raise answer
     return cast(Returned, answer[0])
+
+
+def door_in_child(
+    form: str, *, seconds: float, gigabytes: float, needs: str = ""
+) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
+    """Declare a door of foreign bytes whose function runs in a child with limits, whoever calls it.
+
+    Parameters
+    ----------
+    form : str
+        As in :class:`cad.base.doors.Door`.
+    seconds, gigabytes, needs
+        As in :func:`call_limited`.
+    """
+
+    def declare(function: Callable[..., Returned]) -> Callable[..., Returned]:
+        door("in", form, bound=f"child: {gigabytes:g} GB, {seconds:g} s")(function)
+
+        @wraps(function)
+        def in_child(*arguments: Any) -> Returned:
+            if is_limited():
+                return function(*arguments)
+            return call_limited(
+                in_child, *arguments, seconds=seconds, gigabytes=gigabytes, needs=needs
+            )
+
+        return in_child
+
+    return declare
 
 
 def _ended(code: int, seconds: float, gigabytes: float) -> str:

@@ -18,7 +18,8 @@ from typing import Any
 
 from cad.base.doors import door
 from cad.base.errors import CadError
-from cad.base.reading import kind_of, reading
+from cad.base.reading import reading
+from cad.base.regular import kind_of
 from cad.dicom.own import MANUFACTURER
 from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.listing import Listing, as_problem, check_copy, list_files

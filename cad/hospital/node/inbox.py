@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from cad.base.doors import door
 from cad.base.errors import CadError, MachineError
 from cad.base.files import flush_names, make_folder
-from cad.base.reading import MAX_IMAGE, check_file
+from cad.base.reading import MAX_IMAGE
 from cad.hospital.node import instance
 from cad.hospital.node.log import tell
 from cad.hospital.node.names import KEY, KEY_FILE, is_key, key_of, node_key, study_folder, wording
@@ -105,7 +105,7 @@ class Inbox:
                 another = True
         return another
 
-    @door("in", "any", bound="the inbox's limits")
+    @door("in", "any", limit=MAX_IMAGE)
     @contextmanager
     def copied(self, source: Path) -> Iterator[Path]:
         """Copy a file into the node's folder, for :meth:`keep`; delete the copy if it is not kept.
@@ -129,7 +129,6 @@ class Inbox:
         OSError
             When the disk is full, or nearly.
         """
-        check_file(source, MAX_IMAGE)
         make_folder(self.spool, mode=0o700)  # the folder may have been removed
         handle, name = tempfile.mkstemp(dir=self.spool)
         try:

@@ -23,7 +23,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.base.doors import door
 from cad.base.errors import CadError
-from cad.base.reading import MAX_IMAGE, check_file, reading
+from cad.base.reading import MAX_IMAGE, reading
 from cad.dicom.archive.interface import MODALITIES, UID
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.elements import PIXELS, Read, TooManyElements, data_set, elements
@@ -139,11 +139,10 @@ def require_whole(path: Path, sop_class: str) -> None:
                 raise CadError("the file ends before the pixels of its image", hint="send it again")
 
 
-@door("in", "DICOM", bound="MAX_IMAGE; the node's child")
+@door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax]]:
     """Open a file; return it with the start of its data set and its transfer syntax."""
-    check_file(path, MAX_IMAGE)
     with path.open("rb") as stream:
         yield stream, *data_set(*_reader_of_file(stream))
 
@@ -170,7 +169,7 @@ def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> D
     return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
 
 
-@door("in", "DICOM", bound="the node's child")
+@door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
 def deflated_head(path: Path) -> Head:
     """Read the header of an instance whose data set is deflated (compressed as a whole).
 
@@ -201,7 +200,7 @@ def _judged(dataset: Dataset) -> Head:
     return Head(study, uid, head["SOPClassUID"], modality, ours, head["PatientID"].strip())
 
 
-@door("in", "DICOM", bound="the node's child")
+@door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
 def digest_of(path: Path) -> bytes:
     """Return the SHA-256 of a DICOM file without its file meta information.
 
@@ -247,10 +246,9 @@ def same_content(first: Path, second: Path) -> bool:
         return _plain_dataset(first) == _plain_dataset(second)
 
 
-@door("in", "DICOM", bound="the node's child")
+@door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
 def _plain_dataset(path: Path) -> bytes:
     """Return a data set in a plain form: pixels unpacked, implicit VR, lengths stated."""
-    check_file(path, MAX_IMAGE)
     dataset = pydicom.dcmread(path)
     if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
         dataset.decompress(generate_instance_uid=False)

@@ -86,7 +86,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     silence_children()  # messages of libraries may quote headers
     logging.disable()
     warnings.simplefilter("ignore")
-    threading.excepthook = _said_of_a_thread
+    threading.excepthook = _tell_of_ended_thread
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
     studies = settings.studies
     limits = ExecutionOptions(1, time_limit=studies.time_limit, memory_limit=studies.memory_limit)
@@ -503,7 +503,7 @@ def _tell_once(trouble: str, event: str, error: Exception) -> str:
     return words["code"]
 
 
-def _said_of_a_thread(given: threading.ExceptHookArgs) -> None:
+def _tell_of_ended_thread(given: threading.ExceptHookArgs) -> None:
     """Log that a thread of a library has ended; the default would print the text of the error."""
     tell("thread ended", **wording(given.exc_value or given.exc_type()))
 

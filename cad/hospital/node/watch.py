@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cad.base.errors import CadError, MachineError
 from cad.base.files import state_of
-from cad.base.reading import kind_of
+from cad.base.regular import kind_of
 from cad.hospital.node.inbox import Inbox
 from cad.hospital.node.log import tell
 from cad.hospital.node.names import key_of, node_key, wording

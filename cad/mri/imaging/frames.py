@@ -19,7 +19,8 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.base.doors import door
 from cad.base.errors import CadError
-from cad.base.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, read_bytes, reading
+from cad.base.reading import MAX_IMAGE, SMALL, check_inflation, read_bytes, reading
+from cad.base.regular import MIB
 from cad.mri.imaging.elements import Excerpt, excerpt
 
 # First element of a file without a preamble: group 0002 or 0008, in either byte order.
@@ -142,7 +143,7 @@ class NotDicom(CadError):
     """Say that a file is not DICOM at all; for a damaged DICOM file plain CadError is raised."""
 
 
-@door("in", "DICOM", bound="MAX_IMAGE; import's child")
+@door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
 def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
     """Read the header of a DICOM file, without pixels; the file may lack the preamble.
 
@@ -172,7 +173,7 @@ def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
         return dataset
 
 
-@door("in", "DICOM", bound="MAX_IMAGE; import's child")
+@door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
 def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydicom.Dataset:
     """Read a DICOM file with ``pydicom.dcmread``; ``options`` are passed on to it.
 
@@ -192,7 +193,6 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
         image.
     """
     with reading(path, "damaged DICOM file"):
-        check_file(path, MAX_IMAGE)
         try:
             _check_deflated(path)
             extract = read_excerpt(path, tags) if tags else None
@@ -223,13 +223,13 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
     return extract._replace(state=state)
 
 
-@door("in", "DICOM", bound="MAX_IMAGE; import's child")
+@door("in", "DICOM", bound="the excerpt of a file that was read within its limit")
 def dataset_of(extract: Excerpt) -> pydicom.Dataset:
     """Return some elements of a file as a data set."""
     return pydicom.dcmread(BytesIO(b"".join([extract.start, *extract.kept.values()])))
 
 
-@door("in", "DICOM", bound="MAX_IMAGE; import's child")
+@door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
 def _check_deflated(path: Path) -> None:
     """Raise an error for a deflated data set that would become too large, before pydicom inflates
     it.

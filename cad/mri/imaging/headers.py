@@ -15,7 +15,8 @@ from pathlib import Path
 
 from cad.base.doors import door
 from cad.base.errors import CadError
-from cad.base.reading import MAX_IMAGE, MIB, check_file, check_inflation, kind_of
+from cad.base.reading import MAX_IMAGE, check_inflation
+from cad.base.regular import MIB, kind_of
 
 _HEADER_BYTES = 65536
 _META_BYTES = {
@@ -125,7 +126,7 @@ class _Voxels:
     packed: int | None
 
 
-@door("in", "MetaImage", bound="MAX_IMAGE")
+@door("in", "MetaImage", limit=MAX_IMAGE)
 def check_own_voxels(path: Path) -> None:
     """Refuse a MetaImage or NRRD file whose voxels are elsewhere, or not as many as it says.
 
@@ -141,7 +142,6 @@ def check_own_voxels(path: Path) -> None:
         twice, skip bytes or are not known, and a file that is longer or shorter than its header
         says.
     """
-    check_file(path, MAX_IMAGE)
     with path.open("rb") as stream:
         start = stream.read(_HEADER_BYTES)
     voxels = _of_nrrd(path, start) if start.startswith(b"NRRD") else _of_meta(path, start)
@@ -159,7 +159,7 @@ def check_own_voxels(path: Path) -> None:
     _check_packed(voxels)
 
 
-@door("in", "MetaImage", bound="MAX_IMAGE")
+@door("in", "MetaImage", bound="the number of bytes that a checked header states")
 def _check_packed(voxels: _Voxels) -> None:
     """Unpack voxels without keeping them, to check that they have exactly the stated number of
     bytes.

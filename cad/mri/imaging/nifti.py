@@ -22,7 +22,8 @@ from isal import igzip
 from cad.base.doors import door
 from cad.base.errors import CadError, located
 from cad.base.files import JsonObject, write_atomic
-from cad.base.reading import MAX_IMAGE, MIB, check_inflation, read_json, reading
+from cad.base.reading import MAX_IMAGE, check_inflation, read_json, reading
+from cad.base.regular import MIB
 from cad.mri.imaging.headers import check_own_voxels
 from cad.mri.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 
@@ -134,7 +135,7 @@ def read_label_map(path: Path) -> Volume:
     return volume.with_array(array)
 
 
-@door("in", "NIfTI", bound="MAX_IMAGE")
+@door("in", "NIfTI", limit=MAX_IMAGE)
 def stored_axes(path: Path) -> np.ndarray:
     """Return the directions of a NIfTI file's three axes, in the order in which it stores them.
 
@@ -192,7 +193,7 @@ def read_grid(path: Path) -> sitk.Image:
         return _stored_image(path)
 
 
-@door("in", "MetaImage", bound="MAX_IMAGE")
+@door("in", "MetaImage", limit=MAX_IMAGE)
 def _stored_image(path: Path) -> sitk.Image:
     """Return the image of a MetaImage or NRRD file, after its header was checked."""
     if not path.is_file():
@@ -211,7 +212,7 @@ def _stored_image(path: Path) -> sitk.Image:
     return image
 
 
-@door("in", "MetaImage", bound="_HEADER_BYTES")
+@door("in", "MetaImage", limit=MAX_IMAGE)
 def _require_place(path: Path) -> None:
     """Raise an error for a file whose header does not state, in mm, its place in the patient.
 
@@ -386,7 +387,7 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
     return float(value)
 
 
-@door("in", "NIfTI", bound="MAX_IMAGE")
+@door("in", "NIfTI", limit=MAX_IMAGE)
 def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
     if not path.is_file():

@@ -28,7 +28,8 @@ import numpy as np
 
 from cad.base.errors import CadError, located
 from cad.base.files import JsonObject
-from cad.base.reading import kind_of, read_json, reading
+from cad.base.reading import read_json, reading
+from cad.base.regular import kind_of
 from cad.base.terms.modality import MODALITIES, Modality
 from cad.mri.imaging import nifti
 from cad.mri.imaging.belonging import measurable

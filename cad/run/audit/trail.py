@@ -26,7 +26,8 @@ from pathlib import Path
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, flush_names, json_safe, make_folder, write_atomic
-from cad.base.reading import check_file, parse_json, read_bytes, reading
+from cad.base.reading import parse_json, read_bytes, reading
+from cad.base.regular import check_file
 
 START = "0" * 64
 """Stand-in for the hash of the line before the first."""

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cad.base.doors import door
 from cad.base.errors import CadError, install
 from cad.base.files import as_given
-from cad.base.processes.limited import call_limited
+from cad.base.processes.limited import door_in_child
 from cad.base.reading import (
     MAX_ARRAYS,
     MAX_CELLS,
@@ -171,14 +170,7 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
             records = _parquet_records(content)
             notes.append("read as parquet")
         elif content.startswith(_ZIP):
-            records, note = call_limited(
-                sheet_records,
-                content,
-                dialect.sheet,
-                seconds=_SHEET_SECONDS,
-                gigabytes=_SHEET_GIGABYTES,
-                needs="openpyxl",
-            )
+            records, note = sheet_records(content, dialect.sheet)
             notes.append(note)
         elif content.startswith(_GZIP):
             raise CadError("a file packed by gzip", hint="unpack it (gunzip), and give the table")
@@ -395,11 +387,11 @@ def _text_of_cell(value: Any) -> str:
     return str(value)
 
 
-@door("in", "workbook", bound="child: 2 GB, 120 s")
+@door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
 def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str]]], str]:
     """Return row number and cells of the rows of one sheet of a workbook, and which sheet it was.
 
-    :func:`read_cells` calls it in a child process with limits: a workbook is packed XML.
+    In a child process with limits: a workbook is packed XML.
 
     Parameters
     ----------
@@ -475,7 +467,7 @@ def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
     return [(number, [*row, *([None] * (width - len(row)))][:width]) for number, row in rows]
 
 
-@door("in", "workbook", bound="child: 2 GB, 120 s")
+@door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
 def _check_formulas(content: bytes, title: str) -> None:
     """Raise an error for a formula without a stored value, which would read as a missing cell."""
     from openpyxl import load_workbook

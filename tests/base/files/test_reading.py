@@ -25,9 +25,7 @@ from cad.base import reading as limits
 from cad.base.errors import CadError
 from cad.base.reading import (
     MAX_DEPTH,
-    MIB,
     check_inflation,
-    kind_of,
     open_arrays,
     parse_json,
     read_bytes,
@@ -37,6 +35,7 @@ from cad.base.reading import (
     read_rows,
     reading,
 )
+from cad.base.regular import MIB, kind_of
 
 
 @pytest.mark.parametrize(

@@ -202,3 +202,20 @@ def test_every_error_of_the_program_is_found_by_its_place(repository):
                 lost.append(error.place)
     assert count > 400
     assert lost == []
+
+
+def test_every_event_of_the_log_is_on_the_page(repository: Path):
+    page = (repository / "docs" / "node.md").read_text(encoding="utf-8")
+    events = set()
+    for path in (repository / "cad" / "hospital" / "node").glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            if call.func.id in ("tell", "_tell_once"):
+                events |= {
+                    argument.value
+                    for argument in call.args
+                    if isinstance(argument, ast.Constant) and argument.value
+                }
+    assert len(events) >= 30
+    assert [event for event in sorted(events) if f"`{event}" not in page] == []
