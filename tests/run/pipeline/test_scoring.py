@@ -432,8 +432,10 @@ def new_men(tmp_path: Path, table_columns: dict[str, str]) -> tuple[Any, Extract
         simulated=False,
     )
     settings = PipelineSettings.model_validate({"name": "x", "validate": {"bootstraps": 20}})
+    studies = keys[["participant_id", "study_id"]].drop_duplicates().itertuples()
     loaded = SimpleNamespace(
         settings=settings.model_copy(update={"decision": EASY}),
+        cohort=SimpleNamespace(studies=lambda: studies),
         folder=RunFolder(tmp_path / "run"),
         table_columns=table_columns,
     )
