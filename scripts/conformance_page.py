@@ -17,8 +17,8 @@ HEAD = """# DICOM conformance
 
 *For an archive's administrator: which DICOM services, objects and limits does `cad` have?*
 
-Generated from the code: `python scripts/conformance_page.py > docs/conformance.md`. How it is used
-is in [dicom.md](dicom.md). Research use only; not a medical device.
+[dicom.md](dicom.md) says how to use `cad` with an archive. This page is generated from the code by
+`python scripts/conformance_page.py > docs/conformance.md`. Research use only; not a medical device.
 
 ## Implementation
 
@@ -47,9 +47,10 @@ Reports follow TID 1500 with TID 1411 groups; tracking identifiers and later res
 WEB = """
 ## DICOMweb
 
-QIDO-RS asks for studies, series, instances, earlier results and proof of storing; WADO-RS fetches
-the instances of a series; STOW-RS stores one object a request. `application/dicom` comes in what
-the archive chooses; redirects are not followed.
+QIDO-RS finds studies, series, instances and earlier results, and proves that an object was stored.
+WADO-RS fetches the instances of a series. STOW-RS stores one object in each request. Objects
+come as `application/dicom`, in the transfer syntax that the archive chooses. Redirects are not
+followed.
 
 ## Character sets
 

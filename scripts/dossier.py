@@ -32,23 +32,24 @@ FILES = ("pyproject.toml", "Containerfile", "CITATION.cff", "README.md", "CHANGE
 _ABOUT_HAZARDS = (
     "*For a hospital's committee: what can go wrong, and what stands against it?*",
     "",
-        "A control is code that prevents the hazard or makes it visible. Every control has a test that",
-    "shows it. To show that the test would notice, `python scripts/dossier.py --try` removes each",
-    "control from a copy of the program and runs its test there: it must fail.",
+    "A control is code that prevents the hazard or makes it visible. Every control has a test",
+    "that shows it. To show that the test would notice, `python scripts/dossier.py --try`",
+    "removes each control from a copy of the program and runs its test there: it must fail.",
     "",
     "Severity is high where a man could be harmed, medium where a wrong number would be noticed",
-    "late, and low for a nuisance. Each hospital judges the likelihoods for itself, because they",
-    "depend on who uses the program. `python scripts/dossier.py` makes this page from",
+    "late, and low for a nuisance. Each hospital judges the likelihoods for itself, because",
+    "they depend on who uses the program. `python scripts/dossier.py` makes this page from",
     "`hazards.yaml`.",
 )
 _ABOUT_SOFTWARE = (
     "*For a hospital's committee: which foreign software comes along, and what is known of it?*",
     "",
-        "These packages are installed with `cad`. Those under \"Needed\" always are, those of an extra",
-    "only where it is chosen. Versions are those that the tests ran with. `bash scripts/sbom.sh FILE`",
-    "writes a bill of materials, which also lists the packages that these packages need.",
-    "`bash scripts/advisories.sh` lists known weaknesses of all of them. `python scripts/dossier.py`",
-    "makes this page from `pyproject.toml`, the packages' metadata and `software.yaml`.",
+    'These packages are installed with `cad`. Those under "Needed" always are, those of an',
+    "extra only where it is chosen. Versions are those that the tests ran with. `bash",
+    "scripts/sbom.sh FILE` writes a bill of materials, which also lists the packages that these",
+    "packages need. `bash scripts/advisories.sh` lists known weaknesses of all of them. `python",
+    "scripts/dossier.py` makes this page from `pyproject.toml`, the packages' metadata and",
+    "`software.yaml`.",
 )
 _HEAD = "| software | version | licence | what it does here | known faults that matter here |"
 
