@@ -76,10 +76,10 @@ def main_here(
 ) -> Callable[..., Ended]:
     """Run the whole of ``cad`` in this process: the libraries are loaded already."""
     from cad.cli import main
-    from cad.cli.shared import asked
+    from cad.cli.shared import global_options
 
-    monkeypatch.setattr(asked, "quiet", asked.quiet)
-    monkeypatch.setattr(asked, "verbose", asked.verbose)
+    monkeypatch.setattr(global_options, "quiet", global_options.quiet)
+    monkeypatch.setattr(global_options, "verbose", global_options.verbose)
 
     def run(*words: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["cad", *map(str, words)])

@@ -1,4 +1,7 @@
-"""The commands: parse, call one function, print. Nothing heavy is imported before it is needed."""
+"""The commands: each parses its arguments, calls one function and prints the result.
+
+A heavy module is imported only where a command needs it, so that ``--help`` answers at once.
+"""
 
 import gc
 import os
@@ -46,16 +49,17 @@ def main() -> None:
     arguments or settings.
     """
     collect_rarely()
-    # The number of a closed stream would be a file's, in which libraries and children would write.
+    # A stream that the caller closed leaves its number free. The next file to be opened would get
+    # that number, and libraries and child processes would print into the file.
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:
-        # After a full disk or a refused permission what was whole still is.
+        # A full disk or a refused permission leaves finished files whole: the user can go on.
         way_out = " (put it right and run again: what is done is kept)"
-        if common.asked.verbose:
+        if common.global_options.verbose:
             traceback.print_exc()
         common.say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
@@ -68,7 +72,7 @@ def main() -> None:
             )
         raise
     finally:
-        gc.freeze()  # Python then ends without freeing every loaded object
+        gc.freeze()  # saves time: Python ends without freeing every loaded object
 
 
 @app.command(rich_help_panel=START)
@@ -215,7 +219,7 @@ def import_command(
 
 
 def _questions(rules: Path, undecided: dict[str, list[str]], page: Path) -> str:
-    """Return the decisions on a new rules file that are left to a person, as text."""
+    """Return, as text, the decisions on a new rules file that only a person can take."""
     if not undecided:
         return f"{rules}: check every line, then import with it"
     lines = [f"{rules}: an import refuses it until these are decided; {page} shows them"]
@@ -382,8 +386,8 @@ def predict(
     """Write probabilities per region and reports per patient for new studies.
 
     Regions of the cohort are scored with trained models; each study by the first model whose
-    images it has. Without --model the released models are taken, those of more images first. All
-    results are written to the folder of --out, the cohort is not changed. Of models on trial
+    images it has. Without --model the released models are taken, those that need more images first.
+    All results are written to the folder of --out, the cohort is not changed. Of models on trial
     (--shadow) only numbers are kept, in another folder, for cad watch show.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
@@ -421,10 +425,10 @@ def acknowledge(
     study: Annotated[str, typer.Argument(help="Patient or study that failed.")],
     reason: Annotated[str, typer.Option("--reason", help="Why nothing is to be done about it.")],
 ) -> None:
-    """Acknowledge what failed of a study: predict no longer ends with 1 for it.
+    """Acknowledge the failures of a study: predict no longer ends with 1 because of them.
 
-    The failures of today and the reason are kept in acknowledged.csv of the run folder. The same
-    study failing for another reason is a new failure.
+    Today's failures and the reason are kept in acknowledged.csv of the run folder. If the same
+    study fails for another reason, that is a new failure.
     """
     from cad.folders.run_folder.known_failures import acknowledge as settle
 
@@ -440,17 +444,20 @@ def report(
         bool, typer.Option("--pdf", help="Also write each man's sheet as Encapsulated PDF.")
     ] = False,
     capture: Annotated[
-        bool, typer.Option("--capture", help="Also write it as Secondary Capture pictures.")
+        bool, typer.Option("--capture", help="Also write the sheet as Secondary Capture pictures.")
     ] = False,
     language: Annotated[
         str, typer.Option("--language", help="Language of the sheet: en, de or fr.")
     ] = "en",
-    fhir: Annotated[bool, typer.Option("--fhir", help="Also write FHIR bundles of them.")] = False,
+    fhir: Annotated[
+        bool, typer.Option("--fhir", help="Also write the results as FHIR bundles.")
+    ] = False,
     cohort: Annotated[
         Path | None, typer.Option("--cohort", help="Cohort of the run, for --dicom.")
     ] = None,
     send: Annotated[
-        str | None, typer.Option("--send", help="Archive that stores them: HOST:PORT, or a URL.")
+        str | None,
+        typer.Option("--send", help="Archive to store the DICOM objects in: HOST:PORT, or a URL."),
     ] = None,
     aet: common.Aet = "ANY-SCP",
     limits: common.Limits = "default",
@@ -458,10 +465,10 @@ def report(
 ) -> None:
     """Rebuild the pages of a run; write and send DICOM results.
 
-    The pages are always written again, into the run folder. DICOM objects are written to dicom in
-    it with --dicom, --pdf, --capture or --send, FHIR bundles to fhir in it with --fhir; each of
-    these needs --cohort. --pdf and --capture add each man's sheet to SR and SEG. Only --send sends
-    the DICOM objects to an archive; FHIR bundles are never sent.
+    The pages are always written again, into the run folder. With --dicom, --pdf, --capture or
+    --send, DICOM objects are written to its folder dicom; with --fhir, FHIR bundles to its folder
+    fhir. Each of these options needs --cohort. --pdf and --capture add each man's sheet to SR and
+    SEG. Only --send sends the DICOM objects to an archive; FHIR bundles are never sent.
     """
     from cad.base.transactions import owned, require_kind
     from cad.folders.run_folder import RUNS
@@ -506,8 +513,8 @@ def compare_command(
 ) -> None:
     """Validate pipelines on the same folds; compare each, measure by measure, with the first.
 
-    The comparison is printed and written to comparison.json in the folder of --out. Each pipeline's
-    run is written to a folder of its name in there.
+    The comparison is printed and written to comparison.json in the folder of --out. In the same
+    folder each pipeline's run gets a folder with the pipeline's name.
     """
     from cad.run.pipeline import compare_pipelines
     from cad.run.workflows.compare import comparison_table
@@ -528,8 +535,9 @@ def warm_command() -> None:
     common.say("every kernel is compiled")
 
 
-def _experiments(wanted: bool) -> None:
-    if wanted:
+def _print_experiments(listed: bool) -> None:
+    """Print the names of all experiments and end the command, if ``--list`` is given."""
+    if listed:
         from cad.evidence.experiments import EXPERIMENTS
 
         common.say("\n".join(EXPERIMENTS))
@@ -538,10 +546,11 @@ def _experiments(wanted: bool) -> None:
 
 @app.command(rich_help_panel=LEARN)
 def experiment(
-    name: Annotated[str, typer.Argument(help="Which; see --list.")],
+    name: Annotated[str, typer.Argument(help="Name of an experiment; see --list.")],
     out: common.Out,
     list_all: Annotated[
-        bool, typer.Option("--list", callback=_experiments, is_eager=True, help="Print the names.")
+        bool,
+        typer.Option("--list", callback=_print_experiments, is_eager=True, help="Print the names."),
     ] = False,
     data: Annotated[
         Path | None,

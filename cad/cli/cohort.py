@@ -44,7 +44,8 @@ def cohort_remove(
     from cad.run.audit.withdrawal import Elsewhere, withdraw
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
-    # Reader studies below a folder of runs are found here: a search cannot tell their codes.
+    # Pages of a reader study name patients by codes, so a search for the patient's names would not
+    # find them: every reader study below the folders of --runs is looked up here instead.
     studies = [place for folder in runs or () for place in ReadingFolder.below(folder)]
     homes += map(ReadingFolder, studies)
     other_runs = [folder for folder in runs or () if folder not in studies]

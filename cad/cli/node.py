@@ -1,4 +1,4 @@
-"""``cad serve``: a node, until it is told to stop."""
+"""The command ``cad serve``: run a node until it is told to stop."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how a command ends."""
+"""Options that several commands have, and the functions by which a command prints and ends."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ Limits = Annotated[
     str, typer.Option("--limits", help="Archive's limits: a file, or a name in configs/archive.")
 ]
 Audit = Annotated[
-    Path | None, typer.Option("--audit", help="Audit trail to which a line a study is added.")
+    Path | None,
+    typer.Option("--audit", help="Audit trail: one line is added for each study."),
 ]
 
 
@@ -123,18 +124,19 @@ def archive_limits(name: str) -> ArchiveLimits:
 
 
 @dataclass
-class Asked:
-    """Hold the global options ``--quiet`` and ``--verbose``, which stand before a command."""
+class GlobalOptions:
+    """Hold the options ``--quiet`` and ``--verbose``, which stand before a command's name."""
 
     quiet: bool = False
     verbose: bool = False
 
 
-asked = Asked()
+global_options = GlobalOptions()
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    """Print the version and end the command, if ``--version`` is given."""
+    if requested:
         from cad.base.version import __version__
 
         say(f"cad {__version__}")
@@ -152,12 +154,15 @@ def loudness(
         ),
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Store the options ``--quiet`` and ``--verbose`` in ``asked``, which all commands read."""
-    asked.quiet = quiet
-    asked.verbose = verbose
+    """Store ``--quiet`` and ``--verbose`` in ``global_options``, which all commands read."""
+    global_options.quiet = quiet
+    global_options.verbose = verbose
 
 
 def execution(
@@ -168,7 +173,7 @@ def execution(
     time_limit: float = 600.0,
     memory_limit: float = 8.0,
 ) -> ExecutionOptions:
-    """Return a command's options of execution (processes, limits, resuming) as one object.
+    """Return, as one object, the options that say how a command's work is run.
 
     Parameters
     ----------
@@ -184,14 +189,20 @@ def execution(
     from cad.run.execution.options import ExecutionOptions
 
     return ExecutionOptions(
-        jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, not asked.quiet
+        jobs,
+        scheduler,
+        resume=not no_resume,
+        retry_failed=retry_failed,
+        time_limit=time_limit,
+        memory_limit=memory_limit,
+        progress=not global_options.quiet,
     )
 
 
 def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> ExecutionOptions:
-    """Load what a run needs, and let the processes that it starts share it.
+    """Load the modules that a run needs, and let the processes that it starts share them.
 
-    When the run is resumed, nothing is shared, because nothing may have to be computed.
+    A run that is resumed loads nothing here: perhaps nothing is left to compute.
 
     Parameters
     ----------
@@ -205,7 +216,7 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
     Returns
     -------
     ExecutionOptions
-        The same, ``forked`` where processes can be forked for the folds.
+        The same options; ``forked`` is set where the folds can run in forked processes.
     """
     from cad.base.processes import use_one_thread
     from cad.folders.run_folder import RunFolder
@@ -224,15 +235,15 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
 
 def share(*, loops: bool = False) -> bool:
-    """Let the processes that a command starts share what it has loaded (``share_loaded``).
+    """Let the processes that a command starts share its loaded modules (``share_loaded``).
 
-    A program that calls the command is not copied: a copy would hold its data and what it changed,
-    and Python's fork server, where the copy is lost, would run its main module again.
+    Nothing is shared when another program calls the command. A copy of that program would also hold
+    its data and its changes to modules. Python's fork server would even run its main module again.
     """
     from cad.base.processes import share_loaded
 
-    ours = sys.argv[0].endswith(("/cad", "/cad/__main__.py", "/cad/cli/__main__.py"))
-    return ours and share_loaded(loops=loops)
+    is_our_program = sys.argv[0].endswith(("/cad", "/cad/__main__.py", "/cad/cli/__main__.py"))
+    return is_our_program and share_loaded(loops=loops)
 
 
 def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
@@ -252,20 +263,20 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
     if as_json:
         say(json.dumps(summary.as_dict(), indent=1))
     else:
-        say(summary.as_text(asked.verbose))
+        say(summary.as_text(global_options.verbose))
     kinds = summary.kinds
     if tell and kinds.new:
         _tell_command(tell, summary.out, kinds)
-    # Last: of what a killed command has not told the next one tells.
+    # Remembered last: if this command is killed before it tells of a failure, the next one does.
     remember(summary.out, summary.failures)
-    # The exit code tells a script what the last line tells a person; what somebody has
-    # acknowledged needs nobody's eye again.
-    if kinds.new or kinds.known:
+    # The exit code tells a script what the last line tells a person. Failures that somebody has
+    # acknowledged do not count.
+    if kinds.new or kinds.repeated:
         raise typer.Exit(1)
 
 
 def _tell_command(command: str, out: Path, kinds: SortedFailures) -> None:
-    """Run a site's own command with the new failures; one that fails is said, and no more."""
+    """Run a site's own command with the new failures; if the command fails, only print why."""
     content = json.dumps({"out": str(out), **kinds.as_dict()})
     try:
         subprocess.run(  # noqa: S603 - the user's own command, split into words, no shell
@@ -276,7 +287,7 @@ def _tell_command(command: str, out: Path, kinds: SortedFailures) -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text, with control characters made harmless; every command prints through here.
+    """Print text with control characters made harmless; every command prints by this function.
 
     With ``err``, print on standard error and not on standard output.
     """

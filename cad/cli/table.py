@@ -114,7 +114,7 @@ def _roles_of_columns(
 
 
 def _words_between_commas(text: str) -> tuple[str, ...]:
-    """Return the words between commas; a word with a comma stands in double quotes."""
+    """Split text at its commas; a word that itself has a comma stands in double quotes."""
     words = next(csv.reader([text], skipinitialspace=True), [])
     return tuple(word.strip() for word in words if word.strip())
 
@@ -248,9 +248,9 @@ def table_predict(
 ) -> None:
     """Write a copy of a table with the model's probability, range and decision of every row added.
 
-    The table must have the model's feature columns; readers' scores are evidence where it has
-    them. A file of --out that is there is replaced only
-    if this program wrote it and nobody changed it since, or with --force; never the table itself.
+    The table must have the model's feature columns. Readers' scores, where the table has them,
+    count as evidence. If the file of --out exists, it is replaced only if this program wrote it and
+    nobody has changed it since, or with --force; the table itself is never replaced.
     """
     from cad.run.tables import Dialect, predict_table
 

@@ -1,4 +1,4 @@
-"""Compile and run everything once, so that a later job need not wait."""
+"""The work of ``cad warm``: run every compiled function once, so that numba caches it."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ from cad.run.stages.study import process_study
 
 
 def warm_up() -> None:
-    """Fill numba's cache: run every compiled function once, so that a later job need not wait."""
+    """Fill numba's cache: run every compiled function once, so that no later command compiles."""
     warm()
     settings = PipelineSettings(name="warm")
     with TemporaryDirectory() as folder:

@@ -30,8 +30,9 @@ def watch_night(
 ) -> None:
     """Keep the numbers of a finished prediction, and of shadow models, for every new man.
 
-    Shadows score the cohort aside: only their numbers are kept, in a file of the folder of --out.
-    A man counts on the first night. A node does this by itself, and so does `cad predict --shadow`.
+    Of the shadow models only numbers are kept, in a file of the folder of --out. A man counts on
+    the night on which he is first scored. A node does this by itself, and so does `cad predict
+    --shadow`.
     """
     from cad.run.pipeline import watch_night as keep
 
@@ -69,7 +70,7 @@ def watch_show(
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []
-    if place != folder:  # a node's: men and regions are known by its keys
+    if place != folder:  # a node writes its men and regions under secret names; so must the truths
         truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)
     if page is not None:
@@ -91,8 +92,8 @@ def watch_promote(
 ) -> None:
     """Make a shadow model the champion of a stopped node; the champion becomes a shadow.
 
-    The node's settings file and its audit trail say so. The same command, the other way round,
-    takes it back.
+    The change is written to the node's settings file and to its audit trail. The same command with
+    the two models exchanged takes it back.
     """
     from cad.hospital.node.champion import promote
 
@@ -115,7 +116,7 @@ def keep_night(
     place: Path,
     options: ExecutionOptions,
 ) -> None:
-    """Keep what models say of new men; what goes wrong in that is said, and no failure of a study.
+    """Keep the models' numbers for new men; an error here is printed and fails no study.
 
     Parameters
     ----------

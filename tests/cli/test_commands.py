@@ -21,7 +21,7 @@ from cad import __version__
 from cad.base.settings import DecisionSettings
 from cad.base.share import FOLDERS, find, shared
 from cad.cli import app, main
-from cad.cli.shared import asked, execution
+from cad.cli.shared import execution, global_options
 from cad.folders.cohort import read_cohort
 from cad.folders.run_folder.known_failures import SortedFailures
 from cad.folders.run_folder.results import read_results
@@ -263,12 +263,12 @@ def test_verbose_shows_where_an_error_arose_and_quiet_no_progress(
     assert "Traceback" not in plain.stderr
     assert "Traceback" in loud.stderr
     assert loud.stderr.endswith(plain.stderr)
-    assert asked == type(asked)()
+    assert global_options == type(global_options)()
     try:
-        asked.quiet = True
+        global_options.quiet = True
         assert not execution(1).progress
     finally:
-        asked.quiet = False
+        global_options.quiet = False
     assert execution(1).progress
 
 
