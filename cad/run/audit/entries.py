@@ -1,4 +1,7 @@
-"""What a prediction and a delivery put into an audit trail: no identity, every number traceable."""
+"""Entries of a prediction and of a delivery in an audit trail.
+
+They hold no identity of a patient, and enough hashes to prove later which numbers were returned.
+"""
 
 import hashlib
 import os
@@ -17,7 +20,7 @@ from cad.run.audit.trail import append, pseudonym
 
 
 def caller() -> str:
-    """Return the number of the user who runs this process, as text; a name would be an identity."""
+    """Return the number of the user who runs this process, as text; a name would identify him."""
     return f"user {os.getuid()}"
 
 
@@ -42,7 +45,7 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     """
     last = ""
     for _, rows, entry in _studies_of_run(trail, run, who, more):
-        # A hash proves later which numbers were returned without holding any of them.
+        # The hash proves later which numbers were returned; the numbers themselves stay out.
         returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
         event = {"event": "predict", "regions": len(rows), "returned": returned}
         last = append(trail, {**entry, **event})
@@ -88,7 +91,7 @@ def audit_delivery(
         # The underscore keeps sub-1 from taking the objects of sub-10.
         objects = [path for path in files if path.name.startswith(f"{study}_")]
         if objects:
-            # https://user:password@host: a trail is shown to others.
+            # Others read the trail: of https://user:password@host only the host may stand in it.
             event = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
             last = append(
                 trail, {**entry, **event, "returned": [_object(path) for path in objects]}
@@ -99,7 +102,7 @@ def audit_delivery(
 def _studies_of_run(
     trail: Path, run: Path, who: str, more: JsonObject | None
 ) -> Iterator[tuple[str, pd.DataFrame, JsonObject]]:
-    """Yield every study of a run, its rows, and what each of its lines says."""
+    """Yield every study of a run with its rows and the content that all its lines share."""
     folder = RunFolder(run)
     record = read_record(folder)
     for study, rows in read_probabilities(folder).groupby("study_id", sort=True):
@@ -116,14 +119,15 @@ def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
     """Return the models that scored these rows, by hash, with the thresholds that decided."""
     models = (record.get("model") or {}).get("models") or {}
     used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []
-    return [
-        {
-            "name": name,
-            "sha256": models[name].get("sha256"),
-            "thresholds": models[name].get("thresholds"),
-        }
-        for name in used
-    ] or [{"name": record.get("name"), "thresholds": record.get("decision_thresholds")}]
+    if not used:
+        return [{"name": record.get("name"), "thresholds": record.get("decision_thresholds")}]
+    entries = []
+    for name in used:
+        model = models[name]
+        entries.append(
+            {"name": name, "sha256": model.get("sha256"), "thresholds": model.get("thresholds")}
+        )
+    return entries
 
 
 def _object(path: Path) -> JsonObject:

@@ -1,14 +1,14 @@
-"""An audit trail: JSON lines, each with the hash of the one before, written to stay.
+"""An audit trail: a file of JSON lines, each with the hash of the line before it.
 
-A line is one JSON object, its keys sorted, without blanks: what happened (``entry``), its number
-(``n``), the hash of the line before (``previous``), when (``time``, UTC) and, last, ``sha256`` of
-all that stands before it. Whoever changes, removes, inserts or moves a line breaks a hash; whoever
-cuts lines off at the end does not: keep the last hash elsewhere, and :func:`verify` asks for it.
+A line is one JSON object with sorted keys and no blanks: the event (``entry``), the line's number
+(``n``), the hash of the line before (``previous``), the time (``time``, UTC) and, last, the
+``sha256`` of the whole line before this key. Whoever changes, removes, inserts or moves a line
+breaks a hash. Whoever cuts lines off at the end does not: keep the last hash elsewhere and give it
+to :func:`verify`.
 
 A line counts once :func:`append` has returned: it is on the disk then. A process that is killed
-meanwhile leaves the beginning of a line without a line break, which nobody was told is written.
-:func:`verify` says so; the next append takes it away and notes in its own line, under ``torn``, how
-many bytes it were.
+before that may leave the beginning of a line, without a line break. :func:`verify` reports it. The
+next append removes it and notes in its own line, under ``torn``, how many bytes it had.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ def append(path: Path, entry: JsonObject) -> str:
     DamagedTrail
         When the trail's end is not as it was written: nothing is added to it.
     OSError
-        When the line cannot be written; what was there is as before.
+        When the line cannot be written; the trail is then as before.
     """
     with _held(path) as handle:
         number, previous, whole, torn = _end(handle, path)
@@ -96,9 +96,10 @@ def append(path: Path, entry: JsonObject) -> str:
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         digest = hashlib.sha256(text).hexdigest()
-        # Put in by hand: the hash must be the last key, behind all that it covers.
+        # Joined as bytes, because the sorted dump would not put the hash last, behind all that it
+        # covers.
         line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
-        # Reading the end of a trail back looks at two of the longest lines, never at all of it.
+        # ``_end`` reads back no more of a trail than two lines of this length.
         if len(line) > _LONGEST:
             raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
         os.ftruncate(handle, whole)
@@ -126,7 +127,7 @@ def verify(path: Path, last: str = "") -> Verified:
     Raises
     ------
     CadError
-        For what is no file, too large, or no trail.
+        When ``path`` is no file, or the file is too large or no trail.
     """
     with reading(path, "not a readable trail"):
         content = read_bytes(path, _MAX_FILE)
@@ -145,11 +146,11 @@ def verify(path: Path, last: str = "") -> Verified:
         entry = _parsed(line)
         if entry is None:
             problems.append(f"line {line_number} was changed: it is not what its hash says")
-            number = number + 1
+            number += 1
             previous = ""
             continue
         digest, n, before = entry
-        # A line may be sound in itself and stand in the wrong place.
+        # A line may match its own hash and still stand in the wrong place.
         if problem := _out_of_place(n, before, number, previous, place):
             problems.append(f"line {line_number} {problem}")
         place.setdefault(digest, line_number)
@@ -167,9 +168,9 @@ def verify(path: Path, last: str = "") -> Verified:
 def pseudonym(path: Path, identity: str) -> str:
     """Return the pseudonym of a patient or a study in a trail: a hash with the trail's own key.
 
-    The key lies beside the trail (``FILE.key``), for its owner alone; it is made where there is
-    none. With it the lines of a
-    patient can be found, without it nobody can tell whose they are.
+    The key lies beside the trail (``FILE.key``), readable by its owner alone; it is made where
+    there is none. Whoever has the key can find the lines of a patient; nobody else can tell whose
+    they are.
 
     Parameters
     ----------
@@ -193,7 +194,11 @@ def pseudonym(path: Path, identity: str) -> str:
 def _out_of_place(
     n: int, before: str, number: int, previous: str, place: dict[str, int]
 ) -> str | None:
-    """Say why a sound line does not follow the one before it, of this number and hash."""
+    """Say why a line is out of place after the line with this number and hash; None if it is not.
+
+    ``n`` and ``before`` are the number that the line states for itself and the hash that it states
+    for the line before. ``place`` gives the position in the file of each hash read so far.
+    """
     if n > number + 1:
         gap = f"lines {number + 1} to {n - 1} are" if n > number + 2 else f"line {n - 1} is"
         return f"is number {n}: {gap} missing before it"
@@ -206,7 +211,7 @@ def _out_of_place(
 
 
 def _parsed(line: bytes) -> tuple[str, int, str] | None:
-    """Return hash, number and the hash before of a line; None when a byte of it was changed."""
+    """Return a line's hash, its number and the hash of the line before; None if it was changed."""
     match = _LINE.fullmatch(line)
     if match is None or hashlib.sha256(match[1] + b"}").hexdigest() != match[2].decode():
         return None
@@ -219,18 +224,18 @@ def _parsed(line: bytes) -> tuple[str, int, str] | None:
 
 
 def _is_torn(tail: bytes) -> bool:
-    """Tell whether bytes after the last line break are what a kill may leave of a line."""
-    begun = tail.rstrip(b"\0")  # some file systems lengthen a file before they fill it
-    whole = _LINE.match(begun)
-    if whole is not None:  # all but the line break
-        return whole.end() == len(begun) == len(tail) and _parsed(begun) is not None
-    return begun[: len(_OPENING)] == _OPENING[: len(begun)]
+    """Tell whether bytes after the last line break may come from a killed :func:`append`."""
+    written = tail.rstrip(b"\0")  # some file systems lengthen a file before they fill it
+    whole = _LINE.match(written)
+    if whole is not None:  # only the line break is missing
+        return whole.end() == len(written) == len(tail) and _parsed(written) is not None
+    return written[: len(_OPENING)] == _OPENING[: len(written)]
 
 
 def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
     """Return number and hash of the last line, where it ends, and how many torn bytes follow."""
     size = os.fstat(handle).st_size
-    # The last whole line and what may be torn after it; a trail of years is not read for a line.
+    # Enough for the last whole line and a torn one after it: a trail of years is long.
     start = max(0, size - 2 * _LONGEST)
     content = os.pread(handle, size - start, start)
     body, _, tail = content.rpartition(b"\n")
@@ -255,7 +260,7 @@ def _damaged(path: Path) -> DamagedTrail:
 @door("own", "audit trail")
 @contextmanager
 def _held(path: Path) -> Iterator[int]:
-    """Open a trail to append, one process at a time."""
+    """Open a trail, locked so that one process at a time appends; yield its file descriptor."""
     make_folder(path.parent)
     new = not path.exists()
     if not new:

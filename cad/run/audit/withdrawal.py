@@ -1,9 +1,9 @@
-"""Withdraw: a patient leaves a cohort, and what else still holds them is swept or named.
+"""Withdraw: remove a patient from a cohort and its runs, and name places that still hold them.
 
-A patient leaves by one commit: rows, images, masks, and the key at the end. Rows go from every
-table of the cohort that has a column ``participant_id``; the other rows keep their bytes. Files and
-folders go that bear the patient's name, wherever they lie in the cohort. The key of the pseudonyms,
-which can still prove whose a pseudonym was, goes with the last patient.
+One commit removes the patient from the cohort: rows of every table with a column
+``participant_id`` (the other rows keep their bytes), and every file and folder that bears the
+patient's name. The key of the pseudonyms could still prove whose a pseudonym was. It is removed
+with the last patient.
 """
 
 import csv
@@ -29,11 +29,14 @@ from cad.run.model.bundle import MODEL, Bundle, load_bundle
 
 _PATIENTS = "participants.tsv"
 _BY_CONTENT = (MODEL, COMPARISON, COHORT, *RUNS.values())
-"""Kinds of folders that need no mark, or had none in earlier versions."""
+"""Kinds of folders that are recognised by their files: they need no mark, or once had none."""
 
 
 def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
-    """Remove a patient from a cohort, for its owner: whole, or not at all; return what went."""
+    """Remove a patient from a cohort that this process owns, in one commit.
+
+    Return the number of rows removed from each table, and the removed files and folders.
+    """
     places = named_places(root, names)
     rows = {}
     remaining = {}
@@ -42,7 +45,7 @@ def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
         if count:
             rows[name] = count
             remaining[name] = text
-    # Only the head is left: the key could prove nothing any more but who once was here.
+    # No patient is left: from now on the key could only prove who once was in the cohort.
     if _PATIENTS in rows and len(remaining[_PATIENTS].splitlines()) <= 1:
         places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
@@ -56,7 +59,7 @@ def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
 
 
 def _participant(root: Path, patient: str) -> str:
-    """Return the BIDS label of a patient who is named by it, or by the source's PatientID."""
+    """Return the BIDS label of a patient; ``patient`` is the label, or the source's PatientID."""
     label = "sub-" + re.sub("[^A-Za-z0-9]", "", patient.removeprefix("sub-"))
     if label == "sub-":
         raise CadError(f"{patient!r} names no patient", hint="give sub-XXX, or the source's id")
@@ -71,7 +74,7 @@ def _participant(root: Path, patient: str) -> str:
 
 
 def _names(root: Path, patient: str) -> Names:
-    """Return the names of a patient; refused where another's PatientID makes the same label."""
+    """Return the names of a patient; refuse a PatientID whose label belongs to another patient."""
     names = Names.of(root, _participant(root, patient), patient)
     if names.source_ids and patient not in {names.participant, *names.source_ids}:
         stated = " and ".join(map(repr, sorted(names.source_ids)))
@@ -82,7 +85,10 @@ def _names(root: Path, patient: str) -> Names:
 
 
 def _tables(root: Path) -> list[str]:
-    """Return the tables of the whole cohort, derivatives' too; one patient's own go with them."""
+    """Return the tables of the cohort, those of ``derivatives`` too.
+
+    Tables in a patient's own folder are left out: they are removed with the folder.
+    """
     places = [path.relative_to(root) for path in sorted(root.rglob("*.tsv"))]
     return [place.as_posix() for place in places if not place.parts[0].startswith("sub-")]
 
@@ -107,8 +113,8 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
     comma = path.suffix == ".csv"
     separator = "," if comma else "\t"
     with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
-        # Kept by line of the file, not written anew from cells: the other rows stay to the byte,
-        # also where a quoted cell holds a line break.
+        # The lines of the file are kept, and no row is written anew from its cells: so the other
+        # rows stay the same to the byte, also where a quoted cell holds a line break.
         lines = list(io.StringIO(table_text(path, separator), newline="\n"))
         if comma:
             rows = csv.reader(lines)
@@ -133,7 +139,7 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """Hold the result of withdrawing a patient: what was removed, and what still holds data of him.
+    """Hold the result of a withdrawal: the removed rows and files, and places that hold data still.
 
     Parameters
     ----------
@@ -152,8 +158,8 @@ class Withdrawn:
     studies : dict of str to int
         Number of the patient's studies removed from each node and reader study.
     whole : bool
-        Whether the cohort had the patient's images, which tell UIDs and PatientID; else nothing is
-        in ``clean``.
+        Whether the cohort had the patient's images, which tell UIDs and PatientID. If not, nothing
+        is called clean, because only the label and the given id could be searched for.
     """
 
     names: Names
@@ -208,9 +214,9 @@ class Withdrawn:
 
 
 class Elsewhere(Protocol):
-    """Interface of a place with studies of its own, such as a node, that a withdrawal also cleans.
+    """Describe a place outside the cohort that stores studies, such as a node, and can be cleaned.
 
-    An implementation has the three methods and a ``name``, by which messages call the place.
+    An implementation has the three methods, and a ``name`` under which messages mention the place.
     """
 
     name: str
@@ -234,7 +240,9 @@ class Elsewhere(Protocol):
         """
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
-        """Return the names of what the place still holds of a patient, or may hold; change nothing.
+        """Return the names of studies in the place that are, or may be, the patient's.
+
+        Nothing is changed.
 
         Parameters
         ----------
@@ -255,8 +263,8 @@ def withdraw(
 ) -> Withdrawn:
     """Remove a patient from a cohort and its runs, and name what still holds the patient's data.
 
-    The cohort is changed last: it says who the patient is, so that the same command can be given
-    again if it was interrupted.
+    The cohort is changed last, because it tells who the patient is: a withdrawal that was
+    interrupted can be repeated.
 
     Parameters
     ----------
@@ -274,13 +282,13 @@ def withdraw(
     Raises
     ------
     CadError
-        For what is no cohort, no folder or no model, a run that is under way, a label whose images
-        are of another PatientID, and a PatientID where the pseudonyms' key is gone; nothing is
-        removed then.
+        When a folder is no cohort, no run folder or no model; when a run is under way; when the
+        label's images have another PatientID; and for a PatientID when the pseudonyms' key is
+        missing. Nothing is removed then.
     """
     patient = patient.strip()
-    # Everything that is named is opened before anything goes: a misspelt name must not leave half a
-    # withdrawal.
+    # Every named folder and model is opened before anything is removed: a misspelt name must not
+    # leave half a withdrawal.
     folders = {name: find("models", name) for name in models}
     bundles = {name: load_bundle(folder) for name, folder in folders.items()}
     for run in runs:
@@ -290,7 +298,8 @@ def withdraw(
         raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
     for folder in [*runs, *folders.values()]:
         _sweep_leftovers(folder)
-    with ExitStack() as held:  # all of them first: a run under way would bring the patient back
+    # All folders are locked first: a run that is under way would bring the patient back.
+    with ExitStack() as held:
         run_folders: list[Path] = []
         for run in runs:
             run_folders += [inside for inside in _inner_folders(run) if _is_run(inside)]
@@ -332,7 +341,8 @@ def withdraw(
         else:
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
-    # The images' sidecars alone tell UIDs and PatientID; whose a pseudonym is, its key alone.
+    # Only the images' sidecars tell UIDs and PatientID, and only the key tells whose a pseudonym
+    # is. Without them other places can hold the patient unrecognised.
     proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
     whole = names.participant in places and proved
     if not whole:
@@ -341,10 +351,10 @@ def withdraw(
 
 
 def _traces_in_model(bundle: Bundle, participant: str) -> list[str]:
-    """Return the traces of a patient in a model, or possible ones where it names nobody."""
+    """Return the traces of a patient in a model, or possible traces if it stores no patients."""
     sentences = []
     if "participant_id" not in bundle.training:
-        sentences.append("trained on a table; whose rows they were, it does not say")
+        sentences.append("trained on a table; the model does not say whose rows it held")
     else:
         rows = int((bundle.training["participant_id"] == participant).sum())
         if rows:
@@ -353,7 +363,7 @@ def _traces_in_model(bundle: Bundle, participant: str) -> list[str]:
         if participant in bundle.metadata["recalibrated_on"]:
             sentences.append("recalibrated with the patient")
     elif bundle.metadata.get("recalibration"):
-        sentences.append("recalibrated by an earlier version; with whom, it does not say")
+        sentences.append("recalibrated by an earlier version, which did not note with whom")
     return sentences
 
 
@@ -382,7 +392,7 @@ def sweep_run(run: Path, names: Names) -> list[str]:
 
 
 def _inner_folders(folder: Path) -> list[Path]:
-    """Return a folder and those in it, such as the runs of a comparison."""
+    """Return a folder and the folders directly in it, such as the runs of a comparison."""
     folders = [folder]
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not is_ours(path.name):
@@ -391,17 +401,17 @@ def _inner_folders(folder: Path) -> list[Path]:
 
 
 def _sweep_leftovers(folder: Path) -> None:
-    """Remove what killed processes left in a folder of ours, as the next command there would.
+    """Remove files that killed processes left in a folder of this program.
 
-    A folder of anything else is left alone: :func:`cad.folders.cohort.traces.traces` looks through
-    it.
+    A folder that something else made is left alone: :func:`cad.folders.cohort.traces.traces`
+    searches it.
     """
     for leftover in _inner_folders(folder):
         names = [path.name for path in leftover.iterdir()]
         built = [name for name in names if is_ours(name)]
         ours = MARK in names or any(kind.holds(leftover) for kind in _BY_CONTENT)
         if built and (ours or built == names):
-            # Entering removes what was left, and raises where another process is writing there.
+            # ``owned`` removes the leftovers, and raises while another process writes there.
             with owned(leftover):
                 pass
 
@@ -412,13 +422,14 @@ def _is_run(run: Path) -> bool:
 
 
 def _swept(run: Path, names: Names) -> list[str]:
-    """Do what :func:`sweep_run` says, for the owner of the run."""
+    """Do the work of :func:`sweep_run` in a run folder that this process owns."""
     folder = RunFolder(run)
     with stage(run) as scratch:
         removed = named_places(run, names)
         lines = _remaining_lines(run, names)
         if removed or lines or traces(run, names):
-            # Measured on a scale that his images helped to fit; and the run is current no more.
+            # The patient's images helped to fit the scale on which these features were measured.
+            # Without the mark of completeness, the next command computes the run anew.
             caches = (folder.fold_features("any").parent, folder.complete)
             removed += [path.relative_to(run).as_posix() for path in caches if path.exists()]
             for place, content in lines.items():
@@ -428,7 +439,7 @@ def _swept(run: Path, names: Names) -> list[str]:
 
 
 def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
-    """Return the rest of the files of a run that have a line or row for a study or region."""
+    """Return the new content of each file of a run that has lines or rows of the patient."""
     contents = {}
     for path in sorted(run.iterdir()):
         if path.suffix == ".jsonl":
