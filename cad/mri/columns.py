@@ -1,7 +1,7 @@
-"""The columns of the feature table: one object a column, from which everything about it is read.
+"""The columns of the feature table: each is one object that holds definition, unit and words.
 
-:func:`columns_of` says which columns the code makes under given settings, in the order in which
-they are stored. Look a column's name up there; no code splits a name to learn what the column is.
+:func:`columns_of` returns the columns that the code makes under given settings, in the order in
+which they are stored. To learn about a column, look its name up there: names are never split.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from cad.base.settings import FeatureSettings, FilterSettings
 from cad.base.terms import features as terms
 from cad.base.terms.modality import short_name
 
-# Of a fit's quality one statistic says all that twenty would.
+# Maps of a fit's quality get one statistic each: twenty would tell no more.
 _OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
 _SIGNED_MAPS = ("wash_out", "bolus_arrival", "input_delay")
 
@@ -158,8 +158,8 @@ def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
     Returns
     -------
     dict of str to Column
-        By name. Each column is a group of its own: a region that is unlike others in it is said to
-        be so by the column's name.
+        By name. Each column is a group of its own, so that a page names the very column in which a
+        region is unlike others.
     """
     return {
         name: Column(
@@ -185,8 +185,8 @@ def columns_digest(features: FeatureSettings) -> str:
 
     Features that were stored under another hash have to be measured again.
     """
-    made = [(column.name, column.unit) for column in columns_of(features).values()]
-    return hashlib.sha256(json.dumps(made).encode()).hexdigest()
+    names_and_units = [(column.name, column.unit) for column in columns_of(features).values()]
+    return hashlib.sha256(json.dumps(names_and_units).encode()).hexdigest()
 
 
 def units_of(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, str]:
@@ -248,7 +248,7 @@ def radiomics_channel(name: str) -> str:
 
 @cache
 def _image_columns(image: str, family: str) -> tuple[Column, ...]:
-    """Return the columns of an image's family."""
+    """Return the columns of one family of features of one image."""
     whole = terms.IMAGES[image]
     short = short_name(image)
     if family == "intensity":
@@ -291,28 +291,26 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
     short = short_name(image)
     channel, names = terms.RADIOMICS[name]
     units = {"shape": terms.SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
-    made = _of(whole, channel, short) if name != "shape" else channel
-    return tuple(
-        _feature_column(
-            image,
-            "radiomics",
-            radiomics_channel(name),
-            snake(theirs),
-            terms.Statistic(f"pyradiomics' {theirs}"),
-            made,
-            units.get(name, {}).get(theirs, channel.unit),
+    words = _of(whole, channel, short) if name != "shape" else channel
+    columns = []
+    for feature in names:
+        unit = units.get(name, {}).get(feature, channel.unit)
+        statistic = terms.Statistic(f"pyradiomics' {feature}")
+        columns.append(
+            _feature_column(
+                image, "radiomics", radiomics_channel(name), snake(feature), statistic, words, unit
+            )
         )
-        for theirs in names
-    )
+    return tuple(columns)
 
 
 def _of_series(features: FeatureSettings) -> list[Column]:
-    # Maps without a model, those of enhancement, are always made.
+    # Maps of the signal's enhancement need no kinetic model and are always made.
     models = ("", *features.perfusion.models)
     columns: list[Column] = []
-    for name, made in terms.MAPS.items():
+    for name, perfusion_map in terms.MAPS.items():
         fitted = name != "input_delay" or features.perfusion.delay == "voxel"
-        if made.model in models and fitted:
+        if perfusion_map.model in models and fitted:
             columns += _map_columns(name)
     for name in features.dce_images:
         columns += _series_image_columns(name)
@@ -327,15 +325,15 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
         whole = terms.DCE_IMAGES[name]
         columns += _statistics("dce", "intensity", name, whole)
     else:
-        whole = terms.MAPS[name]  # its intensities are the map's own columns
+        whole = terms.MAPS[name]  # no intensities: they are the map's columns already
     for operator, words in terms.GRADIENTS.items():
         channel = _of(whole, words, whole.title)
         columns += _statistics("dce", "gradient", f"{name}_{operator}", channel)
-    for family, made in terms.FAMILIES.items():
-        channel = _of(whole, made.channel, whole.title)
-        for statistic, described in made.statistics.items():
+    for family, words_of_family in terms.FAMILIES.items():
+        channel = _of(whole, words_of_family.channel, whole.title)
+        for key, statistic in words_of_family.statistics.items():
             columns.append(
-                _feature_column("dce", family, f"{name}_{family}", statistic, described, channel)
+                _feature_column("dce", family, f"{name}_{family}", key, statistic, channel)
             )
     return tuple(columns)
 
@@ -343,16 +341,17 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
 @cache
 def _map_columns(name: str) -> tuple[Column, ...]:
     """Return the columns of a perfusion map."""
-    made = terms.MAPS[name]
+    perfusion_map = terms.MAPS[name]
     channel = map_channel(name)
-    statistics = _OF_FIT.get(made.role, tuple(terms.STATISTICS))
-    columns = _statistics("dce", map_family(made), channel, made, signed=name in _SIGNED_MAPS)
+    statistics = _OF_FIT.get(perfusion_map.role, tuple(terms.STATISTICS))
+    signed = name in _SIGNED_MAPS
+    columns = _statistics("dce", map_family(perfusion_map), channel, perfusion_map, signed=signed)
     return tuple(column for column in columns if column.statistic in statistics)
 
 
-def map_family(made: terms.PerfusionMap) -> str:
+def map_family(perfusion_map: terms.PerfusionMap) -> str:
     """Return the family of a perfusion map's columns: ``semiquantitative`` or ``kinetic``."""
-    return "semiquantitative" if made.group == "enhancement" else "kinetic"
+    return "semiquantitative" if perfusion_map.group == "enhancement" else "kinetic"
 
 
 def map_channel(name: str) -> str:
@@ -370,8 +369,8 @@ def map_channel(name: str) -> str:
 
 
 def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Channel:
-    """Return a channel of an image: its words and unit follow the image's."""
-    # Counts of grey levels have no unit, whatever the image's is.
+    """Return a channel as made from an image: with the image's name and unit before its own."""
+    # Counts of grey levels have no unit, whatever the unit of the image.
     unit = channel.unit if channel.unit == "1" else whole.unit + channel.unit
     definition = f"{whole.definition}, {channel.definition}"
     title = f"{short} {channel.title}"

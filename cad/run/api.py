@@ -1,7 +1,7 @@
-"""The public names of ``cad``: each a door to what the commands run; see docs/reference/api.md.
+"""The public functions of ``cad``: the commands' work, for Python (docs/reference/api.md).
 
-What is not named here, in :mod:`cad.plot`, :mod:`cad.learning.learners` or
-:mod:`cad.learning.evaluation` is private and may change without notice.
+The names here, in :mod:`cad.plot`, :mod:`cad.learning.learners` and
+:mod:`cad.learning.evaluation` are public. All others are private and may change without notice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def read_cohort(folder: str | Path) -> Cohort:
     Raises
     ------
     CadError
-        For a table that is missing or unreadable, or a broken rule that concerns the whole cohort.
+        For a table that is missing or unreadable, or when the whole cohort breaks a rule.
     """
     return cohorts.read_cohort(Path(folder))
 
@@ -134,12 +134,12 @@ def consensus(
     isup_min : int, optional
         Lowest ISUP grade that counts as malignant.
     rule : {"agreement", "mean", "pooled"}
-        How readers are put together. "agreement": each weighs as he agrees with the others, which
-        takes three readers or more; "mean": all alike; "pooled": by weights learned from
-        ``histology``.
+        How the readers' probabilities are averaged. "agreement": each reader is weighed by his
+        agreement with the others, which takes three readers or more; "mean": all readers weigh the
+        same; "pooled": weights are learned from ``histology``.
     patients : array, shape (n,), optional
-        Patient of every region, for the evidence in ``notes``; when not given, every region counts
-        as another patient's.
+        Patient of every region: the tests behind ``notes`` keep a patient's regions together.
+        Without it every region counts as a patient of its own.
 
     Returns
     -------
@@ -147,13 +147,13 @@ def consensus(
         Arrays of shape (n,): ``p``, the readers' (weighted) mean probability; ``eta``, their
         standard deviation (ddof 1; .125 for one reader alone); ``y``, the labels: 0 or 1 where
         histology is known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored. ``notes``
-        names readers who add nothing to the others, and copies.
+        names readers who add nothing to the others, and readers whose scores are copies.
 
     Raises
     ------
     CadError
-        For a score that is no number or not on the scale, and for histology of another length or
-        with other values.
+        For a score that is no number or not on the scale, and for histology with a wrong length or
+        with values that are not allowed.
 
     Examples
     --------
@@ -162,9 +162,10 @@ def consensus(
     >>> belief.p.tolist(), belief.eta.round(3).tolist()
     ([0.0, 0.5, 1.0], [0.0, 0.354, 0.125])
     >>> rng = np.random.default_rng(0)
-    >>> seen = rng.integers(1, 6, 90)
-    >>> scores = np.column_stack([seen, np.minimum(5, seen + rng.integers(0, 2, 90)), seen])
-    >>> scores[:, 2] = rng.permutation(scores[:, 2])
+    >>> first = rng.integers(1, 6, 90)
+    >>> second = np.minimum(5, first + rng.integers(0, 2, 90))
+    >>> third = rng.permutation(first)
+    >>> scores = np.column_stack([first, second, third])
     >>> cad.consensus(scores).notes[0].split(" that")[0]
     'reader 3 adds nothing to the other readers'
     """
@@ -189,15 +190,16 @@ def consensus(
 
 
 def default_learner() -> ProbabilisticEnsemble:
-    """Return the learner to begin with, unfitted: nothing to scale and no parameter to choose.
+    """Return an unfitted learner to begin with: it needs no scaling and no choice of parameters.
 
     Returns
     -------
     ProbabilisticEnsemble
-        A line, P-SVMs, trees and boosting, stacked by what they predict of inner folds. After
-        ``fit(X, y, eta=..., groups=patients)`` it has ``predict_proba``; ``predict_quantiles``, the
-        distribution of what the readers' mean of a region may be; and ``predict_range``, the range
-        in which it lies. The pipeline ``ensemble`` fits it to a cohort.
+        A linear model, P-SVMs, trees and boosting, each weighed by its predictions on inner folds.
+        After ``fit(X, y, eta=..., groups=patients)`` it has three methods: ``predict_proba``;
+        ``predict_quantiles``, which describes where the readers' mean for a region may lie; and
+        ``predict_range``, which returns the range in which it lies. The pipeline ``ensemble`` fits
+        this learner to a cohort.
 
     Examples
     --------
@@ -213,7 +215,7 @@ def default_learner() -> ProbabilisticEnsemble:
 
 
 def _as_floats(name: str, values: ArrayLike) -> np.ndarray:
-    """Return values as floats; refuse what only looks like numbers, or does not."""
+    """Return values as floats; refuse texts, dates and, among scores, True and False."""
     raw = np.asarray(values)
     kinds = {type(v) for v in raw.ravel()} if raw.dtype.kind in "Ob" else set()
     if name in ("scores", "readers") and kinds & {bool, np.bool_}:
@@ -223,7 +225,7 @@ def _as_floats(name: str, values: ArrayLike) -> np.ndarray:
     try:
         return raw.astype(float)
     except (TypeError, ValueError) as error:
-        raise CadError(f"{name} holds what is no number: {error}") from error
+        raise CadError(f"{name} holds a value that is no number: {error}") from error
 
 
 def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) -> np.ndarray:
@@ -263,11 +265,11 @@ class Validation:
     folds : OutOfFold
         Every fold's warnings, failures and fitted parameters.
     notes : list of str
-        The effective number of patients, warnings where the data do not meet the assumptions of
-        the intervals and tests. With several readers whether their disagreement helps, and who adds
-        nothing to the others.
+        The effective number of patients, and warnings where the data do not meet the assumptions of
+        the intervals and tests. With several readers also whether their disagreement helps, and
+        which readers add nothing to the others.
     summarised : callable
-        Returns what ``metrics`` holds.
+        Computes the measures that ``metrics`` returns.
     validated : Validated
         The validated rows and settings, for :meth:`save`.
     """
@@ -282,7 +284,7 @@ class Validation:
 
     @cached_property
     def metrics(self) -> JsonObject:
-        """Return the content of a run's ``metrics.json``, made when first asked for."""
+        """Return the content of a run's ``metrics.json``; it is computed on first use."""
         return self._summary.as_dict()
 
     @cached_property
@@ -290,13 +292,13 @@ class Validation:
         return self.summarised()
 
     def save(self, out: str | Path) -> Path:
-        """Write the run folder that ``cad table validate`` writes; nothing is fitted again.
+        """Write the same run folder as ``cad table validate``; nothing is fitted again.
 
         Parameters
         ----------
         out : str or Path
-            Folder: probabilities, decisions at the standard costs, measures, ``validation.md`` with
-            checklists, figures and an index page.
+            Folder for probabilities, decisions at the standard costs, measures, ``validation.md``
+            with checklists, figures and an index page.
 
         Returns
         -------
@@ -323,11 +325,11 @@ class Validation:
         ]
         validated = self.comparison[self.comparison["learner"] == "learner"]
         for against, rows in validated.groupby("against", sort=False):
-            values = ", ".join(
-                f"{MEASURES[row.measure].title} {row.value:.{MEASURES[row.measure].digits}f}"
-                for row in rows.itertuples()
-            )
-            lines.append(f"against {against} ({rows['n'].max()} regions): {values}")
+            values = []
+            for row in rows.itertuples():
+                measure = MEASURES[row.measure]
+                values.append(f"{measure.title} {row.value:.{measure.digits}f}")
+            lines.append(f"against {against} ({rows['n'].max()} regions): {', '.join(values)}")
         return "\n".join([*lines, self.sentence])
 
     def _repr_html_(self) -> str:
@@ -372,8 +374,9 @@ def validate(
     readers : DataFrame, shape (n, readers), optional
         Every reader's probability, NaN where a reader did not read. The readers are measured, too,
         and the predictions of all learners are compared with the readers' mean. Without this table
-        they are compared with ``y``. If ``y`` equals ``truth`` wherever ``truth`` is known, those
-        labels come from histology, and the comparison with ``y`` leaves their rows out.
+        the predictions are compared with ``y``. If ``y`` equals ``truth`` wherever ``truth`` is
+        known, those labels are taken to come from histology, and their rows are left out of the
+        comparison with ``y``.
     rivals : mapping of str to estimator, optional
         Other unfitted learners by name; they are validated on the same folds.
     histology_rivals : mapping of str to estimator, optional
@@ -381,12 +384,12 @@ def validate(
     folds : int, optional
         Number of folds into which patients are dealt at random. By default every patient is a fold.
     seed : int
-        Random seed of that deal.
+        Random seed by which patients are dealt to folds.
     jobs : int
         Number of folds that are fitted at the same time.
     relabel : callable, optional
-        Gets the indices of the training rows and returns ``y`` and ``eta`` of all rows, for labels
-        that are learned from other regions.
+        For labels that are themselves learned from other regions: it gets the indices of a fold's
+        training rows, and returns ``y`` and ``eta`` of all rows, learned from these rows alone.
 
     Returns
     -------
@@ -397,22 +400,22 @@ def validate(
     ------
     CadError
         For fewer than two patients, a region without a patient, ``truth`` or ``readers`` out of
-        range, or shapes that disagree; for a column of ``X`` that is no feature because it says how
-        a region was measured; when every fold failed.
+        range, or shapes that disagree; for a column of ``X`` that is no feature but tells how a
+        region was measured; when every fold failed.
 
     Examples
     --------
     >>> import cad, numpy as np
     >>> X = np.linspace(-2, 2, 24)[:, None]
     >>> p = np.round(4 / (1 + np.exp(-3 * X[:, 0]))) / 4
-    >>> found = cad.validate(cad.learners.ProbabilisticSVC(C=10), X, p, np.arange(24) % 8)
-    >>> sorted(set(found.comparison["learner"]))
+    >>> validation = cad.validate(cad.learners.ProbabilisticSVC(C=10), X, p, np.arange(24) % 8)
+    >>> sorted(set(validation.comparison["learner"]))
     ['constant', 'learner']
     """
     X = _pandas(X)
     readers = _pandas(readers)
     if isinstance(patients, str):
-        X, patients = _taken_out(X, patients)
+        X, patients = _split_off(X, patients)
     check_columns(getattr(X, "columns", ()))
     p = _as_floats("y", y)
     owner = _patients(patients, len(p))
@@ -481,7 +484,7 @@ def validate(
 
 
 def _class_of(learner: Any) -> str:
-    """Return the class of a learner, of a pipeline the class of its last step."""
+    """Return the name of a learner's class; of a pipeline, that of its last step's class."""
     last = learner[-1] if hasattr(learner, "steps") else learner
     return type(last).__name__
 
@@ -493,7 +496,7 @@ def _pandas(table: Any) -> Any:
     return table.to_pandas()
 
 
-def _taken_out(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
+def _split_off(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
     """Return a table without its column of patients, and that column."""
     if not isinstance(X, pd.DataFrame) or name not in X:
         raise CadError(
@@ -505,7 +508,7 @@ def _taken_out(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
 
 def _patients(patients: ArrayLike, n: int) -> np.ndarray:
     """Return the patients' names, shape (n,); refuse a region without one."""
-    # Not by way of an array, which makes NaN among names the text 'nan'.
+    # A list, because an array would turn NaN among names into the text 'nan'.
     owner = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
     nobody = owner.isna() | (owner.astype(str).str.strip() == "")
     if nobody.any():
@@ -523,9 +526,9 @@ def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) ->
     """Return the readers' mean, shape (n,); NaN where nobody is known to have read."""
     if readers is None:
         with_truth = ~np.isnan(truth)
-        # Labels that histology made certain are no reader's.
-        made = with_truth.any() and bool((p[with_truth] == truth[with_truth]).all())
-        return np.where(with_truth & made, np.nan, p)
+        # Labels that equal the truth everywhere come from histology and not from readers.
+        from_histology = with_truth.any() and bool((p[with_truth] == truth[with_truth]).all())
+        return np.where(with_truth & from_histology, np.nan, p)
     if len(readers) != len(p):
         raise CadError(f"readers has {len(readers)} rows, X and y have {len(p)}")
     grades = _as_floats("readers", readers.to_numpy())
@@ -565,7 +568,8 @@ def save_model(
         Fitted. Learners and selectors of ``cad``, and imputation and scaling of scikit-learn can be
         stored.
     X : DataFrame, shape (n, d)
-        Features that the learner was fitted on. They are stored in the bundle, for retraining.
+        Features that the learner was fitted to. They are stored in the bundle, so that the model
+        can be trained again with more rows.
     y : array, shape (n,)
         Labels from 0 to 1.
     patients : array, shape (n,)
@@ -587,7 +591,7 @@ def save_model(
 
     Examples
     --------
-    The model that is read back predicts what the learner does:
+    The model that is read back predicts the same as the learner:
 
     >>> import tempfile
     >>> import cad
@@ -618,8 +622,7 @@ def load_model(model: str | Path) -> Bundle:
     Raises
     ------
     CadError
-        When a file of the bundle is missing or changed, or a file is there that does not belong to
-        it.
+        When a file of the bundle is missing or changed, or its folder holds another file.
 
     Examples
     --------
@@ -672,9 +675,9 @@ def predict(
         When a bundle is damaged or no study has the modalities of a model. Single studies that
         failed are in ``out/failures.csv``.
     """
-    several = [models] if isinstance(models, str | Path) else list(models)
+    model_names = [models] if isinstance(models, str | Path) else list(models)
     predict_cohort(
-        [str(model) for model in several],
+        [str(name) for name in model_names],
         Path(folder),
         Path(out),
         ExecutionOptions(jobs=jobs),

@@ -1,4 +1,7 @@
-"""The workflows: what each command does, as a chain of stages over frozen values."""
+"""The workflows: one function a command, which calls the stages one after the other.
+
+Each stage takes the frozen results of the stages before it and returns its own.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -146,7 +149,8 @@ def train_model(
         loaded = load(settings, root, validation, options, "train", without=without)
         bundle = load_bundle(find("models", extends)) if extends is not None else None
         if bundle is not None:
-            # Before hours of measuring: what cannot be joined is known from the tables.
+            # Checked before hours of measuring: the tables alone tell whether the rows can be
+            # joined.
             check_extension(loaded, bundle, loaded.cohort.rois)
         measured = measure(loaded)
         begin(loaded, measured)
@@ -253,7 +257,7 @@ def predict_cohort(
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, "predict", options):
-        # A finished run is known by these: with others it is not the same result.
+        # A finished run is reused only if it was made with these same choices.
         request = {
             "models": basis(bundles),
             "map": probability_map,
@@ -276,7 +280,7 @@ def predict_cohort(
             measured.failures,
             transductive,
         )
-        # Also where no map is asked for: those of an earlier model would stay on the page.
+        # Dropped also if no map is requested: maps of an earlier model would stay on the page.
         drop_maps(loaded.folder)
         if probability_map:
             predicted = map_probability(loaded, predicted, bundles)
@@ -335,10 +339,8 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
         model; ``changed``, the regions whose decision differs. All values can be written as JSON.
     """
     with claimed(out, COMPARISON):
-        first, second = (
-            _scored_cohort(model, root, out / which, options)
-            for model, which in ((a, "a"), (b, "b"))
-        )
+        first = _scored_cohort(a, root, out / "a", options)
+        second = _scored_cohort(b, root, out / "b", options)
         return compare(first, second, (a, b), RunFolder(out))
 
 
@@ -383,21 +385,26 @@ def compare_pipelines(
     with claimed(out, COMPARISON):
         runs: dict[str, Judged] = {}
         for pipeline in settings:
-            # Pipelines that differ in the learner alone measure the same: it is done once.
-            like = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
+            # Pipelines that differ in the learner alone measure the same features: the first of
+            # them measures, the others borrow.
+            measuring = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
             runs[pipeline.name] = _validated_pipeline(
-                pipeline, root, out / pipeline.name, options, out / like[0]
+                pipeline, root, out / pipeline.name, options, out / measuring[0]
             )
         return compare_validated(runs, RunFolder(out))
 
 
 def _validated_pipeline(
-    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions, like: Path
+    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions, measured_in: Path
 ) -> Judged:
-    """Validate one pipeline, its run folder written; ``like`` is one that measures the same."""
+    """Validate one pipeline and write its run folder.
+
+    ``measured_in`` is the run folder, this or an earlier one, in which the same features are
+    measured.
+    """
     with _alone(out, "run", options):
-        if like != out:
-            borrow(RunFolder(like), RunFolder(out))
+        if measured_in != out:
+            borrow(RunFolder(measured_in), RunFolder(out))
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
         begin(loaded, measured)
@@ -472,8 +479,8 @@ def watch_cohort(
     run : Path
         Run folder of the prediction; shadows take its measured studies over.
     scratch : Path
-        Folder in which shadows score; the caller deletes it. Nothing of a shadow stays but the
-        numbers that are returned.
+        Folder for the shadows' runs; the caller deletes it, so that only the returned numbers
+        remain of a shadow.
     night : int, optional
         Number of the day (``date.toordinal``); today's by default.
     options : ExecutionOptions
@@ -498,7 +505,7 @@ def watch_cohort(
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
-        except Exception as error:  # whatever a model on trial does, the champion's results stand
+        except Exception as error:  # a fault of a model on trial must not cost the champion's rows
             failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
     return rows, failed
 
@@ -511,7 +518,7 @@ def watch_night(
     place: Path,
     options: ExecutionOptions = HERE,
 ) -> tuple[list[Watched], list[str]]:
-    """Keep, in a file of a watch folder, what a prediction and its shadows say of new men.
+    """Write the numbers of a prediction and its shadows for new men to a file of a watch folder.
 
     A man counts once, on the night on which he was first scored: a cohort grows, and the same
     command scores all its men every night.
@@ -554,7 +561,7 @@ def watch_night(
 
 
 def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
-    """Score a cohort with one model, its run folder written."""
+    """Score a cohort with one model and write the run folder."""
     bundle = load_bundle(find("models", model))
     with _alone(out, "predict", options):
         return _score_with_model(bundle, _loaded_for_bundle(bundle, root, out, options))[-1]
@@ -581,7 +588,10 @@ def _score_with_model(
 
 @contextmanager
 def _alone(out: Path, kind: Kind, options: ExecutionOptions) -> Iterator[None]:
-    """Keep other runs and other kinds out of the folder, and set this machine up for the job."""
+    """Keep other processes out of a run folder, and set this machine up for the job.
+
+    A folder of another kind is refused.
+    """
     with claimed(out, RUNS[kind]), workplace(options):
         yield
 
