@@ -59,7 +59,7 @@ class CadError(Exception):
         fields = (self.problem, self.hint, self.file, self.patient, self.roi, self.place)
         return (_rebuild, (type(self), *fields))
 
-    def at(self, *, file: object = "", patient: object = "", roi: object = "") -> CadError:
+    def naming(self, *, file: object = "", patient: object = "", roi: object = "") -> CadError:
         """Return a copy of the error with a file, patient and region.
 
         A value is used only where the error has none yet.
@@ -87,7 +87,7 @@ def located(*, file: object = "", patient: object = "", roi: object = "") -> Ite
     try:
         yield
     except CadError as error:
-        raise error.at(file=file, patient=patient, roi=roi) from error.__cause__
+        raise error.naming(file=file, patient=patient, roi=roi) from error.__cause__
 
 
 class MachineError(CadError):

@@ -102,7 +102,7 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
     try:
         yield
     except CadError as error:
-        raise error.at(file=source, roi=roi) from error.__cause__
+        raise error.naming(file=source, roi=roi) from error.__cause__
     except MemoryError as error:
         message = f"{problem}: it asks for more memory than there is"
         hint = "look at its size, or raise --memory-limit and use --retry-failed"

@@ -240,7 +240,7 @@ class _Import:
                 else:
                     self._update(study, place)
         except (CadError, OSError) as error:
-            problem = as_problem(error).at(patient=participant)
+            problem = as_problem(error).naming(patient=participant)
             self.summary.failures.append(problem)
             return participant, problem.problem
         return participant, ""

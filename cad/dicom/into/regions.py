@@ -585,7 +585,7 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
         try:
             histology, isup = _tissue_of(of_lesion, rule, notes)
         except CadError as error:
-            raise error.at(file=top / str(rule.table), roi=roi.roi_id) from None
+            raise error.naming(file=top / str(rule.table), roi=roi.roi_id) from None
         if rule.template and rule.template_zones:
             histology, isup = _template_of(top, patient_id, drawn.labels, roi, rule, notes)
         rois.append(replace(roi, histology=histology, isup=isup))

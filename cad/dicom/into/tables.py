@@ -309,6 +309,6 @@ def _score_row(
             with reading("", f"score {row['score']!r} is no number"):
                 check_score(row["scale"], float(row["score"]))
         except CadError as error:
-            raise error.at(patient=place.participant_id, roi=roi) from None
+            raise error.naming(patient=place.participant_id, roi=roi) from None
     stated = row["score"] or MISSING
     return {**row, "participant_id": place.participant_id, "roi_id": roi, "score": stated}

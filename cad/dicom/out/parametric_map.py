@@ -74,7 +74,7 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path],
                 made = map_object(study, rows, read_volume(source), run)
                 write_atomic(path, objects.content(made))
         except CadError as error:
-            failures.append(error.at(patient=study.participant_id))
+            failures.append(error.naming(patient=study.participant_id))
             continue
         files.append(path)
     return files, failures

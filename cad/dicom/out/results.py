@@ -91,7 +91,7 @@ def write_sr_and_seg(
                 # From the disk, not from memory: the file is what will be sent.
                 _prove(paths[1], rows)
         except CadError as error:
-            failures.append(error.at(patient=participant))
+            failures.append(error.naming(patient=participant))
             continue
         files += paths
     return files, failures

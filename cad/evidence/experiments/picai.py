@@ -117,7 +117,7 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         try:
             all_of = listed_lesions(row["lesion_GS"], row["lesion_PIRADS"])
         except CadError as error:
-            raise error.at(file=paths[0], patient=row["patient_id"]) from None
+            raise error.naming(file=paths[0], patient=row["patient_id"]) from None
         with_category = [(grade, category) for grade, category in all_of if category]
         for rank, (grade, category) in enumerate(with_category):
             truth = np.nan if grade is None else float(grade >= SIGNIFICANT)

@@ -407,7 +407,7 @@ def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.Dat
             grade_range(grade)
         except CadError as error:
             place = {"patient": row["participant_id"], "roi": row.get("roi_id", "")}
-            problems.append(error.at(file=path, **place))
+            problems.append(error.naming(file=path, **place))
             grade = ""
         grades.append(grade if grade else np.nan)
     return table.assign(isup=np.array(grades, dtype=object))

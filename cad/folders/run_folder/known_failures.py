@@ -35,20 +35,20 @@ class SortedFailures:
     ----------
     new : list of Failure
         Failures of which no command has told yet.
-    known : list of Failure
+    repeated : list of Failure
         Failures of which one has, and which nobody has acknowledged.
     acknowledged : list of Failure
         Failures that somebody has acknowledged with a reason.
     """
 
     new: list[Failure]
-    known: list[Failure]
+    repeated: list[Failure]
     acknowledged: list[Failure]
 
     @property
     def words(self) -> str:
         """Return how many failures are of each kind, in words; empty without any failure."""
-        kinds = (("new", self.new), ("known", self.known), ("acknowledged", self.acknowledged))
+        kinds = (("new", self.new), ("known", self.repeated), ("acknowledged", self.acknowledged))
         return ", ".join(f"{len(failures)} {kind}" for kind, failures in kinds if failures)
 
     @property
@@ -56,7 +56,7 @@ class SortedFailures:
         """Return how many failures are of each kind, for ``run.json``."""
         return {
             "new": len(self.new),
-            "known": len(self.known),
+            "known": len(self.repeated),
             "acknowledged": len(self.acknowledged),
         }
 
@@ -64,7 +64,7 @@ class SortedFailures:
         """Return the new failures, and how many of the others there are, for JSON."""
         return {
             "new": [asdict(failure) for failure in self.new],
-            "known": len(self.known),
+            "known": len(self.repeated),
             "acknowledged": len(self.acknowledged),
         }
 
@@ -86,7 +86,7 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
         if _key_of_failure(failure) in settled:
             kinds.acknowledged.append(failure)
         elif _key_of_failure(failure) in earlier:
-            kinds.known.append(failure)
+            kinds.repeated.append(failure)
         else:
             kinds.new.append(failure)
     return kinds

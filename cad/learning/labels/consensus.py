@@ -270,7 +270,7 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
             low, high = _known_range(histology, grade_text(isup))
         except CadError as error:
             place = rois.iloc[row]
-            raise error.at(patient=place["participant_id"], roi=place["roi_id"]) from None
+            raise error.naming(patient=place["participant_id"], roi=place["roi_id"]) from None
         if low >= isup_min:
             truth[row] = 1.0
         elif high < isup_min:

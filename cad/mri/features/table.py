@@ -197,7 +197,7 @@ def _modality(
             # A region that cannot be measured moves no other's scale.
             prepared = images.prepare(replace(study, rois=rois), settings, name, needed, scale)
     except CadError as error:
-        result.failures.append(error.at(patient=study.participant_id))
+        result.failures.append(error.naming(patient=study.participant_id))
         result.notes.append(f"{name} not measured: {error.problem}")
         return {}
     regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])

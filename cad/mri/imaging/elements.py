@@ -41,7 +41,7 @@ class Excerpt(NamedTuple):
         How the elements are written.
     start : bytes
         The bytes before the first element of the data set; with the elements they are a file.
-    kept : dict of int to bytes
+    elements : dict of int to bytes
         The elements by tag.
     pixels : tuple of bytes, int and int, or None
         How the pixel data begin (tag, VR, length), and where their value begins and ends. None
@@ -52,7 +52,7 @@ class Excerpt(NamedTuple):
 
     syntax: UID
     start: bytes
-    kept: dict[int, bytes]
+    elements: dict[int, bytes]
     pixels: tuple[bytes, int, int] | None
     state: tuple[int, ...] = ()
 

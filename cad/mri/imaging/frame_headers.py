@@ -125,7 +125,7 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
         The earlier ones, from :func:`frames_of`.
     """
     earlier = twins.get(_constant_statements(extract))
-    elements = {field: extract.kept.get(tag, b"") for field, tag in _DIFFERING.items()}
+    elements = {field: extract.elements.get(tag, b"") for field, tag in _DIFFERING.items()}
     plain = all(len(e) <= _LONGEST and e[8:].isascii() for e in elements.values())
     if earlier is None or not plain:
         return None
@@ -150,7 +150,7 @@ def _lying(extract: Excerpt) -> Lying | None:
     """Return how the pixels are stored in a file; None if they are compressed or not in one
     place.
     """
-    layout = [extract.kept[tag] for tag in LAYOUT if tag in extract.kept]
+    layout = [extract.elements[tag] for tag in LAYOUT if tag in extract.elements]
     if (
         extract.pixels is None
         or extract.syntax.is_encapsulated
@@ -163,8 +163,8 @@ def _lying(extract: Excerpt) -> Lying | None:
 
 def _constant_statements(extract: Excerpt) -> tuple[object, ...]:
     """Return all that a file states about an image, except values that differ between slices."""
-    meta = extract.start.replace(extract.kept.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
-    same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.kept.items())
+    meta = extract.start.replace(extract.elements.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
+    same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.elements.items())
     head = None if extract.pixels is None else extract.pixels[0]
     return (meta, head, *same)
 

@@ -226,7 +226,7 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
 @door("in", "DICOM", bound="the excerpt of a file that was read within its limit")
 def dataset_of(extract: Excerpt) -> pydicom.Dataset:
     """Return some elements of a file as a data set."""
-    return pydicom.dcmread(BytesIO(b"".join([extract.start, *extract.kept.values()])))
+    return pydicom.dcmread(BytesIO(b"".join([extract.start, *extract.elements.values()])))
 
 
 @door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)

@@ -69,7 +69,7 @@ class Listing:
             try:
                 check(path, self.instances[uid], uid)
             except (CadError, OSError) as error:
-                self.unreadable.append(as_problem(error).at(file=path))
+                self.unreadable.append(as_problem(error).naming(file=path))
         for study, frames in other.studies.items():
             self.studies[study] += [f for f in frames if f.path not in twice]
         for study, paths in other.objects.items():
@@ -112,7 +112,7 @@ def list_files(paths: Iterable[Path]) -> Listing:
                 hint = "export it again, or remove or rename it"
                 listing.unreadable.append(CadError(reason, file=error.file or path, hint=hint))
         except (CadError, OSError) as error:
-            listing.unreadable.append(as_problem(error).at(file=path))
+            listing.unreadable.append(as_problem(error).naming(file=path))
     return listing
 
 

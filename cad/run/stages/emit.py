@@ -95,7 +95,7 @@ class Emitted:
             lines += [f"failed: {text}" for text in failed]
         lines += self.patients
         further = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
-        if self.kinds.known or self.kinds.acknowledged:
+        if self.kinds.repeated or self.kinds.acknowledged:
             lines.insert(0, f"failures: {self.kinds.words}")
         failures_text = f"failed: {'; '.join(failed[:MOST_FAILURES])}{further}"
         model = "" if self.model is None else f"model: {self.model}; "

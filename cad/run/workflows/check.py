@@ -133,7 +133,7 @@ def check_study_of(
         *lost_sidecars(ref.folder),
         *misnamed_images(ref.folder, ref.study_id),
     ]
-    problems = [problem.at(patient=ref.participant_id) for problem in problems]
+    problems = [problem.naming(patient=ref.participant_id) for problem in problems]
     rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
     try:
         study = remember(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
@@ -151,7 +151,7 @@ def check_study_of(
     except CadError as error:
         return [*problems, error], []
     except OSError as error:
-        return [*problems, refused(error).at(patient=ref.participant_id, file=ref.folder)], []
+        return [*problems, refused(error).naming(patient=ref.participant_id, file=ref.folder)], []
     return [*problems, *check_study(study)], _missing_images(study)
 
 

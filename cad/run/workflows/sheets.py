@@ -98,7 +98,7 @@ def write_sheets(
                     source, study, rows, shown, sheets[shown_name], out, pdf=pdf
                 )
             except CadError as error:
-                failures.append(error.at(patient=patient.patient))
+                failures.append(error.naming(patient=patient.patient))
     return files, failures
 
 

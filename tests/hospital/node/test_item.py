@@ -132,7 +132,7 @@ def test_a_watched_file_waits_for_a_full_disk_and_is_said_once(inbox, images, tm
 
 def fill(queue: Queue) -> None:
     for number in range(999):
-        queue.see(f"{number}" * 20, 1, 1)
+        queue.note_taken(f"{number}" * 20, 1, 1)
 
 
 def test_a_full_disk_under_the_queue_is_no_fault_of_a_file(inbox, images, tmp_path):

@@ -176,7 +176,7 @@ def test_an_error_is_said_in_the_programs_own_words():
     said = wording(error)
     assert said["reason"] == "patient … has … images, status 0xa700"
     assert said["hint"] == "ask …"
-    assert wording(error.at(file="x")) == said
+    assert wording(error.naming(file="x")) == said
     assert wording(KeyError(who))["reason"] == "a fault of the program"
     assert "Yamada" not in str(wording(OSError(28, who, who)))
     assert wording(CadError(who))["reason"] == "…"

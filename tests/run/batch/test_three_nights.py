@@ -37,7 +37,11 @@ def test_failures_are_new_known_or_acknowledged(tmp_path: Path) -> None:
     remember(tmp_path, tonight[:2])
     assert acknowledge(tmp_path, "sub-2", "will not be repeated") == tonight[1:2]
     kinds = sort_failures(tmp_path, tonight)
-    assert (kinds.known, kinds.acknowledged, kinds.new) == (tonight[:1], tonight[1:2], tonight[2:])
+    assert (kinds.repeated, kinds.acknowledged, kinds.new) == (
+        tonight[:1],
+        tonight[1:2],
+        tonight[2:],
+    )
     assert kinds.words == "1 new, 1 known, 1 acknowledged"
     assert kinds.counts == {"new": 1, "known": 1, "acknowledged": 1}
     # The same man for another reason, or in another region, is new.
@@ -58,7 +62,7 @@ def test_a_failure_that_was_mended_and_comes_back_is_new_and_others_keep_their_d
     assert RunFolder(tmp_path).told.read_text() == first
     remember(tmp_path, [failure("sub-2")])
     assert sort_failures(tmp_path, [failure("sub-1")]).new == [failure("sub-1")]
-    assert sort_failures(tmp_path, [failure("sub-2")]).known == [failure("sub-2")]
+    assert sort_failures(tmp_path, [failure("sub-2")]).repeated == [failure("sub-2")]
 
 
 def test_only_what_failed_can_be_acknowledged_and_with_a_reason(tmp_path: Path) -> None:

@@ -28,14 +28,14 @@ class Grid(NamedTuple):
         Steps between the samples of the input.
     plasma : ndarray, shape (n_fine,)
         The input, mM.
-    at : ndarray of int64, shape (n_times,)
-        Which samples are the frames.
+    frame_index : ndarray of int64, shape (n_times,)
+        Index of each frame among the samples of the input.
     """
 
     times: np.ndarray
     dt: np.ndarray
     plasma: np.ndarray
-    at: np.ndarray
+    frame_index: np.ndarray
 
 
 # Below this k dt the closed forms of the step lose digits and their series is used.
@@ -205,7 +205,7 @@ def curve_and_slopes(
         jac[2, i] = 0.0
     if model == EXTENDED_TOFTS:
         for i in range(len(f)):
-            cp = grid.plasma[grid.at[i]]
+            cp = grid.plasma[grid.frame_index[i]]
             f[i] += p[2] * cp
             jac[2, i] = cp
 
@@ -252,7 +252,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
             if model == EXTENDED_TOFTS:
-                out[v, i] += p[v, 2] * grid.plasma[grid.at[i]]
+                out[v, i] += p[v, 2] * grid.plasma[grid.frame_index[i]]
 
 
 @njit(cache=True)
@@ -606,7 +606,7 @@ def fit_tofts_rows(
         hh = hy = hc = cc = cy = 0.0
         for t in range(n_times):
             y = curves[v, t]
-            cp = grid.plasma[grid.at[t]]
+            cp = grid.plasma[grid.frame_index[t]]
             hh += h[t] * h[t]
             hy += h[t] * y
             hc += h[t] * cp
@@ -646,7 +646,7 @@ def fit_tofts_rows(
         # The curve is at hand here; those of clipped voxels are made later from what they became.
         if flag == 0:
             for t in range(n_times):
-                fitted[v, t] = ktrans * h[t] + vp * grid.plasma[grid.at[t]]
+                fitted[v, t] = ktrans * h[t] + vp * grid.plasma[grid.frame_index[t]]
         out[v, 0] = ktrans
         out[v, 1] = ve
         out[v, 2] = max(vp, 0.0)

@@ -422,7 +422,7 @@ def _brix_grid(times: np.ndarray, arrival: float) -> Grid:
 
 
 def _curves(model: ModelName, parameters: np.ndarray, grid: Grid) -> np.ndarray:
-    out = np.zeros((len(parameters), len(grid.at)))
+    out = np.zeros((len(parameters), len(grid.frame_index)))
     parameters = np.require(parameters, float, ["C", "W"])
     kernels.curve_rows(_CODE[model], parameters, grid, VE_MIN, out)
     return out
@@ -438,7 +438,7 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
     # Read-only input (memory maps of parallel workers) would be a second signature of the kernels.
-    usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.at))
+    usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
     stale = failed.copy()
@@ -460,9 +460,9 @@ def _estimate_tofts(
     """Estimate parameters, where they left their range, and model curves (void there)."""
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
-        grid.at
+        grid.frame_index
     ]
-    design = np.stack([grid.plasma[grid.at], area]) if extended else area[None]
+    design = np.stack([grid.plasma[grid.frame_index], area]) if extended else area[None]
     coefficients = np.zeros((len(data), 3))
     kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
     parameters = np.zeros((len(data), 3))
