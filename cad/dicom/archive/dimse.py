@@ -153,7 +153,7 @@ class Received:
     Parameters
     ----------
     limits : ArchiveLimits
-        Sets the most gigabytes, and the seconds that a read may wait.
+        Limits: the most gigabytes, and the longest wait of one read.
     """
 
     def __init__(self, limits: ArchiveLimits) -> None:
@@ -164,7 +164,7 @@ class Received:
 
     @property
     def handlers(self) -> list[Any]:
-        """Return the methods of this object that pynetdicom calls, by its events."""
+        """Return pairs of a pynetdicom event and the method of this object that handles it."""
         return [(evt.EVT_CONN_OPEN, self.opened), (evt.EVT_DATA_RECV, self.came)]
 
     def opened(self, event: evt.Event) -> None:
@@ -194,9 +194,10 @@ class Received:
 def _keep_answers(association: Association) -> None:
     """Let only the code that sent a request take its answer.
 
-    pynetdicom's reactor thread also looks for requests of the peer, and may take an answer: of 600
-    queries on one association, four lost one. Here the caller waits for its answer. The only
-    requests that we serve are those within C-GET, which the caller handles, too.
+    pynetdicom's reactor thread looks for requests of the peer, and may take an answer instead: in a
+    trial four of 600 queries on one association lost theirs. After this call the thread takes
+    nothing. We serve no requests but those within C-GET, and these are handled by the code that
+    sent the C-GET.
     """
     take = association.dimse.get_msg
 
@@ -207,7 +208,7 @@ def _keep_answers(association: Association) -> None:
 
 
 def _busy(association: Association) -> bool:
-    """Tell whether an archive refuses only for now (PS3.8 9.3.4: rejected-transient)."""
+    """Tell whether an archive has refused only for the moment (PS3.8 9.3.4: rejected-transient)."""
     answer = association.acceptor.primitive
     return association.is_rejected and answer is not None and answer.result == _TRANSIENT
 
@@ -275,7 +276,7 @@ class DimseArchive(interface.Protocolled):
         Parameters
         ----------
         status : Dataset
-            The answer as pynetdicom returns it; empty where none came.
+            The answer as pynetdicom returns it; empty if no answer came.
         operation : str
             Name of the request, for the message.
         allowed : tuple of int
@@ -284,7 +285,7 @@ class DimseArchive(interface.Protocolled):
         Raises
         ------
         CadError
-            When the status is another, or there is none.
+            When the status is not one of these, or no answer came.
         """
         # pynetdicom returns an empty data set both for a timeout and for a lost connection.
         if not status or "Status" not in status:
@@ -349,7 +350,7 @@ class DimseArchive(interface.Protocolled):
             with interface.understood(self.name):
                 yield association
         except BaseException as error:
-            # this comes first, as a regular release would wait for the faulty archive
+            # Cut at once: the library's regular release would wait for the faulty archive.
             received.cut()
             association.abort()
             if received.too_much:
@@ -365,7 +366,7 @@ class DimseArchive(interface.Protocolled):
                 hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
                 f"{self.aet!r}",
             )
-        try:  # only a plain connection tells why the archive cannot be reached
+        try:  # pynetdicom does not tell why it cannot connect; a plain connection does
             plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
         except OSError as error:
             return CadError(
@@ -415,7 +416,8 @@ class DimseArchive(interface.Protocolled):
     def _follow(self, answers: Iterator[Any], operation: str, instances: Kept) -> None:
         """Read the archive's reports on what it sends, until the last one."""
         for status, _ in answers:
-            if instances.refused:  # our own refusal is reported by the archive as its failure
+            # After we refused an instance, the archive reports a failure: it is not its own.
+            if instances.refused:
                 continue
             self.check(status, operation, allowed=(*PENDING, SUCCESS, *_WARNINGS))
             failed = status.get("NumberOfFailedSuboperations") or 0

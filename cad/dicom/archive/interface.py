@@ -219,7 +219,7 @@ class Protocolled(ABC):
                 try:
                     remark = self._send(dataset, path)
                 except CadError as error:
-                    raise error.at(file=path) from error.__cause__
+                    raise error.naming(file=path) from error.__cause__
                 remarks = (remark, f"supersedes {named}" if named else "")
                 yield Step(path, True, "; ".join(filter(None, remarks)))
 
@@ -278,11 +278,11 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _speaking(self, *, storing: bool = False) -> AbstractContextManager[None]:
-        """Hold a connection for queries, and for storing if this is wanted."""
+        """Keep a connection open for queries, and with ``storing`` also to store objects."""
 
     @abstractmethod
     def _studies(self, filters: dict[str, str], fields: Iterable[str] = ()) -> list[Dataset]:
-        """Return the studies with these values, each with patient, UID and the given fields."""
+        """Return the studies that match ``filters``, each with patient, UID and ``fields``."""
 
     @abstractmethod
     def _series(self, study: str, fields: Iterable[str]) -> list[Dataset]:
@@ -296,15 +296,15 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _fetch(self, series: FoundSeries, into: Path) -> int:
-        """Fetch one series into a folder; return how many instances came."""
+        """Fetch one series into a folder; return how many instances were received."""
 
     @abstractmethod
     def _send(self, dataset: Dataset, path: Path) -> str:
-        """Store one object and prove it; return the archive's remark."""
+        """Store one object and check that the archive lists it; return the archive's remark."""
 
 
 def too_much(name: str, limits: ArchiveLimits) -> CadError:
-    """Return the error of an archive that sends more than its limits allow.
+    """Return the error that says that an archive sends more than its limits allow.
 
     Parameters
     ----------
@@ -321,21 +321,21 @@ def too_much(name: str, limits: ArchiveLimits) -> CadError:
 
 @door("out", "DICOM", owner="a new folder of ours")
 def keep_instance(content: bytes, uid: str, into: Path) -> None:
-    """Write a received instance as ``<uid>.dcm``; write nothing where an equal file is there.
+    """Write a received instance as ``<uid>.dcm``; it may come twice, but only with equal content.
 
     Parameters
     ----------
     content : bytes
-        The file's content.
+        Content of the file.
     uid : str
-        Its SOPInstanceUID.
+        SOPInstanceUID of the instance.
     into : Path
-        Folder of its series.
+        Folder of the series.
 
     Raises
     ------
     CadError
-        When the UID is not valid, or a file of this UID with another content is there.
+        When the UID is not valid, or the folder has a file of this UID with another content.
     """
     if not UID.fullmatch(uid):
         raise CadError(f"the archive returned an instance whose name is no UID: {uid[:64]!r}")
@@ -346,19 +346,19 @@ def keep_instance(content: bytes, uid: str, into: Path) -> None:
 
 
 def check_received(dataset: Dataset, series: FoundSeries) -> None:
-    """Refuse an instance that was not asked for, or whose pixel data are incomplete.
+    """Refuse an instance that was not requested, or whose pixel data are incomplete.
 
     Parameters
     ----------
     dataset : Dataset
         The received instance.
     series : FoundSeries
-        The series that was asked for.
+        The requested series.
 
     Raises
     ------
     CadError
-        Naming what was asked for and what came.
+        The message names the requested and the received id, or number of bytes.
     """
     for keyword, expected in (
         ("PatientID", series.patient_id),
@@ -386,9 +386,9 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
 def file_under(
     dataset: Dataset, answers: list[Dataset], same_patient: SamePatient | None = None
 ) -> None:
-    """Give an object that is sent the patient and study data that the archive has for its study.
+    """Replace the patient and study data in an object by those that the archive has for its study.
 
-    Where the archive does not have the study, the object stays as it is.
+    If the archive does not have the study, the object stays as it is.
 
     Parameters
     ----------
@@ -424,7 +424,7 @@ def file_under(
             f"the archive assigns the study {uid} to a patient who is not {ours!r}",
             hint="nothing was sent; find out whose study this is",
         )
-    dataset.decode()  # decoded in its own character set, before the archive's text is added
+    dataset.decode()  # by its own character set, which the next line replaces
     dataset.SpecificCharacterSet = "ISO_IR 192"
     for keyword in IDENTITY:
         if answers[0].get(keyword) not in (None, ""):
@@ -444,8 +444,8 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
     paths : list of Path
         All objects that were to be sent.
     steps : list of Step
-        Each :class:`Step` that was reported before the error: of a file, one before it was sent and
-        one when it was stored.
+        The :class:`Step` objects reported before the error. A file has one from before it was sent
+        and, if it was stored, another one.
     """
     stored = {step.path for step in steps if step.stored}
     begun = {step.path for step in steps} - stored
@@ -468,10 +468,10 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
 
 
 def matches(study: Dataset, match: dict[str, str]) -> bool:
-    """Tell whether a study has the wanted header values.
+    """Tell whether a study matches patterns of header values.
 
-    Some archives ignore conditions of a query that they do not support; therefore each answer is
-    checked here.
+    Each answer of an archive is checked, because some archives ignore conditions of a query that
+    they do not support.
 
     Parameters
     ----------
@@ -498,7 +498,7 @@ def understood(name: str) -> Iterator[None]:
     Raises
     ------
     CadError
-        In place of any other exception inside the block.
+        Instead of any other exception from inside the block.
     """
     try:
         yield

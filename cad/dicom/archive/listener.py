@@ -1,8 +1,9 @@
 """Listen for DICOM associations, encrypted or not, with a time limit for every action of a caller.
 
-A connection gets an object of pynetdicom, and one of the limited places, only after it has asked
-for an association under an admitted title. Instances may be written to the disk as they arrive.
-Then a message that is not an instance may not be longer than :data:`_HELD`.
+The number of associations is limited. A connection takes one of these places, and an object of
+pynetdicom, only after it has asked for an association under an admitted title. pynetdicom can be
+set to write instances to the disk as they arrive; any other message may then not be longer than
+:data:`_HELD`.
 """
 
 import hashlib
@@ -30,7 +31,8 @@ PDU_BYTES = 2**18  # large enough to send a slice in few pieces
 # seconds in which a caller must agree on encryption and ask for an association
 _DOOR_SECONDS = 10.0
 _WAITING = 256  # most connections without an association; with more, the oldest is cut off
-# most bytes of a message, and of its command; pydicom needs a hundred times as much
+# most bytes of a message without an instance, and of a command; pydicom needs a hundred times as
+# much memory
 _HELD = 2**16
 _COMMAND = 2**13
 _SLOWEST = 1000.0  # least average speed of a message, bytes per second
@@ -47,7 +49,7 @@ _NO_PLACE = (2, 3, 2)
 
 
 class _TurnedAway(Exception):
-    """Report why a caller gets no association, with the answer to it."""
+    """Report why a caller gets no association, and with which answer it is rejected."""
 
     def __init__(self, answer: tuple[int, int, int], **facts: str) -> None:
         self.answer = answer
@@ -57,7 +59,7 @@ class _TurnedAway(Exception):
 class Server(ThreadedAssociationServer):
     """Accept DICOM connections on a port, each in a thread of its own.
 
-    Made by :func:`listen` only. With a TLS context connections are encrypted, and a caller that is
+    Only :func:`listen` makes one. With a TLS context connections are encrypted. Each caller that is
     turned away is reported to the callable ``refused``.
     """
 
@@ -85,7 +87,8 @@ class Server(ThreadedAssociationServer):
         """Accept the next connection; the standard library's server calls this and hides errors."""
         try:
             return super().get_request()
-        # if no file can be opened, the server would try again at once, without end
+        # The usual cause is that the process has too many open files. Without the pause the server
+        # would try again at once, without end.
         except OSError as error:
             self.say("", reason=f"no connection can be taken: {os.strerror(error.errno or 0)}")
             time.sleep(_DOOR_SECONDS)
@@ -117,7 +120,7 @@ class Server(ThreadedAssociationServer):
     @contextmanager
     def _at_the_door(self, request: socket.socket) -> Iterator[None]:
         """Hold a connection until it is admitted; if too many wait, cut off the oldest."""
-        lifeline = request.dup()  # the other one becomes the encrypted connection
+        lifeline = request.dup()  # a handle to cut: encryption takes ``request`` itself over
         with self._lock:
             # Silent callers must not keep others out. A dictionary is in the order of arrival.
             for number in list(self._door)[: len(self._door) - _WAITING + 1]:
@@ -136,7 +139,8 @@ class Server(ThreadedAssociationServer):
         called, caller = (
             first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
-        # A stranger's text is not logged. His address shows whose settings have to be changed.
+        # A title that is not admitted could be any text and is not logged. The address is, and
+        # shows whose settings have to be changed.
         named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
         if self.ae.require_called_aet and called != self.ae_title.strip():
             raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **named)
@@ -185,16 +189,17 @@ class _Begun(RequestHandler):
         """Serve the association, and delete instances that were received only in part."""
         association: Any = self._create_association()
         idle = association.network_timeout or _DOOR_SECONDS
-        # Stored now, because a closed connection has no address, but its instance may still be in
-        # work.
+        # Stored now: its instances may still be handled when the connection is closed, and a
+        # closed connection has no address.
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._asked, idle)
-        association.dul.event_queue.get()  # two sockets have reported the connection
+        # Both the first socket and this one have reported the connection: drop one report.
+        association.dul.event_queue.get()
         _end_with_what_is_damaged(association, self._not_kept)
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})
         association.start()
         association.join()
-        # The thread continues reading until it is stopped, and would write the spooled file again.
+        # The library's thread reads on until it is stopped, and would write a deleted file again.
         association.dul.kill_dul()
         association.dul.join(idle)
         unfinished = [getattr(association.dimse.message, "_data_set_file", None)]
@@ -207,16 +212,17 @@ class _Begun(RequestHandler):
             Path(file.name).unlink(missing_ok=True)
 
     def _not_kept(self, error: OSError) -> None:
-        """Report why data cannot be spooled; the caller is cut off without being told."""
+        """Report why received data cannot be written to the disk; the caller is not told why."""
         server: Any = self.server
         reason = f"what comes cannot be written: {os.strerror(error.errno or 0)}"
         server.say(str(self.client_address[0]), reason=reason)
 
 
 def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], None]) -> None:
-    """End an association for a message that cannot be read, or spooled; its thread would die of it.
+    """End an association if one of its messages cannot be read, or written to the disk.
 
-    Of a second command within a message the library would forget the file that it spools to.
+    Otherwise the library's thread would die with the error. A command within a message is refused,
+    too: the library would forget the file to which it writes the message.
     """
     take = association.dimse.receive_primitive
 
@@ -241,7 +247,10 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
 
 
 class _Line(AssociationSocket):
-    """Read one connection for pynetdicom, which itself waits for any length, for ever."""
+    """Read one connection for pynetdicom, within limits of length and time.
+
+    pynetdicom's own class accepts messages of any length, and waits for them for ever.
+    """
 
     def __init__(
         self, association: Any, connection: Any, first_message: bytes, idle: float
@@ -257,13 +266,13 @@ class _Line(AssociationSocket):
 
     @property
     def ready(self) -> bool:
-        """Tell whether there is something to read; not while the caller is far ahead."""
+        """Tell whether there is something to read; False while too many messages wait already."""
         if self._asked:
             return True
         return self.assoc.dimse.msg_queue.qsize() < _AHEAD and super().ready
 
     def recv(self, nr_bytes: int) -> bytearray:
-        """Read so many bytes: a message's header of six, then its body.
+        """Read ``nr_bytes`` bytes: alternately the six of a message's header, and its body.
 
         Raises
         ------
@@ -287,12 +296,12 @@ class _Line(AssociationSocket):
                 break
             content += piece
         if connection is not None:
-            connection.settimeout(self._idle)  # for what is sent
+            connection.settimeout(self._idle)  # the reads above left a shorter one for sending
         self._came += len(content)
         return content
 
     def _begin(self) -> None:
-        """Set the deadline of the next part, and judge the message that it belongs to."""
+        """Set the deadline of the next part; refuse it if its message is already too long."""
         now = time.monotonic()
         message = self.assoc.dimse.message
         if message is None:
@@ -304,7 +313,8 @@ class _Line(AssociationSocket):
             and self._came > _HELD
         ):
             raise OSError("a message is too long that brings no instance")
-        # A caller that drips a byte now and then meets every single deadline, but not this one.
+        # A caller that sends a byte now and then would meet the deadline of every single part. The
+        # second term limits the time of the whole message.
         self._until = min(now + self._idle, self._since + self._idle + self._came / _SLOWEST)
 
 
@@ -315,13 +325,13 @@ def _peer(address: str, connection: Any) -> str:
 
 
 def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
-    """Return the encrypted connection; the timeout is the whole handshake's, however it drips."""
+    """Return the encrypted connection; the timeout holds for the handshake as a whole."""
     request.settimeout(_DOOR_SECONDS)
     try:
         encrypted = tls.wrap_socket(request, server_side=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"no TLS: {reason(error)}") from error
-    if encrypted.version() is None:  # the caller had gone before it began
+    if encrypted.version() is None:  # the caller closed the connection before the handshake
         encrypted.close()
         raise ValueError("no TLS: the connection was lost")
     return encrypted
@@ -344,7 +354,7 @@ def _first_message(request: socket.socket, until: float) -> bytes:
 
 
 def _bytes_before(connection: socket.socket, limit: int, until: float) -> bytes:
-    """Return the bytes that come before a moment."""
+    """Return the bytes, at most ``limit``, that come before the time ``until``."""
     seconds = until - time.monotonic()
     if seconds <= 0:
         raise TimeoutError("too slow")
@@ -376,13 +386,13 @@ def listen(
     Parameters
     ----------
     entity : AE
-        pynetdicom's application entity: SOP classes and titles that are accepted. Each caller may
-        have its ``maximum_associations`` at once.
+        pynetdicom's application entity, with the SOP classes and titles that are accepted. Each
+        caller may have ``entity.maximum_associations`` at once.
     address : tuple of str and int
         Host and port; port 0 takes any free one, which the result's ``server_address`` names.
     handlers : list of tuple
-        Pairs of a pynetdicom event and the function that handles it. The association of an event
-        has as ``peer`` who is at its other end: the address and, on an encrypted connection,
+        Pairs of a pynetdicom event and the function that handles it. The attribute ``peer`` of the
+        event's association names the caller: the address and, on an encrypted connection, the word
         ``certificate`` and the SHA-256 of the caller's certificate.
     tls : ssl.SSLContext or None
         Encryption (:func:`cad.dicom.archive.tls.answering`); None for none.
@@ -392,7 +402,7 @@ def listen(
     Returns
     -------
     Server
-        Running already.
+        The server, which already runs.
     """
     entity.maximum_pdu_size = PDU_BYTES
     keywords: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Settings of an archive (``configs/archive/*.yaml``): its limits, and how it is spoken to."""
+"""Settings of an archive (``configs/archive/*.yaml``): limits, and ways to reach it."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ class Tls(Section):
     Parameters
     ----------
     certificate
-        our certificate, and those between it and its authority
+        our certificate, and the certificates between it and its authority
     key
-        its key, without a pass phrase; for our user alone
+        key of our certificate, without a pass phrase; only our user may read it
     authority
-        certificates of the authorities; one must have signed the other side's
+        certificates of the authorities; one of them must have signed the other side's certificate
     """
 
     certificate: Path
@@ -31,23 +31,23 @@ class ArchiveTls(Tls):
     Parameters
     ----------
     name
-        name in the archive's certificate, where it is not its host
+        name in the archive's certificate, if it differs from the archive's host
     """
 
     name: str = ""
 
 
 class Move(Section):
-    """State what an archive must have in its list to send us images by C-MOVE.
+    """State the entry that an archive needs in its list of destinations to send us images (C-MOVE).
 
     Parameters
     ----------
     aet
         title of the destination
     host
-        address to listen on meanwhile
+        address on which we listen while the archive sends
     port
-        port to listen on meanwhile
+        port on which we listen while the archive sends
     """
 
     aet: str = Field("CAD", min_length=1, max_length=16)
@@ -56,7 +56,7 @@ class Move(Section):
 
 
 class ArchiveLimits(Section):
-    """State what an archive may cost (waiting, time, bytes, memory), and how it is spoken to.
+    """Limit the waiting, time, bytes and memory that an archive may cost, and say how to reach it.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ class ArchiveLimits(Section):
     study_seconds
         longest time for one query, for fetching one study, for storing one object
     study_gigabytes
-        most that one query, or one study, may bring, unpacked
+        most gigabytes that one query, or one study, may bring, unpacked
     answers
-        most lines with which a query is answered
+        most lines of an answer to one query
     memory_gigabytes
-        memory that a conversation with the archive may ask for
+        memory that a process that speaks to the archive may ask for
     proof_seconds
         how long an archive may take to list what it has stored
     calling
@@ -77,7 +77,7 @@ class ArchiveLimits(Section):
     tls
         certificates for DICOM over TLS, or for HTTPS
     move
-        fetch by C-MOVE, to here; by C-GET without it
+        destination to fetch to by C-MOVE; without it C-GET is used
     """
 
     answer_seconds: float = Field(60.0, gt=0)

@@ -1,7 +1,7 @@
 """Encrypted connections in which both sides prove who they are (DICOM PS3.15 B.12, BCP 195).
 
-TLS 1.2 or later; a certificate of the authority that the settings name is asked for on both sides,
-no other authority of the system is believed, and a caller checks the name in it, too.
+TLS 1.2 or later. Each side must show a certificate that an authority of the settings has signed;
+the authorities that the system trusts do not count. A caller also checks the name in it.
 """
 
 import socket
@@ -16,7 +16,7 @@ _ALERT_SECONDS = 1.0  # how long an archive may take to say that it does not wan
 def answering(tls: Tls) -> ssl.SSLContext:
     """Return the TLS context for connections that others open to us.
 
-    A caller must show a certificate of the authority in the settings.
+    A caller must show a certificate that the authority of the settings has signed.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def answering(tls: Tls) -> ssl.SSLContext:
 def calling(tls: ArchiveTls) -> ssl.SSLContext:
     """Return the TLS context for connections that we open to an archive.
 
-    The archive's certificate must be of the authority in the settings and bear the archive's name.
+    The authority of the settings must have signed the archive's certificate, and the certificate
+    must bear the archive's name.
 
     Parameters
     ----------
@@ -75,12 +76,12 @@ def _tls_context(side: int, tls: Tls) -> ssl.SSLContext:
 
 
 def _no_pass_phrase() -> str:
-    """Refuse to ask at a terminal for what nobody is there to type."""
+    """Raise an error instead of asking for a pass phrase: nobody may be at the terminal."""
     raise ValueError("the key has a pass phrase")
 
 
 def reason(error: BaseException) -> str:
-    """Return in words why an encrypted connection failed.
+    """Return the reason, in words, for which an encrypted connection failed.
 
     Parameters
     ----------
@@ -99,17 +100,17 @@ def reason(error: BaseException) -> str:
 def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:
     """Try an encrypted connection, to learn whether both certificates are accepted.
 
-    With TLS 1.3 a client finishes before the server has judged its certificate; therefore the
-    server's verdict is read here.
+    With TLS 1.3 a client ends its handshake before the server has judged its certificate. So the
+    function waits a moment for an alert of the server.
 
     Parameters
     ----------
     connection : socket
-        Connected, not encrypted yet.
+        A connected socket, not encrypted yet.
     tls : ArchiveTls
         Certificate files, and the name that the archive's certificate must bear.
     host : str
-        The name that it must bear where ``tls`` gives none.
+        The name that the certificate must bear if ``tls`` states none.
 
     Raises
     ------
@@ -120,5 +121,5 @@ def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:
         encrypted.settimeout(_ALERT_SECONDS)
         try:
             encrypted.recv(1)
-        except TimeoutError:  # it waits for us to speak: nothing is wrong with the encryption
+        except TimeoutError:  # no alert: the server accepts us and waits for our first message
             return

@@ -91,7 +91,7 @@ class WebArchive(interface.Protocolled):
         )
 
     def _send(self, dataset: Dataset, path: Path) -> str:
-        with self._speaking():  # whose errors name the file
+        with self._speaking():
             answer = self._client.store_instances([dataset])
             check_stored(answer, str(dataset.SOPInstanceUID), self.url, path)
             self._prove(dataset)
@@ -116,7 +116,7 @@ class WebArchive(interface.Protocolled):
 
 
 def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
-    """Return the error of the encryption, which requests and urllib3 wrap in their own."""
+    """Return the TLS error inside an error of requests or urllib3, which wrap it; None if none."""
     while error is not None and not isinstance(error, SSLError):
         first = error.args[0] if error.args else None
         wrapped = first if isinstance(first, BaseException) else None
@@ -125,7 +125,7 @@ def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
 
 
 def _limited_session(name: str, limits: ArchiveLimits) -> Any:
-    """Return a session of requests that keeps to the limits and shows the certificates."""
+    """Return a session of the package requests that keeps the limits and shows our certificate."""
     from requests import Session
     from requests.adapters import HTTPAdapter
 
@@ -148,18 +148,19 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["timeout"] = limits.answer_seconds
-            if limits.tls is not None:  # here: the environment's would win over the session's
+            # Set for each request: files named in the environment would win over the session's.
+            if limits.tls is not None:
                 kwargs["verify"] = str(limits.tls.authority)
                 kwargs["cert"] = (str(limits.tls.certificate), str(limits.tls.key))
             answer = super().send(*args, **kwargs)
-            # Followed, a redirect would carry patients' data to a server that nobody named.
+            # A redirect is not followed: it could lead patients' data to a server nobody chose.
             if 300 <= answer.status_code < 400:
                 raise CadError(
                     f"{name}: HTTP {answer.status_code}, it has moved",
                     hint="give its new address; nothing was sent there",
                 )
             announced = answer.headers.get("Content-Length", "0")
-            # Too much by its own word: refused before a byte of it is taken.
+            # An answer that announces too many bytes is refused before the first one is read.
             if announced.isdigit() and float(announced) > room:
                 spend(float(announced))
             stream = answer.raw.stream
@@ -193,21 +194,19 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     Raises
     ------
     CadError
-        When it does not, with the archive's failure reason where it gives one.
+        When the answer does not; the message has the archive's failure reason if it states one.
     """
     stored = _named(answer, "ReferencedSOPSequence")
     failed = _named(answer, "FailedSOPSequence")
-    # Named in both sequences it is not safely stored.
+    # An object that both sequences name is not safely stored.
     if uid in stored - failed:
         return
-    reasons = [
-        f" (failure reason {int(item.FailureReason):#06x})"
-        for item in answer.get("FailedSOPSequence", [])
-        if item.get("FailureReason") is not None
-    ]
-    raise CadError(
-        f"{url}: the archive does not list the object as stored{''.join(reasons[:1])}", file=path
-    )
+    why = ""
+    for item in answer.get("FailedSOPSequence", []):
+        if item.get("FailureReason") is not None:
+            why = f" (failure reason {int(item.FailureReason):#06x})"
+            break
+    raise CadError(f"{url}: the archive does not list the object as stored{why}", file=path)
 
 
 def _named(answer: Dataset, sequence: str) -> set[str]:

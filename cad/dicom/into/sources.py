@@ -59,7 +59,8 @@ def unpack(archive: Path, into: Path) -> None:
             for member in members:
                 target = into.joinpath(*PurePosixPath(member.filename).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                # Reading stops at the declared size, and _check has summed these sizes.
+                # Safe without a limit: reading stops at the member's declared size, and
+                # _check_archive has added these sizes up.
                 with bundle.open(member) as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, 2**20)
     except BaseException:
@@ -92,7 +93,7 @@ def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
 
 
 Call = Callable[..., Any]
-"""Function that calls another one with arguments, in this process or in a separate one."""
+"""Function that calls another function with arguments, in this process or in a separate one."""
 _FILES_A_CALL = 500
 
 
@@ -107,7 +108,7 @@ def in_this_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class SourceStudy:
-    """Hold one study as it was found in the source.
+    """Hold one study of the source: headers of its images, annotation objects and folders.
 
     Parameters
     ----------
@@ -127,9 +128,9 @@ class SourceStudy:
     patients : frozenset of str
         Every PatientID that its images and objects carry; a sound study has one.
     unusable : tuple of CadError
-        Series of a kind that cannot be read with certainty, and why.
+        An error for each series that cannot be read with certainty, with the reason.
     given : Path or None
-        Folder of the source as the user named it, where tables lie beside zip archives.
+        Folder of the source as the user named it: a table may lie there, beside a zip archive.
     """
 
     uid: str
@@ -160,7 +161,7 @@ class SourceStudy:
         Raises
         ------
         CadError
-            Naming the file, and saying how many images each PatientID has.
+            The message names a file, and how many images each PatientID has.
         """
         if len(self.patients) <= 1:
             return
@@ -174,7 +175,7 @@ class SourceStudy:
         raise CadError(
             f"images or objects of {len(self.patients)} patients in one study: {', '.join(listed)}",
             file=file,
-            hint="remove what is another patient's, or correct the source; nothing was imported",
+            hint="remove the other patient's files, or correct the source; nothing was imported",
         )
 
     def listed(self) -> str:
@@ -192,7 +193,7 @@ class SourceStudy:
         return any(s.manufacturer == SIMULATOR for s in self.slices)
 
     def beside(self, name: str | None) -> Path | None:
-        """Return the path of a file by its name in the study's own folders; None without one."""
+        """Return the path of the file with this name in one of the study's own folders, or None."""
         if name is None:
             return None
         for folder in self.folders:
@@ -248,7 +249,7 @@ def find_studies(
     for root, paths in _roots(source, scratch, failures, notes, call):
         listing = _read_headers(paths, call)
         failures += listing.unreadable
-        # Where other series of the study can be read, the study itself tells of these.
+        # A study of which other series can be read reports its unusable series itself.
         for uid, series in listing.unusable.items():
             if not listing.studies.get(uid):
                 failures += series.values()
@@ -271,7 +272,7 @@ def _roots(
         try:
             call(unpack, archive, into)
         except (CadError, OSError) as error:
-            failures.append(as_problem(error).at(file=archive))
+            failures.append(as_problem(error).naming(file=archive))
             continue
         yield into, plain_files(into, notes)
 
@@ -282,7 +283,7 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     Parameters
     ----------
     root : Path
-        Looked through with everything below it.
+        Folder to search, with all folders below it.
     notes : list of str
         A message is appended for each thing that is no file: a pipe, a socket, a device.
     """
@@ -299,11 +300,10 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
 
 
 def _read_headers(paths: list[Path], call: Call) -> Listing:
-    """Read every header; a file that no process survives is unreadable, and costs no other."""
+    """Read every header; a file that crashes the process which opens it counts as unreadable."""
     listing = Listing()
     check = partial(call, check_copy)
-    # By the hundred: a file that ends the process which opens it is then looked for among these
-    # alone.
+    # Some hundred files a call: after a crash only these few files must be tried one by one.
     for start in range(0, len(paths), _FILES_A_CALL):
         chunk = paths[start : start + _FILES_A_CALL]
         try:
@@ -313,7 +313,7 @@ def _read_headers(paths: list[Path], call: Call) -> Listing:
                 try:
                     listing.join(call(list_files, [path]), check)
                 except CadError as error:
-                    listing.unreadable.append(error.at(file=path))
+                    listing.unreadable.append(error.naming(file=path))
     return listing
 
 
@@ -329,13 +329,13 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         for folder in folders_above:
             owners.setdefault(folder, set()).add(uid)
     for uid, frames in listing.studies.items():
-        # A map that this project sent to the archive earlier is a result, not an image.
+        # A map that this program sent to the archive earlier is a result and no image to measure.
         slices = _with_zero_b([frame for frame in frames if frame.manufacturer != MANUFACTURER])
-        if not slices:  # nothing of it can be used
+        if not slices:
             continue
         folders = []
         folder = Path(os.path.commonpath([s.path.parent for s in slices]))
-        # Higher up lie other studies, too: a mask or a table there might be any of theirs.
+        # A folder that also holds other studies is left out: its masks and tables may be theirs.
         while folder.is_relative_to(root) and owners[folder] == {uid}:
             folders.append(folder)
             folder = folder.parent
@@ -346,7 +346,7 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
 
 
 def _with_zero_b(frames: list[Frame]) -> list[Frame]:
-    """Return frames with b = 0 where a maker states the b-values of a series except 0."""
+    """Return frames with b = 0 filled in where a maker states every b-value of a series but 0."""
     weighted = {frame.series_uid for frame in frames if frame.b_value}
     completed = []
     for frame in frames:
