@@ -33,13 +33,13 @@ _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
 class Section(BaseModel):
-    """Share what all settings do: unknown keys are refused, values do not change after reading."""
+    """Share the rules of all settings: unknown keys are refused, and values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Describe every key in the words that the section's docstring has for it."""
+        """Copy the words on each key from the section's docstring into the key's description."""
         words = dict(_KEY.findall(inspect.cleandoc(cls.__doc__ or "")))
         for name in cls.model_fields.keys() & words.keys():
             cls.model_fields[name].description = " ".join(words[name].split())
@@ -56,9 +56,9 @@ class ImageSettings(Section):
     t2_standardisation
         T2 intensity scale: per-patient z-score, reference tissue, or Nyul
     t2_reference
-        where the z-score is taken: the gland mask, a box of 60 x 60 x 30 mm about the regions, or
-        the whole image (which depends on the field of view). auto takes the mask when every study
-        of the cohort has one, else the box
+        where mean and deviation of the z-score are taken: in the gland mask, in a box of
+        60 x 60 x 30 mm about the regions, or in the whole image (which depends on the field of
+        view). auto takes the mask when every study of the cohort has one, else the box
     bias_correction
         N4 bias-field correction of T2
     spacing_t2w
@@ -66,20 +66,20 @@ class ImageSettings(Section):
     spacing_adc
         the same for ADC
     interpolation
-        between voxel centres, or by cubic splines
+        linear between voxel centres, or by cubic splines
     whole_numbers
-        round what is interpolated (IBSI, for CT)
+        round interpolated values to whole numbers (IBSI, for CT)
     frame_motion
         bring the frames of the dynamic series in line with each other
     registration
         align ADC and DCE to T2 by rigid mutual information
     displacement
-        how far ADC, high b and DCE lie beside T2 in the slice: not measured; said; or mended, which
-        moves them back. With registration it is not measured
+        shift of ADC, high b and DCE against T2 in the slice. none: not measured; said: measured and
+        reported; mended: also moved back. With registration it is not measured
     mend_from_mm
         smallest displacement that is mended, mm; 0 mends all, so that no result hangs on a limit
     withdraw_from_mm
-        no decision is stated where the 95 % range of a displacement reaches this, mended or not, mm
+        if the 95 % range of a displacement reaches this, no decision is stated, mended or not, mm
     """
 
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = "zscore"
@@ -102,10 +102,11 @@ class PerfusionSettings(Section):
     Parameters
     ----------
     t1
-        tissue T1 from flip angles, fixed, or flip angles where there are any
+        tissue T1: vfa from images of several flip angles, fixed from t1_tissue, auto from flip
+        angles where a study has them
     b1
-        flip angles as the map of the transmit field (B1) says, as stated, or the map when every
-        dynamic study of the cohort has one
+        flip angles: map corrects them by the map of the transmit field (B1), none takes them as
+        stated, auto takes the map when every dynamic study of the cohort has one
     t1_tissue
         fixed tissue T1, seconds; null: prostate, 3 T 1.6, 1.5 T 1.317
     t1_blood
@@ -115,10 +116,11 @@ class PerfusionSettings(Section):
     haematocrit
         haematocrit, 0 to 1
     arterial_input
-        population (Parker, Georgiou), vessel mask, or the mask where there is one
+        arterial input function: of a population (parker, georgiou), measured in a vessel mask, or
+        auto: measured where a study has the mask
     delay
-        when the input reaches the tissue: once a study, from its mean curve. voxel fits it in each
-        voxel, within 10 s of that (twenty times the work)
+        time at which the input reaches the tissue. study: one for each study, from its mean curve;
+        voxel: fitted in each voxel, within 10 s of the study's (twenty times the work)
     models
         kinetic models to fit
     refine
@@ -151,14 +153,15 @@ class TextureSettings(Section):
     bin_width
         fixed bin width, image units
     range
-        re-segmentation: values outside do not count, and bins of fixed width begin at its lower
-        bound (IBSI)
+        re-segmentation: values outside this range do not count, and bins of fixed width begin at
+        its lower bound (IBSI)
     outliers
-        nor do values beyond so many standard deviations of the region
+        values more than this many standard deviations of the region from its mean do not count
     distance
         co-occurrence distance, voxels (Chebyshev)
     dimension
-        4 directions, averaged over slices or with slices merged, or 13
+        slice: 4 directions, averaged over slices; 2D: 4 directions, slices merged; 3D: 13
+        directions
     aggregation
         one merged matrix, or features averaged over directions
     """
@@ -189,7 +192,9 @@ class RobustnessSettings(Section):
 
 
 class FilterSettings(Section):
-    """Set one filter of IBSI 2 (docs/filters.md); ``cad.mri.features.filters`` checks what fits.
+    """Set one filter of IBSI 2 (docs/filters.md).
+
+    ``cad.mri.features.filters`` checks which keys go together.
 
     Parameters
     ----------
@@ -200,7 +205,7 @@ class FilterSettings(Section):
     sigma_mm
         log: standard deviation, mm
     truncate
-        log: where it is cut, in standard deviations
+        log: distance from the centre at which the filter is cut, in standard deviations
     wavelet
         wavelet: PyWavelets' name, such as db3
     bands
@@ -210,9 +215,9 @@ class FilterSettings(Section):
     rotations
         wavelet: the mean response over rotations by right angles
     dimension
-        in the slice, or in space; voxels must have equal sides there
+        in the slice, or in space (3D); along the axes of the filter voxels must have equal sides
     boundary
-        how the image goes on beyond its border
+        values that are taken beyond the border of the image
     """
 
     kind: Literal["mean", "log", "wavelet"]
@@ -241,23 +246,23 @@ class FeatureSettings(Section):
     Parameters
     ----------
     modalities
-        images that features are taken from
+        images in which features are measured
     families
         feature families; size and position of the region are left out unless named
     counting
         also measure features that grow with the number of voxels, and so tell size
     radiomics
-        further classes through pyradiomics (extra 'radiomics')
+        further classes of features, measured by pyradiomics (extra 'radiomics')
     partial_voxels
-        they count by their share, or whole from one half on (IBSI)
+        voxels at the outline count by the share inside it, or whole if one half is inside (IBSI)
     exclude
-        glob patterns of feature names to leave out; by default what is in units of the scanner's
+        glob patterns of feature names to leave out; by default features in units of the scanner's
         gain
     dce_images
-        images of the dynamic series of which gradients and co-occurrence (and whatever else
-        families names) are measured, as of T2: the early enhanced image, or maps by name
+        images of the dynamic series, or maps by name, in which gradients and co-occurrence (and the
+        other families of the key families) are measured as in T2
     filters
-        by image: filters whose response is measured too
+        filters by image; their responses are measured too
     """
 
     modalities: tuple[Literal["t2w", "adc", "dce", "hbv", "ktrans"], ...] = ("t2w", "adc", "dce")
@@ -304,19 +309,20 @@ class LabelSettings(Section):
     Parameters
     ----------
     readers
-        whose scores count: all, the declared expert, or named readers
+        readers whose scores count: all, the declared expert, or named readers
     consensus
-        p of several readers: their mean, each weighed by his agreement with the others. mean is the
-        plain mean; pooled weighs them by their skill on training histology
+        p of several readers is their mean. agreement weighs each by his agreement with the others,
+        mean weighs all the same, pooled weighs each by his skill on training histology
     eta
         disagreement: standard deviation over readers, or one constant
     eta0
-        reading precision: narrowest half-width and edge of certainty; a list is weighed on inner
-        folds
+        reading precision: least half-width of a label, and distance from 0 or 1 within which a
+        label counts as certain; of a list each value is weighed on inner folds
     kappa
-        share of the disagreement that becomes half-width; a list is weighed on inner folds
+        share of the disagreement that becomes half-width; of a list each value is weighed on inner
+        folds
     boundary
-        rule at the ends of (0, 1)
+        rule for labels at the ends of (0, 1)
     histology
         whether known histology replaces the readers as a certain label
     isup_min
@@ -337,7 +343,7 @@ class LabelSettings(Section):
 
     @property
     def precision(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
-        """Return eta_0 and kappa as the learner is told them; a constant eta is its own eta_0."""
+        """Return eta_0 and kappa for the learner; a constant eta takes the place of eta_0."""
         return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
 
 
@@ -347,23 +353,23 @@ class LearnerSettings(Section):
     Parameters
     ----------
     name
-        class in cad.learners
+        class of the learner in cad.learners
     params
-        its parameters
+        parameters of the learner
     scaling
         before the learner, inside every fold, each feature gets mean 0 and variance 1. standard
         takes it as measured, rank its rank among the training regions, clipped cuts it at ±3.
-        AveragedProbabilisticSVC and ProbabilisticEnsemble weigh the last two themselves
+        AveragedProbabilisticSVC and ProbabilisticEnsemble weigh rank and clipped by themselves
     selection
         feature selection inside every fold
     n_features
         features kept by selection
     grid
-        learner parameters to choose by nested validation
+        values of learner parameters; nested validation chooses among them
     criterion
-        inner criterion for the grid
+        measure by which the inner folds choose from the grid
     inner_folds
-        inner folds, grouped by patient
+        number of inner folds, which keep each patient together
     training_rows
         whether a bundle may hold training regions' feature rows
     harmonisation
@@ -383,18 +389,18 @@ class LearnerSettings(Section):
 
 
 class ValidationSettings(Section):
-    """Say how the numbers are made.
+    """Say how a pipeline is validated.
 
     Parameters
     ----------
     scheme
-        outer folds
+        how patients are dealt to outer folds
     folds
         number of folds that 'patient-folds' deals whole patients to
     bootstraps
-        patient bootstrap resamples for intervals
+        resamples of whole patients for bootstrap intervals
     permutations
-        permutations for the null of the whole loop
+        permutations of the labels, each with the whole validation, that show results of chance
     seed
         seed of every random draw in the validation
     """
@@ -422,19 +428,20 @@ class DecisionSettings(Section):
     refer_positive
         R_p: a malignant region referred
     aim_npv
-        negative predictive value to be promised of benign regions. As many are decided as it can be
-        promised for, or none. The threshold then comes from the validation and not from the costs
+        negative predictive value to be promised of regions called benign. As many regions are
+        called benign as the promise holds for, or none. The threshold then comes from the
+        validation and not from the costs
     aim_ppv
-        positive predictive value to be promised of malignant regions, likewise
+        positive predictive value to be promised of regions called malignant, likewise
     man_npv
         negative predictive value to be promised of men below their own limit
     prevalence
         share of men with cancer of labels.isup_min or more where the model is used. A prediction's
         probabilities are moved so that the training's men, weighed to this share, have it as their
-        mean. Without it they are the model's own
+        mean. Without this key the probabilities stay as the model gives them
     blinded
         hold back a man's result until a reader has scored one of his regions: on pages, in the
-        terminal, in JSON and in DICOM. Tables keep it
+        terminal, in JSON and in DICOM. Tables show it all the same
     """
 
     false_positive: float = Field(1.0, gt=0)
@@ -488,7 +495,7 @@ class DecisionSettings(Section):
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """Return P- and P+: below the first benign, above the second malignant, between refer.
+        """Return P- and P+: regions below P- are benign, above P+ malignant, and between refer.
 
         Raises
         ------
@@ -551,8 +558,8 @@ def read_settings(kind: type[T], path: Path) -> T:
     Raises
     ------
     CadError
-        For a missing file, invalid YAML, an unknown key (with the nearest known one) or a
-        value outside its range; always with the key's full path.
+        For a missing file, invalid YAML, an unknown key (the message suggests the nearest allowed
+        one) or a value outside its range. The message names the key with its full path.
     """
     if not path.is_file():
         raise CadError("no such settings file", file=path)
@@ -588,7 +595,7 @@ def _settings_error(kind: type[Section], error: Any) -> str:
 
 
 def _allowed_keys(kind: type[BaseModel], path: list[str]) -> list[str]:
-    """Return the keys that are allowed at a path; list indices and choices of types are skipped."""
+    """Return the keys that are allowed at a path of keys; an index of a list is skipped."""
     for key in path:
         if key.isdigit():
             continue

@@ -1,4 +1,4 @@
-"""Settings of a node (``configs/node/*.yaml``): who may send, what is computed."""
+"""Settings of a node (``configs/node/*.yaml``): senders, computing, archive and models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cad.dicom.archive.settings import ArchiveLimits, Tls
 
 
 class ReceiverSettings(Section):
-    """Say who may send, and how much.
+    """Say who may send to the node, and how much.
 
     Parameters
     ----------
@@ -22,19 +22,19 @@ class ReceiverSettings(Section):
     port
         DICOM port
     aet
-        our AE title; a call of another is refused
+        our AE title; a caller that asks for another title is refused
     callers
         AE titles that may send; all others are refused
     associations
-        associations at once
+        most associations of one caller at once
     association_gigabytes
-        most that one association may bring; then it is cut
+        most gigabytes that one association may bring; then it is cut off
     idle_seconds
         silence after which a caller is cut off
     reserve_gigabytes
-        free disk below which nothing more is taken
+        free gigabytes of the disk below which nothing is received
     tls
-        certificates: who shows none of the authority's is refused
+        certificates; a caller must show one that the authority has signed
     """
 
     host: str = "127.0.0.1"
@@ -54,13 +54,13 @@ class StudySettings(Section):
     Parameters
     ----------
     quiet_seconds
-        a study is complete when nothing of it has come for so long
+        a study is complete when none of its instances has come for so many seconds
     count
-        ask the archive, too, whether it has more images of the study
+        also ask the archive whether it has more images of the study
     wait_hours
-        how long images that the archive has are waited for
+        hours after which a study fails that lacks images which the archive has
     jobs
-        studies computed at once, a process each
+        studies that are computed at once, each in a process of its own
     time_limit
         seconds that one study may compute, or wait
     memory_limit
@@ -86,23 +86,23 @@ class ArchiveSettings(Section):
     address
         HOST:PORT, or the root of a DICOMweb service
     aet
-        its AE title
+        AE title of the archive
     limits
-        what it may cost (docs/dicom.md)
+        limits of time and data, and ways to reach the archive (docs/dicom.md)
     retry_seconds
-        first wait after a failed sending
+        first wait after a failed sending; each further wait is twice as long
     pdf
-        each man's sheet for the tumour board, too, as Encapsulated PDF
+        also send each man's sheet for the tumour board, as Encapsulated PDF
     capture
-        the same sheet as Secondary Capture pictures
+        also send the sheet as Secondary Capture pictures
     language
-        of the sheet
+        language of the sheet
     commitment
-        done only when the archive has promised to keep the result (DICOM only)
+        a study is done only when the archive has promised to keep the result (DICOM only)
     commitment_seconds
-        how long a promise is waited for before it is asked for again
+        seconds without an answer after which the archive is asked again for its promise
     retry_most
-        longest wait; each is twice the one before
+        longest wait before the next try
     """
 
     address: str
@@ -125,15 +125,15 @@ class PollSettings(Section):
     every_seconds
         how often the archive is asked
     days
-        how far back a study's date may lie; 0 is today, UTC
+        most days that a study's date may lie back; 0 for today's studies only, by UTC
     match
-        what else a study must match: `{StudyDescription: '*prostate*'}`
+        further conditions on a study, such as `{StudyDescription: '*prostate*'}`
     address
-        another archive than that of the results
+        address of the archive, if it is not the archive of the results
     aet
-        its AE title, where it is another
+        AE title of this other archive
     limits
-        what it may cost, where it is another
+        limits of this other archive
     """
 
     every_seconds: float = Field(60.0, gt=0)
@@ -158,9 +158,9 @@ class WatchSettings(Section):
     Parameters
     ----------
     folder
-        looked through with all folders in it; nothing is deleted
+        folder that is searched, with all folders in it; nothing in it is deleted
     quiet_seconds
-        a file is taken when size and time have been the same for so long
+        a file is taken when its size and time have been the same for so many seconds
     """
 
     folder: Path
@@ -168,7 +168,7 @@ class WatchSettings(Section):
 
 
 class StatusSettings(Section):
-    """Say where the status page is.
+    """Say where the status page is shown.
 
     Parameters
     ----------
@@ -180,14 +180,16 @@ class StatusSettings(Section):
 
 
 class ModelsInUse(Section):
-    """Say which models score, and which are watched beside them.
+    """Name the models that score studies, and the models on trial beside them.
 
     Parameters
     ----------
     champion
-        each study is scored by the first of these that it suffices for; this is shown and sent
+        models in order; each study is scored by the first one whose images it has, and this result
+        is shown and sent
     shadow
-        each scores every study, too; what it says is kept for comparison, never shown or sent
+        models on trial, which score every study, too; their numbers are kept for comparison and
+        never shown or sent
     """
 
     champion: tuple[str, ...] = Field(min_length=1)
@@ -195,10 +197,10 @@ class ModelsInUse(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _plain_list(cls, given: Any) -> Any:
-        if isinstance(given, (list, tuple)):
-            return {"champion": given}
-        return given
+    def _plain_list(cls, content: Any) -> Any:
+        if isinstance(content, (list, tuple)):
+            return {"champion": content}
+        return content
 
     @model_validator(mode="after")
     def _apart(self) -> ModelsInUse:
@@ -209,7 +211,7 @@ class ModelsInUse(Section):
 
 
 class NodeSettings(Section):
-    """Hold everything that a node is configured with.
+    """Hold all settings of a node.
 
     Parameters
     ----------
@@ -222,7 +224,8 @@ class NodeSettings(Section):
     decision
         a site's costs: a file, or a name in configs/decision
     audit
-        audit trail; `audit.jsonl` in `home` leads there, or is it
+        path of the audit trail; `audit.jsonl` in `home` is then a link to it. By default the trail
+        is that file itself
     """
 
     home: Path
