@@ -1,4 +1,4 @@
-"""Pages and figures of a run: reads the run folder, computes nothing."""
+"""Write the pages and figures of a run from its run folder; no result is computed here."""
 
 from cad.run.reports.pages import write_report
 

@@ -1,4 +1,4 @@
-"""What the page shows of a registration: the moved image before and after, with T2's edges."""
+"""Draw images before and after their alignment to T2, with the edges of T2, for a page."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,16 @@ from cad.run.reports.images import StudyImages, data_url
 
 
 class AlignmentView(NamedTuple):
-    """Hold the alignment of one image to T2, as the page shows it.
+    """Hold the text and pictures on the alignment of one image to T2.
 
     Parameters
     ----------
     title : str
         Name of the image.
     text : str
-        How far it was moved and turned, or why it was not.
+        How far the image was moved and turned, or why it was not.
     pictures : list of (str, str)
-        Caption and data URL: before and after, or one picture where it was not moved.
+        Caption and data URL: before and after, or one picture of an image that was not moved.
     width, height : float
         Extent of each picture, mm.
     """
@@ -34,7 +34,7 @@ _EDGE_COLOUR = (255, 214, 0)
 
 
 def alignments(images: StudyImages) -> list[AlignmentView]:
-    """Return a view of each image of a study that was to be aligned to T2; empty where none was.
+    """Return a view of each image of a study whose alignment to T2 was tried.
 
     Parameters
     ----------
@@ -48,21 +48,23 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
     for numbers, (*pair, edges) in zip(stated, images.registration, strict=False):
         before = float(numbers["before"])
         after = float(numbers["after"])
-        text = (
-            f"moved {numbers['translation_mm']:.1f} mm, turned {numbers['rotation_deg']:.1f}°; "
-            f"mutual information with T2 {before:.3f} before, {after:.3f} after"
-            if numbers["accepted"]
-            else str(numbers["note"])
-        )
-        names = ("before", "after") if numbers["accepted"] else ("not moved",)
+        if numbers["accepted"]:
+            captions = ["before", "after"]
+            text = (
+                f"moved {numbers['translation_mm']:.1f} mm, turned {numbers['rotation_deg']:.1f}°; "
+                f"mutual information with T2 {before:.3f} before, {after:.3f} after"
+            )
+        else:
+            captions = ["not moved"]
+            text = str(numbers["note"])
+        pictures = []
+        for caption, grey in zip(captions, pair, strict=False):
+            pictures.append((caption, data_url(_with_edges(grey, edges), quality=85)))
         drawn.append(
             AlignmentView(
                 title=short_name(str(numbers["moving"])),
                 text=text,
-                pictures=[
-                    (name, data_url(_with_edges(grey, edges), quality=85))
-                    for name, grey in zip(names, pair, strict=False)
-                ],
+                pictures=pictures,
                 width=edges.shape[1] * images.spacing[0],
                 height=edges.shape[0] * images.spacing[1],
             )
@@ -71,7 +73,7 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
 
 
 def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return RGB at three times the size, so that an edge hides a third of a voxel only."""
+    """Return an RGB image with edges drawn in, at three times the size: edges hide little of it."""
     large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
     marked = np.zeros(large.shape[:2], bool)
     marked[1::3, 1::3] = edges > 0

@@ -7,7 +7,7 @@ import numpy as np
 from cad.run.reports.images import data_url
 from cad.run.reports.pages import template
 
-# Slices are read of every candidate; a page of all men of a source would be endless.
+# Most series of a role on the page: with those of all men of a source it would be endless.
 MOST = 24
 _IMAGES = {"t2w": "T2", "adc": "ADC", "hbv": "high-b image"}
 
@@ -20,8 +20,9 @@ def candidates_page(
     Parameters
     ----------
     undecided : mapping of str to sequence of (str, sequence of ndarray of uint8)
-        By ``t2w``, ``adc`` or ``hbv``, what is said of every candidate, and grey levels of its
-        slices, each of shape (rows, columns). Of each role the first :data:`MOST` series are shown.
+        By role (``t2w``, ``adc`` or ``hbv``) the candidate series: a line of text on each, and the
+        grey levels of its slices, each of shape (rows, columns). The first :data:`MOST` series of a
+        role are shown.
 
     Examples
     --------
@@ -32,10 +33,9 @@ def candidates_page(
     """
     roles = []
     for role, series in undecided.items():
-        shown = [
-            {"line": line, "pictures": [data_url(grey) for grey in slices]}
-            for line, slices in series[:MOST]
-        ]
+        shown = []
+        for line, slices in series[:MOST]:
+            shown.append({"line": line, "pictures": [data_url(grey) for grey in slices]})
         roles.append(
             {
                 "name": role,

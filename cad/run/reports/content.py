@@ -1,4 +1,4 @@
-"""What a man's page and his sheet on paper say of him: put together once, for both."""
+"""Collect the content of a man's page and of his sheet on paper, which show the same."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,21 +16,21 @@ from cad.run.reports.wording import ENGLISH, Wording
 
 
 class PatientContent(NamedTuple):
-    """Hold what is shown of one man.
+    """Hold the content of one man's page and sheet.
 
     Parameters
     ----------
     studies : list of StudyView
         His studies.
     regions : list of RegionView
-        All his regions, the first to look at on top; of a man who is held back in the order of his
-        studies.
+        All his regions, the first to look at on top. The regions of a man who is held back stay in
+        the order of his studies.
     models : list of dict
         Name and training of each model that scored his regions.
     head : dict
-        What :func:`cad.run.reports.headline.headline` returns.
+        Content of the head of the page (:func:`cad.run.reports.headline.headline`).
     earlier : EarlierView or None
-        His latest study beside the one before it; None where there is one study.
+        His latest study compared with the one before it; None for a man with one study.
     """
 
     studies: list[StudyView]
@@ -48,7 +48,7 @@ def patient_content(
     scroller: bool = True,
     words: Wording = ENGLISH,
 ) -> PatientContent:
-    """Put together what is shown of one man.
+    """Collect the content of one man's page and sheet.
 
     Parameters
     ----------
@@ -66,12 +66,15 @@ def patient_content(
     Returns
     -------
     PatientContent
-        What the page and the sheet say.
+        The content of both.
     """
     studies = study_views(results, patient, scroller=scroller, words=words)
-    regions = [region for study in studies for region in study.regions]
-    if not patient.blinded:  # the order would say what is hidden
-        ranked = [*map(id, [*patient.head, *patient.ranked])]
+    regions = []
+    for study in studies:
+        regions += study.regions
+    # Of a man who is held back the order by suspicion would reveal the result.
+    if not patient.blinded:
+        ranked = [id(region) for region in (*patient.head, *patient.ranked)]
         regions.sort(key=lambda view: ranked.index(id(view.region)))
     regions = _with_marks_apart(regions)
     models = _models(results, patient.regions)
@@ -81,7 +84,7 @@ def patient_content(
 
 
 def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
-    """Return regions with their marks moved, so that on one sector map none hides another."""
+    """Return the regions with their marks moved: on one sector map no mark may hide another."""
     marks = iter(apart([view.sector for view in regions if view.sector is not None]))
     moved = []
     for view in regions:

@@ -1,4 +1,4 @@
-"""What page and sheet say of a man's earlier study: what was then, and which region lies where."""
+"""Compare a man's latest study with the one before it, for his page and sheet."""
 
 from __future__ import annotations
 
@@ -44,23 +44,25 @@ _ALIGNMENTS = {
 
 @dataclass(frozen=True)
 class EarlierView:
-    """Hold what is shown of a man's earlier study.
+    """Hold the text and tables on a man's earlier study.
 
     Parameters
     ----------
     title : str
         Heading.
     sentences : list of str
-        Which studies are compared, how, and that no decision rests on it.
+        Sentences that say which studies are compared, how, and that no decision rests on it.
     facts_head : list of str
         Heads of the columns of ``facts``.
     facts : list of list of str
-        Name of a fact, its value then and now; none of which nothing is known.
+        Rows of a fact's name and its values then and now. Facts that are known of neither study are
+        left out.
     regions_head : list of str
-        Heads of the columns of ``regions``; empty where no region is compared.
+        Heads of the columns of ``regions``; empty if no region is compared.
     regions : list of list of str
-        A region now, the nearest one then, distance, sizes, probabilities where there are any, and
-        the question; below them the earlier regions that none is near to.
+        A row for each region now: its name, the nearest region then, distance, sizes, probabilities
+        if there are any, and ``Same region?``. Rows for earlier regions that no region is near to
+        follow.
     """
 
     title: str
@@ -78,7 +80,7 @@ def earlier_view(
     regions: Sequence[RegionResult],
     words: Wording = ENGLISH,
 ) -> EarlierView | None:
-    """Put together what is shown of a man's earlier study.
+    """Collect the text and tables on a man's earlier study.
 
     Parameters
     ----------
@@ -96,19 +98,19 @@ def earlier_view(
     Returns
     -------
     EarlierView or None
-        None where the run compared no two studies of him.
+        None if the run has not compared two studies of the man.
     """
     rows = results.earlier.get(patient, [])
     if not rows:
         return None
     views = {study.study: study for study in studies}
     first = rows[0]
-    now = views.get(first.study_id)
-    then = views.get(first.earlier_study_id)
+    latest = views.get(first.study_id)
+    earlier = views.get(first.earlier_study_id)
     aligned = first.alignment == "aligned"
     shown = _Shown(
-        sizes_now=now.sizes if now is not None else {},
-        sizes_then=then.sizes if then is not None else {},
+        sizes_now=latest.sizes if latest is not None else {},
+        sizes_then=earlier.sizes if earlier is not None else {},
         scored={(region.study, region.roi): region for region in regions},
         of_latest=results.run.get("kind") == "predict",
     )
@@ -119,7 +121,7 @@ def earlier_view(
         title=words.say("Earlier study: {earlier}", earlier=first.earlier_study_id),
         sentences=_sentences(rows, shown, words),
         facts_head=["", words.say("Then"), words.say("Now")],
-        facts=_facts(results, first, now, then, words),
+        facts=_facts(results, first, latest, earlier, words),
         regions_head=_regions_head(shown, words) if aligned else [],
         regions=table,
     )
@@ -132,7 +134,7 @@ class _Shown:
     Parameters
     ----------
     sizes_now, sizes_then : mapping of str to dict
-        What was measured of each region as drawn, by ROI id.
+        Measurements of each region as drawn, by ROI id.
     scored : mapping of (str, str) to RegionResult
         Regions with a row of results, by study and ROI id.
     of_latest : bool
@@ -151,7 +153,7 @@ class _Shown:
 
     @property
     def of_cancer(self) -> bool:
-        """Tell whether all numbers are probabilities of cancer; else beliefs stand for all."""
+        """Tell whether all numbers are probabilities of cancer; if not, beliefs are shown."""
         numbered = [region for region in self.scored.values() if region.belief is not None]
         return bool(numbered) and all(region.of_cancer for region in numbered)
 
@@ -209,18 +211,18 @@ def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> lis
 def _facts(
     results: Results,
     row: EarlierRow,
-    now: StudyView | None,
-    then: StudyView | None,
+    latest: StudyView | None,
+    earlier: StudyView | None,
     words: Wording,
 ) -> list[list[str]]:
-    """Return date, gland volume, PSA and PSA density, then and now, where either is known."""
+    """Return rows of date, gland volume, PSA and PSA density, then and now, if either is known."""
     man = results.men.get(row.participant_id)
     region = next((r for r in results.regions if r.patient == row.participant_id), None)
     psa = region.psa if region is not None else None
     density = man.psa_density if man is not None else None
     facts = [
-        [words.say("Date"), _date(then), _date(now)],
-        [words.say("Gland volume"), _gland(then), _gland(now)],
+        [words.say("Date"), _date(earlier), _date(latest)],
+        [words.say("Gland volume"), _gland(earlier), _gland(latest)],
         ["PSA", _psa(row.earlier_psa), _psa(psa)],
         [words.say("PSA density"), _density(row.earlier_psa_density), _density(density)],
     ]
@@ -259,7 +261,7 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
-    """Return the cells of one region now, or of an earlier region that none is near to."""
+    """Return the cells of a region now, or of an earlier region that no region now is near to."""
     none_near = words.say("none within {limit} mm", limit=f"{NEAR_MM:g}")
     size_now = shown.sizes_now.get(row.roi_id, {})
     size_then = shown.sizes_then.get(row.earlier_roi_id, {})

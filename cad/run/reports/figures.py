@@ -1,4 +1,4 @@
-"""Figures of a run from the arrays of ``metrics.json``; deterministic SVG."""
+"""Draw the figures of a run from the arrays of ``metrics.json``; equal arrays give equal SVG."""
 
 import io
 import re
@@ -14,10 +14,11 @@ from cad.learning.evaluation.summary import Summary
 _TABLES = table_beside(__file__)
 INK, DIM, LINE, PAPER, MAIN, SECOND, THIRD = _TABLES["colours"].values()
 SIZE = (4.2, 3.5)  # inches
-MOST_POINTS = 400  # a curve of more is thinned; the difference is below a pixel
+MOST_POINTS = 400  # longer curves are thinned to this; the difference is below a pixel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
 _MARKERS = "osD^vPX<>*"
-# Figures with names of readers at the left, of any length. Making room takes a third of drawing.
+# Figures with names of readers at the left, which need room of their own. matplotlib makes it, and
+# takes a third longer, so the other figures do without.
 _NAMED = ("readers", "ceiling")
 
 
@@ -36,12 +37,12 @@ def draw_figures(
     Returns
     -------
     dict of str to (str, str, str)
-        Title, what is shown, and the SVG text, by file name without its ending.
+        Title, caption and SVG text, by file name without its ending.
     """
     measured = (metrics.histology, metrics.consensus, metrics.null, metrics.ceiling, metrics.reject)
     if not any(measured):
         return {}
-    # Imported here: a quarter of a second that a report without measures does not spend.
+    # Imported only now: it takes a quarter of a second, which a report without figures saves.
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -57,7 +58,7 @@ def draw_figures(
                 if name in _NAMED:
                     canvas.figure.set_layout_engine("constrained")
                 drawn[name] = (title, f"{caption}{_against(metrics, name)}", _svg(canvas))
-                axes = None  # others, on which nothing was drawn, serve the next figure
+                axes = None  # if nothing was drawn, the empty axes are used for the next figure
     return drawn
 
 
@@ -80,7 +81,7 @@ def draw(
     Returns
     -------
     bool
-        False where the metrics lack the figure's data.
+        False if the metrics lack the figure's data.
     """
     drawn = _DRAW[name](axes, metrics, thresholds)
     if drawn:
@@ -88,7 +89,7 @@ def draw(
     return drawn
 
 
-# The array in a part of the metrics that a figure is drawn from.
+# Name of the array of a comparison from which a figure is drawn.
 _ARRAYS = {
     "roc": "roc",
     "precision_recall": "precision_recall",
@@ -97,20 +98,16 @@ _ARRAYS = {
 }
 
 
-def _part(metrics: Summary, figure: str) -> Any:
-    """Return the comparison with histology; that with the readers where it has too few regions.
+def _comparison(metrics: Summary, figure: str) -> Any:
+    """Return the comparison that a figure is drawn from.
 
-    None where neither has the figure's array.
+    It is the comparison with histology if that has the figure's array, else that with the readers.
+    None if neither has the array.
     """
-    comparisons = (metrics.histology, metrics.consensus)
-    return next(
-        (
-            comparison
-            for comparison in comparisons
-            if comparison and getattr(comparison, _ARRAYS[figure])
-        ),
-        None,
-    )
+    for comparison in (metrics.histology, metrics.consensus):
+        if comparison and getattr(comparison, _ARRAYS[figure]):
+            return comparison
+    return None
 
 
 def _against(metrics: Summary, figure: str) -> str:
@@ -118,7 +115,7 @@ def _against(metrics: Summary, figure: str) -> str:
     if figure == "reject":
         readers = metrics.reject is not None and metrics.reject.against == "readers"
     elif figure in _ARRAYS:
-        readers = _part(metrics, figure) is not metrics.histology
+        readers = _comparison(metrics, figure) is not metrics.histology
     else:
         return ""
     return " Truth: the readers' mean above .5." if readers else " Truth: histology."
@@ -154,11 +151,13 @@ def inline(name: str, svg: str) -> str:
 
 
 def _attributes(style: re.Match[str]) -> str:
-    """Return the declarations of a style attribute as attributes of their own."""
-    pairs = (
-        declaration.partition(":") for declaration in style[1].split(";") if declaration.strip()
-    )
-    return " ".join(f'{name.strip()}="{value.strip()}"' for name, _, value in pairs)
+    """Return each declaration of a style attribute as an attribute of its own."""
+    attributes = []
+    for declaration in style[1].split(";"):
+        if declaration.strip():
+            name, _, value = declaration.partition(":")
+            attributes.append(f'{name.strip()}="{value.strip()}"')
+    return " ".join(attributes)
 
 
 Draw = Callable[[Any, Summary, "tuple[float, float] | None"], bool]
@@ -171,11 +170,11 @@ def _svg(canvas: Any) -> str:
 
 
 def _arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
-    """Return arrays of equal length, rows with a gap dropped, thinned; None if there are none."""
+    """Return a curve's arrays, thinned and without points that lack a value; None without any."""
     if curve is None:
         return None
-    held = curve if isinstance(curve, dict) else vars(curve)
-    rows = np.array([held[name] for name in names], dtype=float)
+    arrays = curve if isinstance(curve, dict) else vars(curve)
+    rows = np.array([arrays[name] for name in names], dtype=float)
     rows = rows[:, np.isfinite(rows).all(axis=0)]
     if rows.shape[1] < 1:
         return None
@@ -191,17 +190,17 @@ def _unit_square(axes: Any, x: str, y: str) -> None:
 
 
 def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    measured = _part(metrics, "roc")
+    measured = _comparison(metrics, "roc")
     curve = measured and _arrays(measured.roc, "fpr", "tpr")
     if curve is None:
         return False
     axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
     if measured is metrics.histology:
         for i, (name, reader) in enumerate(metrics.readers.items()):
-            other = _arrays(reader.roc, "fpr", "tpr")
-            if other is not None:
+            reader_curve = _arrays(reader.roc, "fpr", "tpr")
+            if reader_curve is not None:
                 axes.plot(
-                    *other,
+                    *reader_curve,
                     color=DIM,
                     linewidth=1,
                     marker=_MARKERS[i % len(_MARKERS)],
@@ -218,7 +217,7 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         place = 1 - point["specificity"].value, point["sensitivity"].value
         if np.isfinite(place).all():
             axes.plot(*place, "o", color=MAIN, markersize=5, clip_on=False)
-            # At the right edge the words stand to the left, where they are not cut off.
+            # Near the right edge the text would be cut off: it stands left of its point there.
             right = place[0] > 0.85
             axes.annotate(
                 f"P > {point['threshold']:.2g}",
@@ -233,7 +232,7 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    measured = _part(metrics, "precision_recall")
+    measured = _comparison(metrics, "precision_recall")
     curve = measured and _arrays(measured.precision_recall, "recall", "precision")
     if curve is None:
         return False
@@ -248,7 +247,7 @@ def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    measured = _part(metrics, "reliability")
+    measured = _comparison(metrics, "reliability")
     curve = measured and _arrays(
         measured.calibration_curve, "predicted", "observed", "lower", "upper", "n"
     )
@@ -277,7 +276,7 @@ def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    measured = _part(metrics, "decision_curve")
+    measured = _comparison(metrics, "decision_curve")
     curve = measured and _arrays(measured.decision_curve, "threshold", "model", "all", "none")
     if curve is None:
         return False
@@ -385,12 +384,9 @@ def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    measured = metrics.reject
-    curve = (
-        measured
-        if measured is None
-        else _arrays(measured.curve, "reject_rate", "error_rate", "cost")
-    )
+    if metrics.reject is None:
+        return False
+    curve = _arrays(metrics.reject.curve, "reject_rate", "error_rate", "cost")
     if curve is None:
         return False
     order = np.argsort(curve[0], kind="stable")

@@ -21,8 +21,8 @@ _AGREE = {
 }
 
 
-class Said(NamedTuple):
-    """Hold a region with its sentences, which read right when copied or spoken.
+class RegionSentences(NamedTuple):
+    """Hold a region with the sentences on it, which can be copied or read aloud as they are.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Said(NamedTuple):
     tool : str
         The probability of cancer.
     belief : str
-        What readers would say, by the tool; empty without a result.
+        The tool's estimate of what readers would say; empty without a result.
     readers : str
         The readers' scores.
     action : str
@@ -79,19 +79,22 @@ def headline(
     Returns
     -------
     dict
-        ``known`` (str): what histology says where it is known of every region, before the word of
-        the decision; else empty. ``man`` (str): text after that word: what to do, the probability
-        and why. ``about`` (list of str): facts on study and patient, then what is missing or
-        unknown. ``reliable`` (list of (str, bool)): sentences on how far the probabilities can be
-        trusted, true where a sentence asks for caution. ``said`` (list of Said): every region.
-        ``lesions`` (list of (Said, str)): the regions for the head of the page, each with the text
-        ``most suspicious to the tool``, ``to the readers``, to both, or an empty text. ``rest``
-        (str): how many other regions there are, and the order of those shown.
+        ``histology`` (str): text before the word of the decision: the result of histology if it is
+        known of every region, else empty. ``man`` (str): text after that word: what to do, the
+        probability and why. ``about`` (list of str): facts on study and patient, then missing
+        sequences and unknown facts. ``reliable`` (list of (str, bool)): sentences on how far the
+        probabilities can be trusted, true if a sentence asks for caution. ``sentences`` (list of
+        RegionSentences): every region. ``lesions`` (list of (RegionSentences, str)): the regions
+        for the head of the page, each with the text ``most suspicious to the tool``, ``to the
+        readers``, to both, or an empty text. ``other_regions`` (str): names of the regions that are
+        not in the head, and the order of those that are.
     """
     man = results.men.get(patient.patient)
     man_reason = man.decision_reason if man is not None else []
-    said = [
-        Said(
+    sentences = []
+    sentences_of: dict[int, RegionSentences] = {}
+    for view in views:
+        of_region = RegionSentences(
             view,
             where_words(view, views, words),
             tool_words(view, words),
@@ -99,9 +102,11 @@ def headline(
             readers_words(view.region, patient.readers, words),
             action_words(view, man_reason, words),
         )
-        for view in views
-    ]
-    of = {id(one.view.region): one for one in said}
+        sentences.append(of_region)
+        sentences_of[id(view.region)] = of_region
+    lesions = []
+    for region in patient.head:
+        lesions.append((sentences_of[id(region)], _first_to(patient, region, words)))
     note = metrics.patient_level.note if metrics.patient_level else ""
     reliable = _reliable(results, metrics, patient, models, man, words)
     limits = {view.thresholds for view in views if view.region.decision and view.thresholds}
@@ -128,17 +133,18 @@ def headline(
     cancer = cancer_words(results, words)
     place = _place(results, models, words)
     return {
-        "known": known_words(patient, cancer, words),
+        "histology": known_words(patient, cancer, words),
         "man": man_words(patient, man, cancer, place, note, words),
         "about": _about(patient, studies, man, latest, words),
         "reliable": reliable,
-        "said": said,
-        "lesions": [(of[id(region)], _first_to(patient, region, words)) for region in patient.head],
-        "rest": _rest(patient, words),
+        "sentences": sentences,
+        "lesions": lesions,
+        "other_regions": _other_regions(patient, words),
     }
 
 
 def _first_to(patient: PatientView, region: RegionResult, words: Wording) -> str:
+    """Say to whom a region is the most suspicious one, the tool or the readers; else empty."""
     of_tool = patient.top is region
     of_readers = patient.readers_first is region
     if of_tool and of_readers:
@@ -158,7 +164,7 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
     view : RegionView
         The region.
     views : sequence of RegionView
-        All regions of the same man; if they have one size, it is called that of a mark.
+        All regions of the same man. If all have one size, the size is called that of a mark.
     words : Wording
         The language.
     """
@@ -191,12 +197,12 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
     height = f"{view.z_mm:.1f}".replace("-", "−")
     number = str(view.slice_number)
     text = words.say("T2 slice {number} (z {height} mm)", number=number, height=height)
-    # A minus alone at the begin of a line would be read as a dash.
+    # No-break spaces: at the beginning of a line the minus would be read as a dash.
     return text.replace(f"z {height} mm", f"z\u00a0{height}\u00a0mm")
 
 
 def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
-    """Say the probability of cancer in a region with its range, or that there is none.
+    """Say the probability of cancer in a region with its range, or that it has no probability.
 
     Parameters
     ----------
@@ -224,7 +230,7 @@ def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
 
 
 def belief_words(view: RegionView, words: Wording = ENGLISH) -> str:
-    """Say what readers would say of a region by the tool's estimate; empty without a result.
+    """Say the tool's estimate of what readers would say of a region; empty without a result.
 
     Parameters
     ----------
@@ -251,14 +257,19 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
         Lower and upper end.
     words : Wording
         The language.
+
+    Examples
+    --------
+    >>> range_text((0.128, 0.402))
+    '12 to 41%'
     """
     low, high = ends
-    # Outwards, so that the range holds its number as it is printed.
+    # Rounded outwards, so that the probability, as printed, lies within the printed range.
     return words.say("{low} to {high}%", low=f"{floor(100 * low):d}", high=f"{ceil(100 * high):d}")
 
 
 def readers_words(region: RegionResult, readers: Sequence[str], words: Wording = ENGLISH) -> str:
-    """Say which score each reader gave a region, who gave none, and whether the readers agree.
+    """Say the readers' scores of a region, who gave none, and whether the readers agree.
 
     Parameters
     ----------
@@ -293,7 +304,10 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
 
 
 def _estimate_disagrees(region: RegionResult) -> bool:
-    """Tell whether the tool's estimate of what readers say lies on the other side of their mean."""
+    """Tell whether the tool's estimate of the readers' mean contradicts their actual mean.
+
+    It does if the two are far apart, or if one is suspicious and the other is not.
+    """
     if region.belief is None or region.readers_mean is None:
         return False
     sides = {side_of_half(region.belief), side_of_half(region.readers_mean)}
@@ -308,11 +322,12 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     view : RegionView
         The region.
     man_reason : sequence of str
-        Reasons that are already given for the man, and are not repeated.
+        Reasons that the page states for the man. If the region has the same, they are not repeated.
     words : Wording
         The language.
     """
-    region, limits = view.region, view.thresholds
+    region = view.region
+    limits = view.thresholds
     histology = _known_words(region, words)
     if region.decision == "":
         why = _reasons(region.decision_reason, words)
@@ -332,7 +347,7 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     if histology:
         by_tool = region.decision_before_histology
         if by_tool == region.decision_model != region.decision:
-            # "Refer, histology found it benign" would repeat histology as if it were the tool's.
+            # The present decision is histology's; here the tool's own decision is stated instead.
             decision = words.say(region.decision_model)
             alone = words.say("the tool alone, without histology: {decision}", decision=decision)
             return f"{histology}; {alone}"
@@ -354,12 +369,12 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
 
 
 def _reasons(reasons: Sequence[str], words: Wording) -> str:
-    """Return the reasons that the run's tables hold, in the language of the page."""
+    """Translate reasons from the run's tables into the language of the page, and join them."""
     return "; ".join(words.again(reason) for reason in reasons)
 
 
 def _known_words(region: RegionResult, words: Wording) -> str:
-    """Say what histology leaves to be done with a region; empty where it does not tell."""
+    """Say what to do with a region of known histology; empty if its histology is not known."""
     if region.truth is None:
         return ""
     histology = histology_in(region, words)
@@ -378,19 +393,19 @@ def _known_words(region: RegionResult, words: Wording) -> str:
 
 
 def _perhaps_missed(region: RegionResult) -> bool:
-    """Tell whether the tool suspects cancer where the needle met none."""
+    """Tell whether the tool calls a region malignant in which histology found no cancer."""
     return region.truth is False and region.decision_model == "malignant"
 
 
 def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> str:
-    """Say what histology found where it is known of all a man's regions; else return an empty text.
+    """Say the result of histology if it is known of all a man's regions; else return an empty text.
 
     Parameters
     ----------
     patient : PatientView
         The man.
     cancer : str
-        What histology looked for, ``cancer of ISUP 2 or more``.
+        The outcome that counts as malignant, ``cancer of ISUP 2 or more``.
     words : Wording
         The language.
     """
@@ -424,11 +439,15 @@ _WOULD = {
     "benign": "{number} is below the site's limit of {limit} for benign, but: {reasons}",
     "malignant": "{number} is above the site's limit of {limit} for malignant, but: {reasons}",
 }
-"""What the number alone would decide, before the reasons against it."""
+"""Sentences by the decision that the number alone would give, before the reasons against it."""
 
 
 def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
-    """Say why a region's decision was made: the reasons against it, else where its number lies."""
+    """Say why a region has its decision.
+
+    These are the reasons that changed the decision to ``refer``, or else the place of the region's
+    number among the site's limits.
+    """
     against = region.decision == "refer" and bool(region.decision_reason)
     if against and (not limits or region.decision_model not in _WOULD):
         return _reasons(region.decision_reason, words)
@@ -479,7 +498,7 @@ def _malignant_limit(threshold: float, words: Wording) -> str:
 
 
 def _crosses(region: RegionResult, limits: tuple[float, float]) -> bool:
-    """Tell whether the range reaches over the limit of a decision."""
+    """Tell whether the limit of the region's decision lies within the region's range."""
     if region.probability_range is None:
         return False
     limit = limits[1] if region.decision == "malignant" else limits[0]
@@ -504,11 +523,12 @@ def man_words(
     man : Man or None
         Result for the whole man; None where the run has none.
     cancer : str
-        What the probability is of, ``cancer of ISUP 2 or more``.
+        The outcome that the probability is of, ``cancer of ISUP 2 or more``.
     place : str
-        Where in the man: ``in this man``, or ``in the outlined regions of this man``.
+        Where the probability looks for it: ``in this man``, or ``in the outlined regions of this
+        man``.
     none : str
-        Why no man of the run has a probability; said where this man has none.
+        Reason why no man of the run has a probability; it is stated if this man has none.
     words : Wording
         The language.
 
@@ -518,7 +538,8 @@ def man_words(
         Text that continues the word of the decision, so it begins with a colon, comma, space or
         full stop.
     """
-    top, head = patient.top, patient.head
+    top = patient.top
+    head = patient.head
     if top is None:
         why = words.say("no region of this man has a probability, see what was missing or failed.")
         return f": {why}"
@@ -527,7 +548,7 @@ def man_words(
     reasons = man.decision_reason if man is not None else []
     histology_known = patient.histology_known
     if histology_known:
-        # What follows is said by histology, before the word of the decision.
+        # What to do is already stated by histology, before the word of the decision.
         sentences = [f": {_reasons(reasons, words)}." if reasons else "."]
     else:
         sentences = [_follows(decision, order, words)]
@@ -571,12 +592,17 @@ def man_words(
 
 
 def upper_first(text: str) -> str:
-    """Return a text with a large first letter.
+    """Return a text with its first letter in upper case.
 
     Parameters
     ----------
     text : str
         At least one letter.
+
+    Examples
+    --------
+    >>> upper_first("left mid PZpl")
+    'Left mid PZpl'
     """
     return text[0].upper() + text[1:]
 
@@ -586,7 +612,7 @@ def _sentence(text: str) -> str:
 
 
 def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> str:
-    """Say what to do with a man's regions, which stand in the order in which to look at them."""
+    """Say what to do with a man's regions, in the order of ``order``."""
     unproven = [region for region in order if region.truth is None]
     proven = [region for region in order if region.truth]
     targets = [region for region in unproven if region.decision == "malignant"]
@@ -611,14 +637,14 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
             clauses.append(proof)
         return f": {'; '.join(clauses)}."
     if decision == "refer":
-        # Where only his own probability keeps him from benign, every region is read again.
-        read = again or targets or unproven
+        # If no region is referred, the man's own probability is the reason: all are read again.
+        regions_to_read = again or targets or unproven
         after = f"; {proof}" if proof else ""
-        to = words.say(_WHOM[_whom(again)])
-        return f" {to}: {_regions(read, words)}{after}."
+        reading = words.say(_WHOM[_whom(again)])
+        return f" {reading}: {_regions(regions_to_read, words)}{after}."
     if decision == "benign":
         return f": {words.say('every region is.')}"
-    # The sheet answers what to do also where the tool decides nothing.
+    # The sheet must say what to do even if the tool decides nothing.
     alone = words.say("proceed as without the tool")
     return f": {proof}; {alone}." if proof else f": {alone}."
 
@@ -636,29 +662,32 @@ _READ_AGAIN = {
 
 
 def _whom(regions: Sequence[RegionResult]) -> str:
-    """Return who reads regions again: those who read them, jointly, or somebody for the first."""
+    """Return who reads regions again: ``joint``, ``second``, or ``other`` if they differ.
+
+    Several readers of a region read it again together; a single one gets a second radiologist.
+    """
     whom = {"joint" if len(region.scores) > 1 else "second" for region in regions}
     return whom.pop() if len(whom) == 1 else "other"
 
 
 def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
-    """Name the tool's first region and the readers'."""
+    """Name the region most suspicious to the tool and the one most suspicious to the readers."""
     number = probability_text(top.probability)
     first = f"{_regions([top], words)} ({number})"
-    theirs = patient.readers_first
-    if theirs is None:
+    of_readers = patient.readers_first
+    if of_readers is None:
         return words.say("Most suspicious to the tool: {first}.", first=first)
-    if theirs is top:
+    if of_readers is top:
         return words.say("Most suspicious to the tool and the readers: {first}.", first=first)
     return words.say(
         "Most suspicious: {first} to the tool, {second} to the readers.",
         first=first,
-        second=_regions([theirs], words),
+        second=_regions([of_readers], words),
     )
 
 
 def _disagreements(patient: PatientView, words: Wording) -> list[str]:
-    """Name the regions on which tool and readers disagree, where no decision says so."""
+    """Name the regions on which tool and readers disagree."""
     against = [region for region in patient.ranked if _estimate_disagrees(region)]
     if not against:
         return []
@@ -667,7 +696,7 @@ def _disagreements(patient: PatientView, words: Wording) -> list[str]:
 
 
 def _unscored(patient: PatientView, words: Wording) -> list[str]:
-    """Name the regions that the man's number leaves out, because the tool gave them none."""
+    """Name the regions without a probability, which the man's probability leaves out."""
     without = [region for region in patient.current if region.probability is None]
     if not without:
         return []
@@ -687,17 +716,19 @@ def _about(
     latest: str,
     words: Wording,
 ) -> list[str]:
-    """Return study date, scanner, field, age, PSA, its density, gland volume, what is missing."""
-    stated, unknown = [], []
+    """Return date, scanner, field, age, PSA, PSA density and gland volume, then missing facts."""
+    stated = []
+    unknown = []
     for study in studies:
         stated += [words.again(text) for text in study.acquired]
     region = patient.regions[0] if patient.regions else None
-    age, psa = (region.age, region.psa) if region else (None, None)
+    age = region.age if region else None
+    psa = region.psa if region else None
     density = man.psa_density if man else None
-    # Of several studies the latest counts, where the run says which it is.
-    stated_glands = [study for study in studies if study.gland_ml]
-    stated_glands.sort(key=lambda study: study.study != latest)
-    gland = stated_glands[0].gland_ml if stated_glands else None
+    # The gland volume of the latest study comes first, if the run knows which one is the latest.
+    studies_with_gland = [study for study in studies if study.gland_ml]
+    studies_with_gland.sort(key=lambda study: study.study != latest)
+    gland = studies_with_gland[0].gland_ml if studies_with_gland else None
     if age is None:
         unknown.append(words.say("age"))
     else:
@@ -716,7 +747,9 @@ def _about(
         unknown.append(words.say("gland volume"))
     if not any(study.acquired for study in studies):
         unknown.insert(0, words.say("study date and scanner"))
-    missing = dict.fromkeys(name for study in studies for name in study.missing)
+    missing: dict[str, None] = {}
+    for study in studies:
+        missing.update(dict.fromkeys(study.missing))
     if missing:
         stated.append(words.say("missing: {names}", names=", ".join(missing)))
     else:
@@ -734,7 +767,10 @@ def _reliable(
     man: Man | None,
     words: Wording,
 ) -> list[tuple[str, bool]]:
-    """Say on whom the model was trained, whether these regions are like them, and what failed."""
+    """Return sentences on how far the man's probabilities can be trusted.
+
+    They name the training, regions unlike those of the training, and the number of failures.
+    """
     simulated = bool(results.run.get("cohort_simulated"))
     sentences = [_trained(metrics, models, simulated, words)]
     if simulated:
@@ -765,7 +801,7 @@ def _reliable(
             "that of one region."
         )
         if man.unknown:
-            unknown = ", ".join(words.again(part) for part in man.unknown.split(", "))
+            unknown = ", ".join(words.again(fact) for fact in man.unknown.split(", "))
             text += f" {words.say('Not known of him: {unknown}.', unknown=unknown)}"
         sentences.append((text, False))
     if not any(region.of_cancer for region in patient.regions):
@@ -787,7 +823,7 @@ def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
     Parameters
     ----------
     regions : sequence of RegionResult
-        Regions that are unlike them.
+        Regions that are unlike those of the training.
     words : Wording
         The language.
     """
@@ -806,7 +842,7 @@ _ONE_SIZE = "All outlines have one size, as marks do: how large the lesions are 
 
 
 def _one_size(views: Sequence[RegionView]) -> bool:
-    """Tell whether three outlines or more have one size: lesions differ, marks do not."""
+    """Tell whether three or more outlines all have one size, as marks have and lesions have not."""
     sizes = {(view.facts.get("diameter"), view.facts.get("volume")) for view in views}
     return len(views) >= 3 and len(sizes) == 1 and None not in sizes.pop()
 
@@ -814,8 +850,11 @@ def _one_size(views: Sequence[RegionView]) -> bool:
 def _trained(
     metrics: Summary, models: Sequence[JsonObject], simulated: bool, words: Wording
 ) -> tuple[str, bool]:
-    """Say who trained the models and how well the run does; true where either asks for caution."""
-    parts = []
+    """Name the models with their training, and say how accurate they are.
+
+    The second value is true if the text asks for caution.
+    """
+    descriptions = []
     for model in models:
         training = model.get("training") or {}
         described = str(model["name"])
@@ -830,9 +869,9 @@ def _trained(
                 "moved to a place where {share} of men have cancer", share=f"{stated:.3g}"
             )
             described += f", {moved}"
-        parts.append(described)
-    if parts:
-        text = words.say("Model {models}.", models="; ".join(parts))
+        descriptions.append(described)
+    if descriptions:
+        text = words.say("Model {models}.", models="; ".join(descriptions))
     else:
         text = words.say("Trained on the other patients of this run, this one left out.")
     caution = any((model.get("training") or {}).get("simulated") for model in models)
@@ -841,7 +880,8 @@ def _trained(
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):
-        # What held at the training says something of men like those of the training only.
+        # Left out for real patients of a model of simulated ones: its training tells nothing of
+        # them.
         text += f" {_at_training(metrics, models, words)}"
     if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5
@@ -865,11 +905,11 @@ def _trained(
 
 
 def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording) -> str:
-    """Say how right the decisions were at the training, where no histology of this run tells."""
+    """Say how often the decisions were right at the training, for a run without histology."""
     sentences = []
     for model in models:
         point = metrics.at_training.get(str(model["name"]))
-        # A site that sets its own limits has other shares.
+        # The shares hold only at the limits of the training.
         if point is None or list(point.thresholds) != model.get("thresholds"):
             continue
         benign = point.benign.observed.value
@@ -888,7 +928,7 @@ def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording)
 
 
 def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> str:
-    """Say where in the man his probability looks for cancer."""
+    """Say whether a man's probability is of cancer in his outlined regions or anywhere in him."""
     described = [*models, results.run]
     for model in described:
         joint = model.get("joint")
@@ -899,8 +939,8 @@ def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> st
     return words.say("in this man")
 
 
-def _rest(patient: PatientView, words: Wording) -> str:
-    """Say in which order the rows stand, and name the regions that have none."""
+def _other_regions(patient: PatientView, words: Wording) -> str:
+    """Name the regions that are not in the head of the page, and state the order of the others."""
     named = {
         "": "{regions} without a decision",
         "refer": "{regions} referred",
@@ -914,15 +954,16 @@ def _rest(patient: PatientView, words: Wording) -> str:
     groups = []
     for decision, rois in by_decision.items():
         groups.append(words.say(named[decision], regions=", ".join(rois)))
-    parts = []
+    sentences = []
     if groups:
         listed = "; ".join(groups)
-        parts.append(words.say("Regions without a card of their own: {regions}.", regions=listed))
+        text = words.say("Regions without a card of their own: {regions}.", regions=listed)
+        sentences.append(text)
     if len(patient.head) > 2:
-        parts.append(
+        sentences.append(
             words.say(
                 "Order: the tool's first, the readers' first, proven cancer, then by decision and "
                 "suspicion."
             )
         )
-    return " ".join(parts)
+    return " ".join(sentences)

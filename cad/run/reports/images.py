@@ -1,4 +1,7 @@
-"""Slices of one study, ready for a page: sprites for the scroller, key slices with outlines."""
+"""Make the pictures of one study for a page: all slices for the viewer, key slices with outlines.
+
+For the viewer all slices of a layer lie side by side in one picture, a sprite.
+"""
 
 import base64
 import io
@@ -15,17 +18,19 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.study_file import read_map_display
 
 KEY_SIDE_MM = 64.0
-"""Side of a picture where nothing says where the gland lies."""
+"""Least side of a picture if the place of the gland is not known."""
 LEAST_SIDE_MM = 45.0
+"""Least side of a picture if it is known."""
 NEAR_MM = 8.0
-"""What is shown around a region on every side."""
+"""Width of the surroundings shown around a region on every side."""
 RIM_MM = 4.0
-"""What is shown around the gland on every side."""
+"""Width of the surroundings shown around the gland on every side."""
 SCALE_BAR_MM = 10
-# Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
+# Slices are lossless if they need no more than this, else lossy: a page stays below 6 MB as text.
 SLICES_BYTES = 4_500_000
 LOSSY_QUALITIES = (92, 80, 60)
-FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (400.0, 2000.0)}  # of no one study
+# The same for all studies, so that their pictures can be compared.
+FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (400.0, 2000.0)}
 NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
 
 
@@ -89,7 +94,7 @@ class StudyImages:
 
     @property
     def n_slices(self) -> int:
-        """Return the number of slices of the whole series, of which a part may be shown."""
+        """Return the number of slices of the whole series, of which perhaps not all are shown."""
         return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
 
     @property
@@ -98,7 +103,7 @@ class StudyImages:
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
 
     def curve(self, roi_id: str) -> dict[str, np.ndarray]:
-        """Return the times and one region's curves; empty where there is no dynamic series.
+        """Return the times and one region's curves; empty without a dynamic series.
 
         Parameters
         ----------
@@ -108,18 +113,22 @@ class StudyImages:
         Returns
         -------
         dict of str to ndarray, shape (n_times,)
-            ``times`` (s), and what there is of ``signal``, ``concentration`` and ``fit`` (mM).
+            ``times`` (s), and ``signal``, ``concentration`` and ``fit`` (mM) as far as the study
+            has them.
         """
         ids = list(self.rois)
         if "times" not in self.curves or roi_id not in ids:
             return {}
-        i = ids.index(roi_id)
-        rows = {k: v[i] for k, v in self.curves.items() if k != "times" and len(v) > i}
-        return {"times": self.curves["times"], **rows}
+        row = ids.index(roi_id)
+        curves = {"times": self.curves["times"]}
+        for name, values in self.curves.items():
+            if name != "times" and len(values) > row:
+                curves[name] = values[row]
+        return curves
 
 
 def read_images(folder: RunFolder, study_id: str) -> StudyImages:
-    """Read one study's images from a run folder, with the probability map where the run made one.
+    """Read one study's images from a run folder, with the probability map if the run made one.
 
     Parameters
     ----------
@@ -168,6 +177,22 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
         or ``direction`` is absent, they stay as they are.
     meta : dict
         The file's ``meta``, parsed; slice numbers are put into the new order in a copy.
+
+    Examples
+    --------
+    The columns of this image run to the patient's right, so they are reversed:
+
+    >>> layer = np.array([[[1.0, 2.0]]])
+    >>> arrays = {
+    ...     "t2w": layer,
+    ...     "roi_map": layer > 1,
+    ...     "spacing": np.ones(3),
+    ...     "z_mm": np.zeros(1),
+    ...     "direction": np.diag([-1.0, 1.0, 1.0]),
+    ... }
+    >>> images = oriented(arrays, {})
+    >>> images.layers["t2w"].tolist(), images.roi_map.tolist(), images.sides
+    ([[[2.0, 1.0]]], [[[1, 0]]], ('R', 'L', 'A', 'P'))
     """
     place = (slice(None),) * 3
     sides = ("", "", "", "")
@@ -179,24 +204,27 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
         meta = {**meta, "slice_numbers": [*numbers[:-1][place[0]], numbers[-1]]}
     z_mm = np.asarray(arrays["z_mm"], float)[place[0]]
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
-        z_mm = -z_mm  # distance along the normal that now runs to the head
+        z_mm = -z_mm  # the order of slices was reversed, so the normal now runs to the head
+    layers = {}
+    for key in LAYERS:
+        if key in arrays:
+            layers[key] = np.asarray(arrays[key], np.float32)[place]
+    curves = {}
+    for name in ("curve_times", "curve_signal", "curve_concentration", "curve_fit"):
+        if name in arrays:
+            curves[name.removeprefix("curve_")] = np.asarray(arrays[name], float)
+    registration = None
+    if "registration" in arrays:
+        registration = np.asarray(arrays["registration"], np.uint8)[:, :, place[1], place[2]]
     return StudyImages(
-        layers={key: np.asarray(arrays[key], np.float32)[place] for key in LAYERS if key in arrays},
+        layers=layers,
         roi_map=np.asarray(arrays["roi_map"], np.uint8)[place],
         spacing=(float(arrays["spacing"][0]), float(arrays["spacing"][1])),
         z_mm=z_mm,
         sides=sides,
-        curves={
-            name.removeprefix("curve_"): np.asarray(arrays[name], float)
-            for name in ("curve_times", "curve_signal", "curve_concentration", "curve_fit")
-            if name in arrays
-        },
+        curves=curves,
         meta=meta,
-        registration=(
-            np.asarray(arrays["registration"], np.uint8)[:, :, place[1], place[2]]
-            if "registration" in arrays
-            else None
-        ),
+        registration=registration,
         frame=np.asarray(arrays["frame"], bool)[place] if "frame" in arrays else None,
     )
 
@@ -215,6 +243,12 @@ def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
     -------
     tuple of 3 slices
         Each keeps or reverses its axis.
+
+    Examples
+    --------
+    >>> columns_reversed = turn(np.diag([-1.0, 1.0, 1.0]))
+    >>> np.array([[[1, 2], [3, 4]]])[columns_reversed].tolist()
+    [[[2, 1], [4, 3]]]
     """
     cosines = np.asarray(direction, float)
     steps = [-1 if _upright(cosines) and cosines[k, k] < 0 else 1 for k in (2, 1, 0)]
@@ -239,7 +273,7 @@ def key_slice(images: StudyImages, label: int) -> int | None:
     Returns
     -------
     int or None
-        None where the region is not on the shown slices.
+        None if the region is not on the shown slices.
     """
     area = (images.roi_map == min(label, 255)).sum(axis=(1, 2))
     return int(area.argmax()) if area.any() else None
@@ -253,13 +287,14 @@ class KeyImage(NamedTuple):
     title, unit : str
         Name and unit of the layer.
     detail : str
-        What follows the title, the b-value of a high-b image as ``= 1000`` (s/mm2); else empty.
+        Text after the title: the b-value of a high-b image, ``= 1000`` (s/mm2); else empty.
     source : str
         The picture as a data URL.
     width, height : float
         Extent, mm.
-    outline, others : str
-        Data (``d``) of SVG paths along the borders of the region and of the others, in voxels.
+    outline, outline_of_others : str
+        Data (``d``) of SVG paths along the borders of the region and of the other regions, in
+        voxels.
     neighbours : list of (str, float, float)
         Name and place (x, y in mm) of each other region.
     scale : (float, float)
@@ -278,7 +313,7 @@ class KeyImage(NamedTuple):
     width: float
     height: float
     outline: str
-    others: str
+    outline_of_others: str
     neighbours: list[tuple[str, float, float]]
     scale: tuple[float, float]
     window: tuple[float, float]
@@ -288,9 +323,10 @@ class KeyImage(NamedTuple):
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
-    """Cut the same field of view around one region out of several layers, on its largest slice.
+    """Cut one field of view around a region out of several layers, on the region's largest slice.
 
-    It holds the region and both sides of the gland; without a gland mask, the middle of the image.
+    It shows the region and both sides of the gland, or without a gland mask the middle of the
+    image.
 
     Parameters
     ----------
@@ -304,7 +340,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     Returns
     -------
     list of KeyImage
-        In the order of :data:`LAYERS`; empty where the region is not on the shown slices.
+        In the order of :data:`LAYERS`; empty if the region is not on the shown slices.
     """
     z = key_slice(images, label)
     if z is None:
@@ -314,12 +350,12 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     if images.frame is not None:
         frame = images.frame[z]
         if not frame.any():
-            # A region may be drawn beyond the last slice of the gland.
+            # The region is drawn beyond the last slice of the gland: all its slices give the frame.
             frame = np.asarray(images.frame.any(axis=0))
     rows, columns = _crop(inside, frame, images.spacing)
-    others = (images.roi_map[z] > 0) & ~inside
+    other_regions = (images.roi_map[z] > 0) & ~inside
     sx, sy = images.spacing
-    neighbours = _neighbours(images, others[rows, columns], images.roi_map[z, rows, columns])
+    neighbours = _neighbours(images, other_regions[rows, columns], images.roi_map[z, rows, columns])
     shown = []
     for key, (title, unit, digits) in LAYERS.items():
         if key not in keys or key not in images.layers:
@@ -334,7 +370,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
                 width=cut.shape[1] * sx,
                 height=cut.shape[0] * sy,
                 outline=outline(inside[rows, columns]),
-                others=outline(others[rows, columns]),
+                outline_of_others=outline(other_regions[rows, columns]),
                 neighbours=neighbours,
                 scale=(sx, sy),
                 window=(low, high),
@@ -347,19 +383,20 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
 
 
 def _b_words(images: StudyImages) -> str:
-    """Return the b-value of a study's high-b image, ``= 1000``; empty where it is not known."""
+    """Return the b-value of a study's high-b image, ``= 1000``; empty if it is not known."""
     b_value = images.meta.get("b_value")
     return "" if b_value is None else f"= {float(b_value):g}"
 
 
 def _neighbours(
-    images: StudyImages, others: np.ndarray, labels: np.ndarray
+    images: StudyImages, other_regions: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, float, float]]:
     """Return name and place (mm) of the other regions on a cropped slice."""
     sx, sy = images.spacing
     neighbours = []
     for name, facts in images.rois.items():
-        voxels = np.argwhere(others & (labels == min(int(facts.get("label", 0)), 255)))
+        label = min(int(facts.get("label", 0)), 255)
+        voxels = np.argwhere(other_regions & (labels == label))
         if len(voxels):
             y, x = voxels.mean(axis=0) + 0.5
             neighbours.append((name, round(float(x * sx), 1), round(float(y * sy) + 1, 1)))
@@ -369,8 +406,8 @@ def _neighbours(
 def window(images: StudyImages, key: str) -> tuple[float, float]:
     """Return the two values of a layer that are shown as black and as white.
 
-    They are fixed for ADC and probability. For other layers they are the window stored with the
-    study, or if there is none, the layer's 1st and 99.5th percentile.
+    For ADC and probability they are fixed. For other layers they are the window that the study
+    states, or else the layer's 1st and 99.5th percentile.
 
     Parameters
     ----------
@@ -398,6 +435,11 @@ def outline(mask: np.ndarray) -> str:
     -------
     str
         One ``M x y h n`` or ``M x y v n`` per straight piece; empty for an empty mask.
+
+    Examples
+    --------
+    >>> outline(np.array([[True, True]]))
+    'M0 0h2M0 1h2M0 0v1M2 0v1'
     """
     padded = np.pad(mask, 1).astype(np.int8)
     across = np.diff(padded, axis=0)[:, 1:-1] != 0  # edges above row y
@@ -418,6 +460,11 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
     -------
     list of (int, int, int)
         Row, first column and length of each run.
+
+    Examples
+    --------
+    >>> runs(np.array([[True, True, False, True]]))
+    [(0, 0, 2), (0, 3, 1)]
     """
     steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, starts = np.nonzero(steps == 1)
@@ -428,36 +475,36 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
 def _crop(
     mask: np.ndarray, frame: np.ndarray | None, spacing: tuple[float, float]
 ) -> tuple[slice, slice]:
-    """Return the rows and columns of a picture that holds a region and what frames it."""
+    """Return the rows and columns of a picture that holds a region and its ``frame``, the gland."""
     slices = []
     for axis, step in ((0, spacing[1]), (1, spacing[0])):
         size = mask.shape[axis]
         first, last = _ends(mask, axis)
         low = first - NEAR_MM / step
         high = last + NEAR_MM / step
-        least = KEY_SIDE_MM / step
+        least_side = KEY_SIDE_MM / step
         if frame is not None and frame.any():
             first, last = _ends(frame, axis)
             low = min(low, first - RIM_MM / step)
             high = max(high, last + RIM_MM / step)
-            least = LEAST_SIDE_MM / step
-        n = min(size, round(max(high - low, least)))
+            least_side = LEAST_SIDE_MM / step
+        n = min(size, round(max(high - low, least_side)))
         start = int(np.clip(round((low + high - n) / 2), 0, size - n))
         slices.append(slice(start, start + n))
     return slices[0], slices[1]
 
 
 def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
-    """Return the first row (axis 0) or column (axis 1) of a mask and the one after its last."""
+    """Return the first row (axis 0) or column (axis 1) of a mask, and its last plus 1."""
     places = np.flatnonzero(mask.any(axis=1 - axis))
     return int(places[0]), int(places[-1]) + 1
 
 
 def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
-    """Return the data of a page's slice viewers, compressed until the page is not too heavy.
+    """Return the data of a page's slice viewers, compressed so that the page is not too large.
 
-    Pictures are lossless if all fit into :data:`SLICES_BYTES`; else the best of
-    :data:`LOSSY_QUALITIES` that fits is taken, or the lowest.
+    Pictures are lossless if all fit into :data:`SLICES_BYTES`. Otherwise they get the best of
+    :data:`LOSSY_QUALITIES` with which they fit, or the lowest if they fit with none.
 
     Parameters
     ----------
@@ -469,14 +516,17 @@ def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
     list of dict
         For each study the result of :func:`viewer_data`, with ``lossy`` (true or false).
     """
-    made: list[JsonObject] = []
+    viewers: list[JsonObject] = []
     for quality in (None, *LOSSY_QUALITIES):
-        made = [viewer_data(images, quality) for images in studies]
-        if sum(len(layer["source"]) for data in made for layer in data["layers"]) <= SLICES_BYTES:
+        viewers = [viewer_data(images, quality) for images in studies]
+        size = 0
+        for viewer in viewers:
+            size += sum(len(layer["source"]) for layer in viewer["layers"])
+        if size <= SLICES_BYTES:
             break
-    for data in made:
-        data["lossy"] = quality is not None
-    return made
+    for viewer in viewers:
+        viewer["lossy"] = quality is not None
+    return viewers
 
 
 def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
@@ -493,7 +543,7 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
     -------
     dict
         Geometry; ``layers``, each with all slices side by side in one picture; ``labels``, the
-        label map as such a picture.
+        label map in the same form.
     """
     n, height, width = images.roi_map.shape
     columns = math.ceil(math.sqrt(n * height / width))
@@ -532,7 +582,7 @@ def _sprite(images: StudyImages, key: str, columns: int, quality: int | None) ->
 
 
 def _range(array: np.ndarray, ends: tuple[float, float]) -> tuple[float, float]:
-    """Return the values between which a layer is shown, at two percentiles of what is finite."""
+    """Return the values of a layer at two percentiles of its finite values."""
     finite = array[np.isfinite(array)].astype(float)
     if not finite.size:
         return 0.0, 1.0
@@ -548,6 +598,7 @@ def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
 
 
 def _tile(array: np.ndarray, columns: int) -> np.ndarray:
+    """Return the slices of an array side by side in one picture, ``columns`` of them in a row."""
     n, height, width = array.shape
     rows = math.ceil(n / columns)
     full = np.zeros((rows * columns, height, width), np.uint8)
@@ -565,11 +616,17 @@ def data_url(grey: np.ndarray, quality: int | None = None) -> str:
         Grey levels or RGB.
     quality : int, optional
         WebP quality; None for lossless.
+
+    Examples
+    --------
+    >>> data_url(np.zeros((4, 4), np.uint8)).partition(",")[0]
+    'data:image/webp;base64'
     """
     stream = io.BytesIO()
     image = Image.fromarray(grey)
     if quality is None:
-        # Of lossless pictures "quality" is effort: 40 takes a third longer for .02 % fewer bytes.
+        # For lossless pictures ``quality`` means effort: 40 takes a third longer than 0 and saves
+        # only .02 % of the bytes.
         image.save(stream, "WEBP", lossless=True, method=2, quality=0)
     else:
         image.save(stream, "WEBP", quality=quality, method=4)

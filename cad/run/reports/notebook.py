@@ -1,4 +1,4 @@
-"""A validation as a notebook shows it: its sentence, figures and table, in one piece of HTML."""
+"""Show a validation in a notebook: its sentence, figures and table, in one piece of HTML."""
 
 import base64
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from cad.run.reports.figures import draw_figures
 from cad.run.reports.pages import template
 
 SHOWN = ("reliability", "roc")
-"""Figures that a notebook shows; a run folder has all."""
+"""Figures that a notebook shows; a run folder has all figures."""
 
 
 def validation_html(
@@ -26,9 +26,9 @@ def validation_html(
     Parameters
     ----------
     sentence : str
-        Which learner is best.
+        Sentence that names the best learner.
     notes : sequence of str
-        What the numbers are to be read with.
+        Remarks that a reader of the numbers needs.
     comparison : DataFrame
         ``table`` of :class:`cad.learning.evaluation.folds.paired.Rivals`.
     metrics : Summary
@@ -43,8 +43,8 @@ def validation_html(
     heads = comparison[["against", "measure"]].drop_duplicates().itertuples(index=False)
     columns = [(against, measure) for against, measure in heads]
     rows = []
-    for learner, part in comparison.groupby("learner", sort=False):
-        cells = {(row.against, row.measure): _cell(row) for row in part.itertuples()}
+    for learner, rows_of_learner in comparison.groupby("learner", sort=False):
+        cells = {(row.against, row.measure): _cell(row) for row in rows_of_learner.itertuples()}
         rows.append((str(learner), [cells.get(column, "–") for column in columns]))
     titles = [f"{MEASURES[measure].title} to {against}" for against, measure in columns]
     return template("validation.html.j2").render(
@@ -53,6 +53,6 @@ def validation_html(
 
 
 def _cell(row: object) -> str:
-    """Return a value, marked where the difference to the validated learner is beyond chance."""
+    """Return a value as text; a star marks a difference to the validated learner beyond chance."""
     text = interval_text(row.value, MEASURES[row.measure].digits)  # type: ignore[attr-defined]
     return f"{text} *" if row.beyond_chance else text  # type: ignore[attr-defined]

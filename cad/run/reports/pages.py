@@ -52,7 +52,7 @@ def write_report(run: Path) -> Path:
     Raises
     ------
     CadError
-        When the folder is no finished run, or holds what no page can show. A study whose images are
+        When the folder is no finished run, or its content cannot be shown. A study whose images are
         damaged raises no error: its page says so.
     """
     everything = read_results(run)
@@ -69,12 +69,12 @@ def write_report(run: Path) -> Path:
             page = _patient_page(results, metrics, patient, (before, after))
             write_atomic(folder.page(patient.page), page.encode())
 
-    # Beside each other: pictures are compressed without the interpreter's lock. The first page that
-    # cannot be written, or an interruption, ends the others.
-    with ThreadPoolExecutor(_THREADS) as beside:
-        drawn = beside.submit(draw_figures, metrics, results.thresholds)
+    # Threads help, because pictures are compressed without the interpreter's lock. The list raises
+    # the error of the first page that cannot be written, and so ends the others.
+    with ThreadPoolExecutor(_THREADS) as threads:
+        drawn = threads.submit(draw_figures, metrics, results.thresholds)
         if results.pictured:
-            list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
+            list(threads.map(write_page, [None, *patients], patients, [*patients[1:], None]))
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()
@@ -95,7 +95,8 @@ def _patient_page(
     studies = content.studies
     regions = content.regions
     viewers = [s.viewer for s in studies if s.viewer is not None]
-    if not patient.blinded:  # the order would say what is hidden
+    # Of a man who is held back the order by suspicion would reveal the result.
+    if not patient.blinded:
         order = [view.region.roi for view in regions]
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
@@ -126,6 +127,17 @@ def _index_page(
     results: Results, metrics: Summary, patients: list[PatientView], figures: JsonObject
 ) -> str:
     shown = [p for p in patients if not p.blinded]
+    warnings = []
+    # Warnings of the run as a whole could reveal the result of a man who is held back.
+    if len(shown) == len(patients):
+        run_warnings = results.run.get("warnings") or []
+        warnings = list(dict.fromkeys([*metrics.warnings, *run_warnings]))
+    figures_shown = []
+    for name, (title, caption, svg) in figures.items():
+        figures_shown.append((name, title, caption, Markup(inline(name, svg))))  # noqa: S704
+    counts = {}
+    for decision in ("malignant", "refer", "benign"):
+        counts[decision] = sum(p.count(decision) for p in shown)
     return template("index.html.j2").render(
         **_common(results),
         patients=patients,
@@ -135,18 +147,11 @@ def _index_page(
         findings=findings(metrics),
         promises=promises(metrics),
         learned=learned(results.run),
-        metric_warnings=list(
-            dict.fromkeys([*metrics.warnings, *(results.run.get("warnings") or [])])
-        )
-        if len(shown) == len(patients)
-        else [],
-        figures=[
-            (name, title, caption, Markup(inline(name, svg)))  # noqa: S704
-            for name, (title, caption, svg) in figures.items()
-        ],
+        metric_warnings=warnings,
+        figures=figures_shown,
         disputed=sum(bool(p.disputed) for p in shown),
         blinded=len(patients) - len(shown),
-        counts={d: sum(p.count(d) for p in shown) for d in ("malignant", "refer", "benign")},
+        counts=counts,
         statuses=sorted({p.status for p in patients}),
         record=_record(results.run),
         style=asset("report.css"),
@@ -155,7 +160,7 @@ def _index_page(
 
 
 def _rivals(metrics: Summary) -> JsonObject:
-    """Return every learner's losses against the readers and against histology, as cells."""
+    """Return a table of every learner's measures against the readers and against histology."""
     kinds = (
         ("readers", "kl"),
         ("readers", "brier"),
@@ -168,39 +173,43 @@ def _rivals(metrics: Summary) -> JsonObject:
         text = interval_text(row["value"], MEASURES[row["measure"]].digits)
         mark = " *" if row["beyond_chance"] else ""
         cells.setdefault(row["learner"], {})[row["against"], row["measure"]] = text + mark
-    shown = [kind for kind in kinds if any(kind in part for part in cells.values())]
-    return {
-        "head": [f"{MEASURES[measure].title} to {against}" for against, measure in shown],
-        "rows": [
-            [learner, *(part.get(kind, "–") for kind in shown)] for learner, part in cells.items()
-        ],
-    }
+    measured: set[tuple[str, str]] = set()
+    for cells_of_learner in cells.values():
+        measured.update(cells_of_learner)
+    shown = [kind for kind in kinds if kind in measured]
+    rows = []
+    for learner, cells_of_learner in cells.items():
+        rows.append([learner, *(cells_of_learner.get(kind, "–") for kind in shown)])
+    head = [f"{MEASURES[measure].title} to {against}" for against, measure in shown]
+    return {"head": head, "rows": rows}
 
 
 def _common(results: Results) -> JsonObject:
+    """Return the values that the templates of both kinds of pages need."""
     run = results.run
-    decided = (run.get("settings") or {}).get("decision") or {}
+    decision_settings = (run.get("settings") or {}).get("decision") or {}
     return {
         "run": run,
         "model": run.get("model") or None,
         "simulated": bool(run.get("simulated")),
-        "costs": {"aim_npv": None, "aim_ppv": None, **decided},
+        "costs": {"aim_npv": None, "aim_ppv": None, **decision_settings},
         "thresholds": results.thresholds,
         "scale_bar": SCALE_BAR_MM,
     }
 
 
 def _record(run: JsonObject) -> list[tuple[str, str]]:
-    """Return the run's own record, for the fold at the foot of the index."""
-    return [
-        (key, json.dumps(run[key], indent=1, sort_keys=True, ensure_ascii=False))
-        for key in ("settings", "model", "versions", "timings", "counts")
-        if run.get(key)
-    ]
+    """Return sections of ``run.json`` as text, for the foot of the index."""
+    sections = []
+    for key in ("settings", "model", "versions", "timings", "counts"):
+        if run.get(key):
+            text = json.dumps(run[key], indent=1, sort_keys=True, ensure_ascii=False)
+            sections.append((key, text))
+    return sections
 
 
 def _digest(text: str) -> Markup:
-    """Return how a content security policy names our own style or script."""
+    """Return the hash by which a content security policy admits a style or script of ours."""
     value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Markup("sha256-{}").format(value)
 
@@ -232,7 +241,7 @@ def template(name: str, folder: Path = TEMPLATES) -> jinja2.Template:
     name : str
         File name.
     folder : Path
-        Folder that is searched first.
+        Folder that is searched before that of the run's pages.
     """
     return _environment(folder).get_template(name)
 
@@ -246,13 +255,13 @@ def asset(name: str, folder: Path = TEMPLATES) -> Markup:
     name : str
         File name.
     folder : Path
-        Its folder.
+        Folder of the file.
     """
     return Markup(read_text(folder / name))  # noqa: S704
 
 
 def _remove_stale(report: Path, pages: Iterable[str]) -> None:
-    """Remove pages of patients that an earlier run had and this one has not."""
+    """Remove pages of patients whom an earlier run had and this run does not have."""
     for path in report.glob("sub-*.html"):
         if path.name not in pages:
             path.unlink()

@@ -20,11 +20,11 @@ MARGIN = 12.0
 """White border at the left and at the right, mm."""
 TOP = 6.0
 BOTTOM = 290.0
-"""Where the content of a sheet begins and ends, mm from its upper edge."""
+"""Upper and lower end of the content of a sheet, mm from the sheet's upper edge."""
 _MM_PER_INCH = 25.4
 _MM_PER_POINT = _MM_PER_INCH / 72
 _LINE = 1.25
-"""Distance of two lines in sizes of their type."""
+"""Distance of two lines, in sizes of their type."""
 _RISE = 0.93
 """Distance of the base line from the top of its line, in sizes of the type."""
 CAPTURE_DPI = 150
@@ -45,11 +45,11 @@ class Run(NamedTuple):
     Parameters
     ----------
     text : str
-        A run that does not begin with a space is joined to the word before it.
+        The text. If it does not begin with a space, it is joined to the word before it.
     bold : bool
-        Whether it is heavy.
+        Whether the type is bold.
     colour : str
-        Its colour.
+        Colour of the text.
     """
 
     text: str
@@ -68,6 +68,11 @@ def line_height(size: float) -> float:
     ----------
     size : float
         Size of the type in points.
+
+    Examples
+    --------
+    >>> round(line_height(10.0), 2)
+    4.41
     """
     return size * _LINE * _MM_PER_POINT
 
@@ -78,11 +83,11 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     Parameters
     ----------
     text : str
-        One line.
+        One line of text.
     size : float
         Size of the type in points.
     bold : bool
-        Whether it is heavy.
+        Whether the type is bold.
     """
     return _points(text, bold) * size / 10 * _MM_PER_POINT
 
@@ -103,6 +108,12 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
     -------
     list of Passage
         The lines.
+
+    Examples
+    --------
+    >>> lines = wrapped([[Run("left mid"), Run(" peripheral zone", bold=True)]], 25.0, 10.0)
+    >>> ["".join(run.text for run in line) for line in lines]
+    ['left mid', 'peripheral', 'zone']
     """
     lines: list[Passage] = []
     for passage in passages:
@@ -125,7 +136,7 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
 
 
 def _words(passage: Passage, width: float, size: float) -> list[Passage]:
-    """Return the words of a paragraph; a word may have several styles."""
+    """Split a paragraph into words; a word may have several styles."""
     words: list[Passage] = []
     joined = False
     for run in passage:
@@ -139,14 +150,14 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
                     words[-1].append(styled)
                 else:
                     words.append([styled])
-                # The rest of a word that was cut goes on in the next line.
+                # A further piece of a word that was cut starts a line of its own.
                 joined = False
             joined = True
     return words
 
 
 def _cut(word: str, width: float, size: float, bold: bool) -> list[str]:
-    """Return a word in pieces that fit into a line."""
+    """Cut a word into pieces that fit into a line."""
     pieces = [""]
     for sign in word:
         if pieces[-1] and text_width(pieces[-1] + sign, size, bold) > width:
@@ -156,36 +167,41 @@ def _cut(word: str, width: float, size: float, bold: bool) -> list[str]:
 
 
 def readable(text: str) -> str:
-    """Return a text with every sign that the sheet's type lacks written as its number, ``U+5F20``.
+    """Return a text in which ``⟨U+5F20⟩`` replaces each sign that the sheet's type lacks.
 
-    A sign without a shape would be printed as an empty box, and two names would look alike.
+    Such a sign would be printed as an empty box, so that two names could look alike.
 
     Parameters
     ----------
     text : str
         Any text.
+
+    Examples
+    --------
+    >>> readable("sub-张")
+    'sub-⟨U+5F20⟩'
     """
     shown = []
     for sign in text:
-        known = sign.isspace() or _has_shape(sign)
-        shown.append(sign if known else f"⟨U+{ord(sign):04X}⟩")
+        printable = sign.isspace() or _has_shape(sign)
+        shown.append(sign if printable else f"⟨U+{ord(sign):04X}⟩")
     return "".join(shown)
 
 
 class Paper:
-    """Hold sheets that are being drawn on.
+    """Draw on one or several sheets, and return them as PDF or pictures.
 
     Parameters
     ----------
     name : str
-        What stands above every sheet after the first.
+        Text at the head of every sheet after the first.
 
     Attributes
     ----------
     y : float
-        Where the next block goes, mm from the upper edge of the last sheet.
+        Upper end of the next block, mm from the upper edge of the last sheet.
     content : list of str
-        Everything that was drawn: texts, pictures and lines, without their places.
+        All texts, pictures and lines that were drawn, without their places.
     """
 
     def __init__(self, name: str) -> None:
@@ -202,7 +218,7 @@ class Paper:
         return len(self._figures)
 
     def new_sheet(self) -> None:
-        """Begin a sheet; from the second on its name stands at its head."""
+        """Begin a sheet; every sheet after the first gets the name at its head."""
         from matplotlib.figure import Figure
 
         size = (PAGE_WIDTH / _MM_PER_INCH, PAGE_HEIGHT / _MM_PER_INCH)
@@ -227,17 +243,17 @@ class Paper:
         self._axes = axes
 
     def make_room(self, height: float) -> None:
-        """Begin another sheet where a block of this height (mm) does not fit on this one."""
+        """Begin another sheet if a block of this height (mm) does not fit on this one."""
         if self.y + height > BOTTOM:
             self.new_sheet()
 
     def lines(self, lines: Sequence[Passage], x: float, y: float, size: float) -> float:
-        """Write lines that are broken already, and return where they end (mm).
+        """Write lines of text, and return their lower end (mm).
 
         Parameters
         ----------
         lines : sequence of Passage
-            As :func:`wrapped` returns them.
+            Lines from :func:`wrapped`.
         x, y : float
             Left upper corner, mm.
         size : float
@@ -254,7 +270,7 @@ class Paper:
         return y
 
     def block(self, passages: Sequence[Passage], x: float, width: float, size: float) -> None:
-        """Write paragraphs below what is there; they may go on on the next sheet.
+        """Write paragraphs below the present content; they may continue on another sheet.
 
         Parameters
         ----------
@@ -281,7 +297,7 @@ class Paper:
         side: str = "left",
         halo: str = "",
     ) -> None:
-        """Write a word into a drawing, its base line at y.
+        """Write a word into a drawing, with its base line at ``y``.
 
         Parameters
         ----------
@@ -292,13 +308,13 @@ class Paper:
         size : float
             Size of the type in points.
         colour : str
-            Its colour.
+            Colour of the word.
         bold : bool
-            Whether it is heavy.
+            Whether the type is bold.
         side : str
-            ``left``, ``center`` or ``right``: the side of the word that is at x.
+            ``left``, ``center`` or ``right``: the side of the word that is at ``x``.
         halo : str
-            Colour of a rim that keeps it readable on a picture; empty for none.
+            Colour of a rim that keeps the word readable on a picture; empty for none.
         """
         self.content.append(text)
         self._write(readable(text), x, y, size, bold, colour, side, halo)
@@ -333,7 +349,7 @@ class Paper:
         )
 
     def box(self, x: float, y: float, width: float, height: float, colour: str) -> None:
-        """Draw a frame whose left edge is thick and in a colour; mm."""
+        """Draw a frame with a thick, coloured left edge; all lengths are in mm."""
         from matplotlib.patches import Rectangle
 
         frame = Rectangle((x, y), width, height, facecolor="none", edgecolor=RULE, linewidth=0.6)
@@ -356,11 +372,11 @@ class Paper:
         xs, ys : sequence of float
             Places, mm.
         colour : str
-            Its colour.
+            Colour of the line.
         width : float
-            Its width in points.
+            Width of the line in points.
         **style
-            More of matplotlib's properties of a line.
+            Further properties of matplotlib's lines.
         """
         self._axes.plot(xs, ys, color=colour, linewidth=width, scalex=False, scaley=False, **style)
 
@@ -368,7 +384,7 @@ class Paper:
         """Draw a picture that is given as a data URL into a rectangle in mm."""
         self.content.append(source)
         pixels = _pixels(source)
-        # Without aspect the axes keep their millimetres, where voxels need not be square.
+        # An automatic aspect, because voxels need not be square and the axes must keep their mm.
         self._axes.imshow(
             pixels,
             cmap="gray",
@@ -392,11 +408,11 @@ class Paper:
         path : str
             The path.
         x, y : float
-            Where its origin lies, mm.
+            Place of the path's origin, mm.
         scale : (float, float)
-            Size of its unit along x and y, mm.
+            Size of the path's unit along x and y, mm.
         **style
-            Of matplotlib's ``PathPatch``.
+            Properties of matplotlib's ``PathPatch``.
         """
         from matplotlib.patches import PathPatch
 
@@ -421,34 +437,38 @@ class Paper:
             The curve in its drawing units.
         titles : (str, str, str)
             Title of the vertical axis, which stands above it, title of the horizontal axis, and
-            what points and line are.
+            legend of points and line.
         x, y, width, height : float
             The rectangle, mm.
         """
         self.content.append(repr(plot))
-        left = x + 9.0
+        axis = x + 9.0  # place of the vertical axis
         top = y + 4.2
-        unit = ((width - 11.0) / WIDTH, (height - 11.0) / HEIGHT)
+        unit_x = (width - 11.0) / WIDTH
+        unit_y = (height - 11.0) / HEIGHT
         for tick, text in plot.y_ticks:
-            at = top + tick * unit[1]
-            self.line([left, left + WIDTH * unit[0]], [at, at], RULE, 0.5)
-            self.label(text, left - 1, at + 0.8, 6, side="right")
-        bottom = top + HEIGHT * unit[1]
+            tick_y = top + tick * unit_y
+            self.line([axis, axis + WIDTH * unit_x], [tick_y, tick_y], RULE, 0.5)
+            self.label(text, axis - 1, tick_y + 0.8, 6, side="right")
+        bottom = top + HEIGHT * unit_y
         for tick, text in plot.x_ticks:
-            at = left + tick * unit[0]
-            self.line([at, at], [bottom, bottom + 0.8], DIM, 0.5)
-            self.label(text, at, bottom + 3.2, 6, side="center")
-        places = [tuple(map(float, pair.split(","))) for pair in plot.fit.split()]
-        if places:
-            xs = [left + px * unit[0] for px, _ in places]
-            ys = [top + py * unit[1] for _, py in places]
-            self.line(xs, ys, ACCENT, 1.2)
-        xs = [left + px * unit[0] for px, _ in plot.points]
-        ys = [top + py * unit[1] for _, py in plot.points]
+            tick_x = axis + tick * unit_x
+            self.line([tick_x, tick_x], [bottom, bottom + 0.8], DIM, 0.5)
+            self.label(text, tick_x, bottom + 3.2, 6, side="center")
+        fit_xs = []
+        fit_ys = []
+        for pair in plot.fit.split():
+            fit_x, fit_y = map(float, pair.split(","))
+            fit_xs.append(axis + fit_x * unit_x)
+            fit_ys.append(top + fit_y * unit_y)
+        if fit_xs:
+            self.line(fit_xs, fit_ys, ACCENT, 1.2)
+        xs = [axis + point_x * unit_x for point_x, _ in plot.points]
+        ys = [top + point_y * unit_y for _, point_y in plot.points]
         self.line(xs, ys, INK, 0, marker="o", markersize=1.6, markeredgewidth=0)
         vertical, horizontal, legend = titles
         self.label(vertical, x, y + 2.2, _fitting(vertical, 6.0, width))
-        self.label(horizontal, left + WIDTH * unit[0], bottom + 6, 6, side="right")
+        self.label(horizontal, axis + WIDTH * unit_x, bottom + 6, 6, side="right")
         room = width - text_width(horizontal, 6.0) - 3
         self.label(legend, x, bottom + 6, _fitting(legend, 6.0, room))
 
@@ -463,7 +483,7 @@ class Paper:
         for number, text in enumerate(texts):
             self._take(number)
             self.line([MARGIN, PAGE_WIDTH - MARGIN], [BOTTOM + 1, BOTTOM + 1], RULE, 0.6)
-            # Smaller type rather than a name that is cut.
+            # Smaller type, if needed, so that no name is cut.
             room = PAGE_WIDTH - 2 * MARGIN
             size = min(6.5, 6.5 * room / text_width(readable(text), 6.5))
             self.lines([[Run(readable(text), colour=DIM)]], MARGIN, BOTTOM + 1.6, size)
@@ -474,7 +494,7 @@ class Paper:
         return hashlib.sha256("\n".join(self.content).encode()).hexdigest()
 
     def pdf(self, title: str) -> bytes:
-        """Return the sheets as one PDF, the same bytes for the same content.
+        """Return the sheets as one PDF; equal content gives equal bytes.
 
         Parameters
         ----------
@@ -485,8 +505,8 @@ class Paper:
         from matplotlib.backends.backend_pdf import PdfPages
 
         stream = io.BytesIO()
-        # The moment of writing would make each copy another document; type 42 keeps letters as
-        # letters, which can be searched.
+        # Without a date, which would make each copy another document. Fonts of type 42 keep the
+        # text searchable.
         stated = {"Title": title, "Creator": "cad", "Producer": None, "CreationDate": None}
         with rc_context({"pdf.fonttype": 42}), PdfPages(stream, metadata=stated) as pages:
             for figure in self._figures:
@@ -505,7 +525,7 @@ class Paper:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         shown = []
-        # Hinted letters are up to 4 % wider than their widths say, and run into the next words.
+        # Hinting makes letters up to 4 % wider than ``text_width`` computes: words would overlap.
         with rc_context({"text.hinting": "none"}):
             for figure in self._figures:
                 canvas = FigureCanvasAgg(figure)
@@ -515,12 +535,12 @@ class Paper:
 
 
 def _fitting(text: str, size: float, room: float) -> float:
-    """Return the size of type, points, at which a text is no wider than a room (mm)."""
+    """Return the size of type in points, at most ``size``, at which a text fits a width (mm)."""
     return min(size, size * room / text_width(text, size))
 
 
 def _joined(line: Passage) -> Passage:
-    """Join neighbours of one style, so that a line can be searched and copied as words."""
+    """Join neighbouring runs of one style, so that a line can be searched and copied as words."""
     joined: Passage = []
     for run in line:
         if joined and joined[-1][1:] == run[1:]:
@@ -531,7 +551,7 @@ def _joined(line: Passage) -> Passage:
 
 
 def _path(text: str, origin: tuple[float, float], scale: tuple[float, float]) -> Any:
-    """Return the path of an SVG's ``d`` of M, h, v and z as one of matplotlib's, in mm."""
+    """Return SVG path data (commands M, h, v and z) as a path of matplotlib, in mm."""
     from matplotlib.path import Path as Outline
 
     places: list[tuple[float, float]] = []
@@ -577,7 +597,7 @@ def _has_shape(sign: str) -> bool:
 
 @cache
 def _points(text: str, bold: bool) -> float:
-    """Return the width of a text of ten points, in points."""
+    """Return the width in points of a text in type of ten points."""
     from matplotlib.textpath import TextToPath
 
     prop = _font(bold).copy()

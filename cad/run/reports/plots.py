@@ -1,4 +1,7 @@
-"""Coordinates of the small drawings on a patient's page; the templates draw them."""
+"""Compute the coordinates of small drawings on a patient's page, and write numbers as text.
+
+The templates draw the drawings.
+"""
 
 import math
 from typing import NamedTuple
@@ -14,7 +17,7 @@ class CurvePlot(NamedTuple):
     points : list of (float, float)
         x and y of the measured values; y grows downwards.
     fit : str
-        The fitted curve as the ``points`` of an SVG polyline; empty where there is none.
+        The fitted curve as the ``points`` of an SVG polyline; empty without a fit.
     x_ticks, y_ticks : list of (float, str)
         Place on the axis in drawing units, and label; x in minutes.
     quantity : str
@@ -43,7 +46,17 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     Returns
     -------
     CurvePlot or None
-        None without times, or where neither concentration nor signal has a finite value.
+        None without times, or if neither concentration nor signal has a finite value.
+
+    Examples
+    --------
+    >>> curve = {
+    ...     "times": np.array([0.0, 60.0, 120.0]),
+    ...     "signal": np.array([100.0, 180.0, np.nan]),
+    ... }
+    >>> plot = curve_plot(curve)
+    >>> plot.quantity, len(plot.points), plot.x_ticks[-1]
+    ('signal, a.u.', 2, (300.0, '2'))
     """
     if "times" not in curve:
         return None
@@ -72,11 +85,13 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
             round(HEIGHT * (1 - (y - y_low) / max(y_high - y_low, 1e-9)), 1),
         )
 
-    fitted = []
-    if fit is not None:
-        fitted = [place(x, y) for x, y in zip(minutes, fit, strict=True) if np.isfinite(y)]
+    def places(curve_values: np.ndarray) -> list[tuple[float, float]]:
+        finite = np.isfinite(curve_values)
+        return [place(x, y) for x, y in zip(minutes[finite], curve_values[finite], strict=True)]
+
+    fitted = places(np.asarray(fit)) if fit is not None else []
     return CurvePlot(
-        points=[place(x, y) for x, y in zip(minutes, values, strict=True) if np.isfinite(y)],
+        points=places(np.asarray(values)),
         fit=" ".join(f"{x},{y}" for x, y in fitted),
         x_ticks=[(place(t, y_low)[0], f"{t:g}") for t in x_ticks],
         y_ticks=[(place(x_low, t)[1], f"{t:g}") for t in y_ticks],
@@ -85,11 +100,11 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
 
 
 def _ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Return round numbers that cover [low, high]."""
+    """Return ``about`` or so round numbers, evenly spaced, that cover [low, high]."""
     raw = max(high - low, 1e-9) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
-    # Noise a little beyond a round number needs no further tick.
+    # If values reach only a little beyond the last tick, as noise does, none is added.
     first = math.floor(low / step + 0.15)
     last = math.ceil(high / step - 0.15)
     return [round(k * step, 10) for k in range(first, last + 1)]
@@ -99,14 +114,19 @@ _UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}
 
 
 def measured(value: float | None, unit: str = "") -> str:
-    """Write a number with three significant digits and its unit; whole from 1000 on.
+    """Write a number and its unit, with three significant digits; numbers from 1000 on are whole.
 
     Parameters
     ----------
     value : float or None
         None gives ``not measured``.
     unit : str
-        Unit as in the tables; known ones are shown in typographic form.
+        Unit as in the tables; common units are written as in print, ``mm²/s``.
+
+    Examples
+    --------
+    >>> measured(812.4, "1e-6 mm2/s"), measured(-0.1234), measured(None)
+    ('812 ×10⁻⁶ mm²/s', '−0.123', 'not measured')
     """
     if value is None:
         return "not measured"
@@ -137,6 +157,11 @@ def probability_text(value: float | None) -> str:
     ----------
     value : float or None
         From 0 to 1.
+
+    Examples
+    --------
+    >>> probability_text(0.349), probability_text(0.001), probability_text(None)
+    ('35%', '<1%', '–')
     """
     if value is None:
         return "–"
@@ -148,12 +173,17 @@ def probability_text(value: float | None) -> str:
 
 
 def benign_limit(threshold: float) -> str:
-    """Say below which probability a region is called benign, ``none called benign`` at 0.
+    """Return the limit below which a region is called benign, as text; ``none called benign`` at 0.
 
     Parameters
     ----------
     threshold : float
-        P-, from 0 to 1. It is 0 where no region can be called benign at the stated aim.
+        P-, from 0 to 1. It is 0 if no region can be called benign at the stated aim.
+
+    Examples
+    --------
+    >>> benign_limit(0.1), benign_limit(0.0)
+    ('benign below 10%', 'none called benign')
     """
     if threshold <= 0:
         return "none called benign"
@@ -161,12 +191,17 @@ def benign_limit(threshold: float) -> str:
 
 
 def malignant_limit(threshold: float) -> str:
-    """Say above which probability a region is called malignant, ``none called malignant`` at 1.
+    """Return the limit above which a region is called malignant, as text; at 1, that none is.
 
     Parameters
     ----------
     threshold : float
         P+, from 0 to 1.
+
+    Examples
+    --------
+    >>> malignant_limit(0.6), malignant_limit(1.0)
+    ('malignant above 60%', 'none called malignant')
     """
     if threshold >= 1:
         return "none called malignant"

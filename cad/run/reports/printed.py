@@ -16,12 +16,12 @@ MOST_PATIENTS = 3
 
 def numbers(metrics: Summary) -> JsonObject:
     """Return a run's main measures as JSON content for ``--json``, without curves and regions."""
-    kept = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
-    found: JsonObject = {k: getattr(metrics, k) for k in ("n", "label_kinds", "warnings")}
-    for name, part in (("histology", metrics.histology), ("consensus", metrics.consensus)):
-        found[name] = part and {k: getattr(part, k) for k in kept}
-    found["readers"] = {reader: part.auc for reader, part in metrics.readers.items()}
-    return dict(json_safe(found))
+    content: JsonObject = {k: getattr(metrics, k) for k in ("n", "label_kinds", "warnings")}
+    names = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
+    for title, comparison in (("histology", metrics.histology), ("consensus", metrics.consensus)):
+        content[title] = comparison and {name: getattr(comparison, name) for name in names}
+    content["readers"] = {reader: result.auc for reader, result in metrics.readers.items()}
+    return dict(json_safe(content))
 
 
 def regions_as_json(results: Results) -> list[JsonObject]:
@@ -35,11 +35,11 @@ def regions_as_json(results: Results) -> list[JsonObject]:
     Returns
     -------
     list of dict
-        In the order of ``probabilities.csv``, without numbers where a man is held back
-        (``held_back`` is then true): ``participant_id, study_id, roi_id, probability,
+        In the order of ``probabilities.csv``: ``participant_id, study_id, roi_id, probability,
         probability_of, probability_low, probability_high, probability_images, belief, decision,
         decision_reason`` (a list), ``histology`` (in words), ``patient_probability``,
-        ``patient_decision``, ``patient_histology_known`` (of every region) and ``held_back``.
+        ``patient_decision``, ``patient_histology_known`` (of every region) and ``held_back``. If a
+        man is held back, ``held_back`` is true and his regions have no numbers.
     """
     regions: list[JsonObject] = []
     hidden = held_back(results)
@@ -75,22 +75,21 @@ def regions_as_json(results: Results) -> list[JsonObject]:
 def printed_table(metrics: Summary) -> list[tuple[str, str]]:
     """Return the measures of a run as rows (name, value) of text, for a terminal."""
     lines = [(f"labels: {kind}", str(n)) for kind, n in metrics.label_kinds.items()]
-    for part, title in (
+    for comparison, title in (
         (metrics.histology, "against histology"),
         (metrics.consensus, "against readers"),
     ):
-        if part is None:
+        if comparison is None:
             continue
-        counts = f"{part.positive} of {part.n} regions positive, {part.patients} patients"
-        lines.append((title, counts))
-        if part.patients < 2:  # the order within one patient says nothing of others
+        positive = f"{comparison.positive} of {comparison.n} regions positive"
+        lines.append((title, f"{positive}, {comparison.patients} patients"))
+        if comparison.patients < 2:  # a single patient's regions tell nothing about others
             continue
-        lines.append(("  AUC (patients as clusters)", interval_text(part.auc)))
-        lines += [
-            (f"  {measure.title}", interval_text(part.measures[name], measure.digits))
-            for name, measure in MEASURES.items()
-            if measure.headline
-        ]
+        lines.append(("  AUC (patients as clusters)", interval_text(comparison.auc)))
+        for name, measure in MEASURES.items():
+            if measure.headline:
+                text = interval_text(comparison.measures[name], measure.digits)
+                lines.append((f"  {measure.title}", text))
     for reader, result in metrics.readers.items():
         lines.append((f"reader {reader}: AUC", interval_text(result.auc)))
     lines += [(title[0].lower() + title[1:], sentence) for title, sentence in findings(metrics)]
@@ -114,13 +113,16 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
     metrics : Summary
         Measures of the run; a result that it does not have is left out.
     """
-    of = {name: part.sentence for name, part in metrics.decisions.items()}
-    stated, before = of.get("stated"), of.get("before_histology")
-    point, tool, ceiling = metrics.operating_point, metrics.assisted, metrics.ceiling
-    parts = (
+    decisions = {name: decision.sentence for name, decision in metrics.decisions.items()}
+    stated = decisions.get("stated")
+    before = decisions.get("before_histology")
+    point = metrics.operating_point
+    tool = metrics.assisted
+    ceiling = metrics.ceiling
+    results = (
         ("Decisions", stated),
         ("Before histology was looked at", before if before != stated else None),
-        ("By the thresholds alone", of.get("thresholds")),
+        ("By the thresholds alone", decisions.get("thresholds")),
         ("Thresholds for the aim", point and point.sentence()),
         ("Rivals", metrics.rivals and metrics.rivals["sentence"]),
         ("The readers' disagreement", metrics.disagreement and metrics.disagreement.sentence()),
@@ -130,7 +132,7 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
         ("Regions without histology", metrics.unverified and metrics.unverified.sentence),
         ("Calibration without a model", metrics.venn_abers and metrics.venn_abers.sentence),
     )
-    return [(title, sentence) for title, sentence in parts if sentence]
+    return [(title, sentence) for title, sentence in results if sentence]
 
 
 def learned(run: JsonObject) -> list[tuple[str, str]]:
@@ -142,12 +144,16 @@ def learned(run: JsonObject) -> list[tuple[str, str]]:
         Content of ``run.json``.
     """
     models = (run.get("model") or {}).get("models") or {run.get("name", ""): run}
-    said = [(name, (part.get("estimator") or {}).get("sentence")) for name, part in models.items()]
-    return [(name, sentence) for name, sentence in said if sentence]
+    sentences = []
+    for name, model in models.items():
+        sentence = (model.get("estimator") or {}).get("sentence")
+        if sentence:
+            sentences.append((name, sentence))
+    return sentences
 
 
 def promises(metrics: Summary) -> list[tuple[str, str]]:
-    """Return how well each model's thresholds did at its training, as pairs (model, sentence).
+    """Return the accuracy of each model's thresholds at its training, as pairs (model, sentence).
 
     Parameters
     ----------
@@ -178,7 +184,8 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     if hidden:
         return _closing_lines_without(views, len(results.regions), len(hidden))
     scored = [view for view in views if view.top is not None]
-    regions, stated = len(results.regions), metrics.decisions["stated"]
+    regions = len(results.regions)
+    stated = metrics.decisions["stated"]
     counts = [f"{stated.decisions[word].n} {word}" for word in ("malignant", "refer", "benign")]
     without = sum(region.probability is None for region in results.regions)
     if without:
@@ -197,7 +204,7 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
 
 
 def _closing_lines_without(views: list[PatientView], n_regions: int, n_hidden: int) -> list[str]:
-    """Return the last lines of a run some of whose men are held back."""
+    """Return the last lines of a run in which some men are held back."""
     counts = []
     for word in ("malignant", "refer", "benign"):
         counts.append(f"{sum(view.count(word) for view in views)} {word}")
@@ -226,7 +233,10 @@ def _first_men(views: list[PatientView]) -> list[str]:
 
 
 def _common_reason(results: Results) -> str:
-    """Return in brackets why regions with a number have no decision; empty where reasons differ."""
+    """Return the reason, in brackets, why regions with a probability have no decision.
+
+    The text is empty if their reasons differ.
+    """
     reasons = set()
     for region in results.regions:
         if region.probability is not None and not region.decision:
@@ -238,7 +248,10 @@ def _common_reason(results: Results) -> str:
 
 
 def _drift(metrics: Summary) -> list[str]:
-    """Return the line on the last men beside what the model promised; nothing without a promise."""
+    """Compare the share of decided men among the last men with that at the training, in a line.
+
+    The result is empty for a model that states no such share.
+    """
     men = metrics.patient_level
     last = men.decisions.get("lately") if men else None
     if men is None or not last or not last["n"] or men.promised_share is None:
@@ -251,5 +264,5 @@ def _drift(metrics: Summary) -> list[str]:
     return [line]
 
 
-def _many(n: int, one: str, more: str) -> str:
-    return f"{n} {one if n == 1 else more}"
+def _many(n: int, singular: str, plural: str) -> str:
+    return f"{n} {singular if n == 1 else plural}"

@@ -12,11 +12,11 @@ from cad.run.reports.plots import measured
 from cad.run.reports.wording import ENGLISH, Wording
 
 MOST_PHRASES = 3
-"""Phrases of the sentence that stands beside a region's number."""
+"""Most phrases in the sentence beside a region's number."""
 _WORTH_SAYING = 0.2
-"""Share of the largest contribution below which a family is not put into words."""
+"""Share of the largest contribution below which the sentence leaves a family out."""
 MOST = 6
-"""Families with a bar of their own; the others are summed."""
+"""Most families with a bar of their own; the other families are summed."""
 _LOW = 25
 _HIGH = 75
 _TABLES = table_beside(__file__)
@@ -28,31 +28,33 @@ _DARK = ("ADC", "T2 signal")
 
 
 class ReasonBar(NamedTuple):
-    """Hold the addition of one family of features to a region's log odds.
+    """Hold the contribution of one family of features to a region's log odds.
 
     Parameters
     ----------
     title, words : str
-        ``low ADC``, and what ADC is.
+        Name of the family with the level of its main feature, ``low ADC``, and an explanation of
+        that feature.
     feature, definition : str
         The feature that stands for the family: its short name and its definition.
     value : str
-        The region's value of this feature with the unit; empty where the unit means nothing beyond
-        one scanner.
+        The region's value of this feature with its unit; empty for arbitrary units, which mean
+        nothing beyond one scanner.
     percentile : float or None
         Percentile of the value among the training regions.
     contribution : float
-        What the family adds to the log odds.
+        The number that the family adds to the log odds.
     share : float
         ``contribution`` relative to the largest one of the region, from -1 (towards benign) to 1
         (towards malignant).
     dictated : str
-        ``low ADC``: what a radiologist would dictate; empty where the family has no such word or
-        the number moved the belief against what is expected of cancer.
+        A radiologist's words for it, ``low ADC``. Empty if there are none for the family, or if the
+        value moved the belief in a direction that a radiologist would not expect.
     family : str
         Name of the family, ``ADC texture`` or ``plasma volume (vp)``.
     level : str
-        ``low values``: how its main feature is against the training; empty where no word tells.
+        Level of its main feature among the training regions, ``low values``; empty if no word
+        describes it.
     """
 
     title: str
@@ -78,32 +80,33 @@ class ReasonSum:
         Log odds of the average training region.
     bars : list of ReasonBar
         The families of features with the largest contributions, the largest first.
-    others : int
+    n_without_bar : int
         Number of the other families.
-    rest : float
-        Sum of their contributions to the log odds.
+    sum_without_bar : float
+        Sum of the other families' contributions to the log odds.
     """
 
     average: float
     bars: list[ReasonBar]
-    others: int
-    rest: float
+    n_without_bar: int
+    sum_without_bar: float
 
     @property
     def total(self) -> float:
         """Return the region's log odds."""
-        return self.average + sum(bar.contribution for bar in self.bars) + self.rest
+        return self.average + sum(bar.contribution for bar in self.bars) + self.sum_without_bar
 
     @property
     def sentence(self) -> str:
-        """Return :meth:`sentence_in` English."""
+        """Return the English sentence of :meth:`sentence_in`."""
         return self.sentence_in(ENGLISH)
 
     def sentence_in(self, words: Wording) -> str:
-        """Say in a line what raised and what lowered the belief, in a radiologist's words.
+        """Say in one line which families raised and lowered the belief, in a radiologist's words.
 
-        There are at most three phrases. The family that raised it most and the one that lowered it
-        most are named also where they have no such word: a sheet of paper has no table of them.
+        There are at most three phrases. The family that raised the belief most and the one that
+        lowered it most are named even if a radiologist has no word for them: a sheet of paper has
+        no table of all families.
 
         Parameters
         ----------
@@ -141,46 +144,49 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
     Returns
     -------
     ReasonSum or None
-        The largest contributions, and the sum of the others; None where nothing was explained.
+        The largest contributions, and the sum of the others; None if the region has no
+        contributions.
     """
-    spoken = [reason for reason in reasons if reason.contribution is not None]
-    spoken.sort(key=lambda reason: -abs(reason.contribution or 0.0))
-    if not spoken:
+    ranked = [reason for reason in reasons if reason.contribution is not None]
+    ranked.sort(key=lambda reason: -abs(reason.contribution or 0.0))
+    if not ranked:
         return None
-    largest = abs(spoken[0].contribution or 0.0) or 1.0
-    bars = [_bar(reason, columns.get(reason.feature), largest) for reason in spoken[:MOST]]
-    others = sum(reason.contribution or 0.0 for reason in spoken[MOST:])
-    return ReasonSum(spoken[0].average or 0.0, bars, len(spoken[MOST:]), others)
+    largest = abs(ranked[0].contribution or 0.0) or 1.0
+    bars = [_bar(reason, columns.get(reason.feature), largest) for reason in ranked[:MOST]]
+    sum_without_bar = sum(reason.contribution or 0.0 for reason in ranked[MOST:])
+    return ReasonSum(ranked[0].average or 0.0, bars, len(ranked[MOST:]), sum_without_bar)
 
 
 def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
-    last = reason.group.rpartition(" ")[2]
-    low, high, *named = _WORDS.get(reason.group) or _WORDS.get(last, ["low", "high"])
-    percentile = reason.percentile
     group = reason.group
-    name = group[:1].lower() + group[1:] if group[1:2].islower() else group
-    against = ""
+    last_word = group.rpartition(" ")[2]
+    low, high, *stated_name = _WORDS.get(group) or _WORDS.get(last_word, ["low", "high"])
+    percentile = reason.percentile
+    if stated_name:
+        name = stated_name[0]
+    elif group[1:2].islower():
+        name = group[:1].lower() + group[1:]
+    else:
+        name = group
+    remark = ""
     if percentile is None:
         word = ""
     elif _LOW <= percentile <= _HIGH:
         word = "ordinary"
-    # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
+    # Only a mean or percentile makes its family low or high: a wide spread of ADC is no high ADC.
     elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
         word = low if percentile < _LOW else high
         lowers = (reason.contribution or 0.0) < 0
-        against = (
-            "(opposite to the usual sign)"
-            if group in _DARK and (percentile < _LOW) == lowers
-            else ""
-        )
+        if group in _DARK and (percentile < _LOW) == lowers:
+            remark = "(opposite to the usual sign)"
     elif column.statistic in SPREADS:
         word = "even" if percentile < _LOW else "uneven"
     else:
-        named_so = _FORMS.get(column.statistic, [f"low {column.label}", f"high {column.label}"])
+        forms = _FORMS.get(column.statistic, [f"low {column.label}", f"high {column.label}"])
         word = ""
-        against = f"({named_so[percentile > _HIGH]})"
+        remark = f"({forms[percentile > _HIGH]})"
     return ReasonBar(
-        title=" ".join(filter(None, [word, *(named or [name]), against])),
+        title=" ".join(filter(None, [word, name, remark])),
         words=column.words if column else "",
         feature=column.label if column else reason.feature,
         definition=f"{reason.feature}: {column.definition}" if column else reason.feature,
@@ -189,13 +195,13 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         contribution=reason.contribution or 0.0,
         share=(reason.contribution or 0.0) / largest,
         dictated=_dictated(reason, column),
-        family=(named or [name])[0],
+        family=name,
         level=_level(percentile, column),
     )
 
 
 def _level(percentile: float | None, column: Column | None) -> str:
-    """Say how a feature is against those of the training."""
+    """Say whether a feature's value is usual, low or high among the training regions."""
     if percentile is None or column is None:
         return ""
     if _LOW <= percentile <= _HIGH:
@@ -207,7 +213,7 @@ def _level(percentile: float | None, column: Column | None) -> str:
 
 
 def _with_level(bar: ReasonBar, words: Wording) -> str:
-    """Name a family, and how its main feature is against the training."""
+    """Name a family and the level of its main feature among the training regions."""
     family = words.again(bar.family)
     if not bar.level:
         return family
@@ -218,7 +224,7 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
 
 
 def _dictated(reason: Reason, column: Column | None) -> str:
-    """Return a radiologist's words for a family, where its level speaks as expected."""
+    """Return a radiologist's words for a family whose level and effect agree as he expects."""
     words = _DICTATED.get(reason.group)
     percentile = reason.percentile
     if words is None or percentile is None or _LOW <= percentile <= _HIGH:

@@ -1,4 +1,4 @@
-"""What the pages show of one region: where it lies, how large it is, what was measured and said."""
+"""Collect the content of one region on a page: place, size, measurements, pictures and warnings."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cad.run.reports.sectors import Mark, mark
 from cad.run.reports.wording import ENGLISH, Wording
 
 KEY_LAYERS = ("t2w", "adc", "hbv", "enhancement")
-# A page warns of a fit below this; the limit changes no number.
+# A page warns of a fit with an R² below this; the limit changes no number.
 POOR_FIT_R2 = 0.8
 REDRAWN = " redrawn"
 SMALL_MM3 = 65.0  # a ball of 5 mm diameter
@@ -25,21 +25,21 @@ CURVE_TYPES = {1: "1, still rising", 2: "2, plateau", 3: "3, wash-out"}
 
 @dataclass(frozen=True)
 class RegionView:
-    """Hold a region as its card, the table and the report's paragraph show it.
+    """Hold the content of one region for its card, the table and the paragraph of the page.
 
     Parameters
     ----------
     region : RegionResult
         The run's result for the region.
     anchor : str
-        HTML id of its card.
+        HTML id of the region's card.
     thresholds : (float, float) or None
         P- and P+ of the model that scored it: benign below the first, malignant above the second.
     where : str
-        ``left mid PZpl (estimated)``; ``PZ left, middle third (by the image)`` without a gland
-        mask; side or zone alone where that is all; empty without any.
+        Place: ``left mid PZpl (estimated)``, or without a gland mask ``PZ left, middle third (by
+        the image)``, or side or zone alone if nothing else is known; empty if nothing is.
     place : str
-        The same in words: ``left mid posterolateral peripheral zone (estimated)``.
+        The place in words: ``left mid posterolateral peripheral zone (estimated)``.
     sector : Mark or None
         The region's sector and point on the sector map.
     images : list of KeyImage
@@ -47,29 +47,30 @@ class RegionView:
     slice_number, z_mm : int, float, or None
         Number of that slice in the series, and its position along the slice normal.
     archive, archive_adc : str
-        That slice in T2 and ADC as the archive numbers it, ``series 4 image 9``; empty where the
+        That slice of T2 and of ADC by the archive's numbers, ``series 4 image 9``; empty if the
         import kept no numbers.
     facts : dict of str to str
-        Measurements by name, as text with unit; absent where unknown.
+        Measurements by name, as text with unit; only those that were made.
     fit : str
         Numbers of the perfusion model's fit; empty without any.
     curve : CurvePlot or None
         The enhancement curve.
     no_curve : str
-        Sentence for a missing curve.
+        Sentence that stands in place of a missing curve.
     reasons : ReasonSum or None
         Families of features that moved the belief.
     warnings : list of str
-        Sentences on what asks for caution.
+        Sentences that ask the reader for caution.
     cancer : str
-        What counts as malignant in the run, ``cancer of ISUP 2 or more``.
+        Name of the run's malignant outcome, ``cancer of ISUP 2 or more``.
     mark : bool
         Whether the region is a ball or a box, whose size is not that of a lesion.
     outline : str
         Range of the belief when the outline moves (:func:`outline_words`); empty if not
         computed.
     unmeasured : str
-        Which image measures nothing in the region; empty where all do.
+        Sentence on images in which nothing was measured in the region, if it has no result because
+        of them; else empty.
     """
 
     region: RegionResult
@@ -96,23 +97,22 @@ class RegionView:
 
     @property
     def diameter(self) -> str:
-        """Return the region's diameter for a table; that of a mark is called so."""
+        """Return the region's diameter for a table; ``(mark)`` follows the diameter of a mark."""
         text = self.facts.get("diameter", "–")
         return f"{text} (mark)" if self.mark and "diameter" in self.facts else text
 
     @property
     def pirads(self) -> str:
         """Return the readers' PI-RADS categories, such as ``3 4``; empty where nobody gave one."""
-        given = [
-            s for reader, s in self.region.scores if self.region.scales.get(reader) == "pirads"
-        ]
-        return " ".join(given)
+        scales = self.region.scales
+        categories = [s for reader, s in self.region.scores if scales.get(reader) == "pirads"]
+        return " ".join(categories)
 
 
 def region_view(
     results: Results, region: RegionResult, images: StudyImages | None, words: Wording = ENGLISH
 ) -> RegionView:
-    """Put together what the page shows of a region.
+    """Collect the content of one region for its page.
 
     Parameters
     ----------
@@ -125,44 +125,45 @@ def region_view(
     words : Wording
         The language of place, outline and curve type.
     """
-    known = images.rois.get(region.roi, {}) if images else {}
+    measurements = images.rois.get(region.roi, {}) if images else {}
     z = key_slice(images, region.label) if images else None
-    place = known.get("place")
+    place = measurements.get("place")
     limits = results.thresholds_of(region)
-    in_image = known.get("image_place")
+    in_image = measurements.get("image_place")
     sector = region.sector or (place or {}).get("sector", "")
+    fit = []
+    for key, title, unit in _FIT:
+        if measurements.get(key) is not None:
+            fit.append(f"{title} {measured(float(measurements[key]), unit)}")
     return RegionView(
         region=region,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
         thresholds=limits,
         where=_where(region, place, in_image),
         place=_place_words(region, place, in_image, words),
-        # A dot beside the sector that a person named would contradict it.
+        # If a person named the sector, the measured place is not used: a dot outside that sector
+        # would contradict him.
         sector=mark(sector, None if region.sector else place) if sector else None,
         images=key_images(images, region.label, _key_layers(images)) if images else [],
         slice_number=None if z is None or images is None else images.slice_numbers[z],
         z_mm=None if z is None or images is None else float(images.z_mm[z]),
         archive=_archive(images, "t2w", z),
         archive_adc=_archive(images, "adc", z),
-        facts=_facts(known, words),
-        fit=", ".join(
-            f"{t} {measured(float(known[k]), unit)}"
-            for k, t, unit in _FIT
-            if known.get(k) is not None
-        ),
+        facts=_facts(measurements, words),
+        fit=", ".join(fit),
         curve=curve_plot(images.curve(region.roi)) if images else None,
         no_curve=_no_curve(images),
         reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
-        warnings=[*region.warnings, *_display_warnings(known, images)],
+        warnings=[*region.warnings, *_display_warnings(measurements, images)],
         cancer=cancer_words(results, words),
         outline=outline_words(region, words),
-        mark=bool(known.get("mark")),
-        unmeasured=_unmeasured(known.get("unmeasured", []), region, words),
+        mark=bool(measurements.get("mark")),
+        unmeasured=_unmeasured(measurements.get("unmeasured", []), region, words),
     )
 
 
 def _unmeasured(images: Sequence[str], region: RegionResult, words: Wording) -> str:
-    """Name the images that do not measure a region without a result; empty where all do."""
+    """Name the images in which nothing was measured in a region without a result; else empty."""
     if region.probability is not None or not images:
         return ""
     named = words.say(" and ").join(short_name(image) for image in images)
@@ -187,7 +188,7 @@ def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
 
 
 def histology_in(region: RegionResult, words: Wording) -> str:
-    """Say what histology says of a region in a language; empty where nothing is known.
+    """Return the result of histology on a region in a language; empty if there is none.
 
     Parameters
     ----------
@@ -196,13 +197,13 @@ def histology_in(region: RegionResult, words: Wording) -> str:
     words : Wording
         The language.
     """
-    parts = []
-    for part in region.histology_words.split(", "):
-        if part == "cancer":
-            parts.append(words.say("cancer"))
-        elif part:
-            parts.append(words.again(part))
-    return ", ".join(parts)
+    phrases = []
+    for phrase in region.histology_words.split(", "):
+        if phrase == "cancer":
+            phrases.append(words.say("cancer"))
+        elif phrase:
+            phrases.append(words.again(phrase))
+    return ", ".join(phrases)
 
 
 def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
@@ -219,7 +220,7 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
     -------
     str
         The end of a sentence on the belief, such as ``between 20% and 40% when the outline
-        moves by about a millimetre``; empty where the run did not compute it.
+        moves by about a millimetre``; empty if the run did not redraw outlines.
     """
     if region.outline is None:
         return ""
@@ -243,7 +244,7 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
 
 
 def _key_layers(images: StudyImages) -> tuple[str, ...]:
-    """Return the layers of a region's pictures; a map of Ktrans stands in for the enhancement."""
+    """Return the layers of a region's pictures; a map of Ktrans replaces an absent enhancement."""
     if "enhancement" in images.layers:
         return KEY_LAYERS
     return (*KEY_LAYERS, "ktrans")
@@ -255,23 +256,23 @@ def _place_words(
     in_image: JsonObject | None,
     words: Wording,
 ) -> str:
-    """Say in whole words where a region lies, and from what that is known."""
+    """Say in whole words where a region lies, and whether gland mask or image tells it."""
     if region.sector or place is not None or in_image is None:
         where = re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
         return words.again(where)
     zone = words.again(WORDS.get(region.zone, region.zone))
-    parts = [zone or words.say("zone not known")]
+    phrases = [zone or words.say("zone not known")]
     distance = f"{abs(float(in_image['left_mm'])):.0f}"
     if in_image["side"] == "midline":
-        parts.append(words.say("at the image's midline"))
+        phrases.append(words.say("at the image's midline"))
     elif in_image["side"] == "left":
-        parts.append(words.say("{distance} mm left of the image's midline", distance=distance))
+        phrases.append(words.say("{distance} mm left of the image's midline", distance=distance))
     else:
-        parts.append(words.say("{distance} mm right of the image's midline", distance=distance))
-    parts.append(words.say(_THIRDS[in_image["third"]]))
+        phrases.append(words.say("{distance} mm right of the image's midline", distance=distance))
+    phrases.append(words.say(_THIRDS[in_image["third"]]))
     if in_image["depth"]:
-        parts.append(words.say(_DEPTHS[in_image["depth"]]))
-    where = ", ".join(parts)
+        phrases.append(words.say(_DEPTHS[in_image["depth"]]))
+    where = ", ".join(phrases)
     return words.say("{where} (by the image: no gland mask)", where=where)
 
 
@@ -284,7 +285,7 @@ _DEPTHS = {"anterior": "anterior among the regions", "posterior": "posterior amo
 
 
 def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject | None) -> str:
-    """Say side, level and sector: a person's word, else an estimate, else the zone."""
+    """Return the sector that a person named, else an estimate of side and sector, else the zone."""
     if region.sector:
         return region.sector
     if place is None and in_image is not None:
@@ -299,20 +300,20 @@ def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject 
 
 
 def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
-    found = (images.meta.get("archive") or {}).get(key) if images else None
-    if found is None or z is None:
+    """Name a slice by the archive's numbers of series and image; empty without numbers."""
+    numbers = (images.meta.get("archive") or {}).get(key) if images else None
+    if numbers is None or z is None:
         return ""
-    image = found["images"][z]
-    return f"series {found['series']}" + (f" image {image}" if image is not None else "")
+    image = numbers["images"][z]
+    return f"series {numbers['series']}" + (f" image {image}" if image is not None else "")
 
 
 def _facts(values: JsonObject, words: Wording) -> dict[str, str]:
     """Return the measurements as text by name."""
-    facts = {
-        name: measured(float(values[key]), unit)
-        for key, name, unit in _MEASURED
-        if values.get(key) is not None
-    }
+    facts = {}
+    for key, name, unit in _MEASURED:
+        if values.get(key) is not None:
+            facts[name] = measured(float(values[key]), unit)
     volume = values.get("volume_mm3")
     if volume is not None:
         facts["volume"] = f"{volume / 1000:.2f} mL"
@@ -332,13 +333,13 @@ _FIT = (("ktrans_median", "Ktrans", "1/min"), ("ve_median", "ve", ""), ("fit_r2"
 
 
 def _no_curve(images: StudyImages | None) -> str:
-    """Say why a region may have no enhancement curve."""
+    """Return the sentence for a region without an enhancement curve."""
     absent = images is not None and "dce" in images.meta.get("missing", [])
     return "This study has no dynamic series." if absent else "No curve was measured here."
 
 
 def _display_warnings(values: JsonObject, images: StudyImages | None) -> list[str]:
-    """Return why a reader should doubt a region's measurements, a sentence for each reason."""
+    """Return the reasons to doubt a region's measurements, one sentence each."""
     warnings = []
     for modality in images.meta.get("missing", []) if images else []:
         warnings.append(f"{short_name(modality)} missing: nothing was measured on it")

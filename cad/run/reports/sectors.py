@@ -1,7 +1,7 @@
-"""Draw the sector map of the prostate (PI-RADS v2.1: 38 sectors), a region's sector marked.
+"""Draw the sector map of the prostate (PI-RADS v2.1: 38 sectors) and mark regions' sectors on it.
 
-The drawing is made from :func:`cad.base.terms.sectors.sector_at`, so that what is drawn is what is
-said. Nothing of an anatomical atlas is in it: an ellipse stands for the gland on each level.
+The drawing is made from :func:`cad.base.terms.sectors.sector_at`, so that it agrees with the names
+of sectors in the text. It is no anatomical atlas: an ellipse stands for the gland on each level.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from scipy.ndimage import distance_transform_edt
 from cad.base.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 from cad.run.reports.images import outline, runs
 
-# cells of a level; a cell is one drawing unit
+# Columns and rows of a level's raster, and columns between two levels; a cell is one drawing unit.
 WIDE = 80
 HIGH = 62
 GAP = 10
@@ -28,7 +28,7 @@ class Mark(NamedTuple):
     path : str
         SVG path data (``d``) of the sector's area.
     point : (float, float)
-        x and y of a point in the sector, as near to the region's centre as a mark has room.
+        x and y of the point in the sector nearest to the region's centre at which a mark has room.
     sector : str
         Name of the sector.
     """
@@ -39,7 +39,7 @@ class Mark(NamedTuple):
 
 
 _MARK_RADIUS = 4.0
-"""A mark whose middle lies so far within its sector, in cells, does not cross its border."""
+"""Distance from the sector's border, in cells, at which a mark does not cross the border."""
 
 
 @cache
@@ -53,6 +53,12 @@ def sector_cells(level: str) -> np.ndarray:
     ----------
     level : str
         ``base``, ``mid`` or ``apex``.
+
+    Examples
+    --------
+    >>> cells = sector_cells("mid")
+    >>> cells.shape, str(cells[50, 70])
+    ((62, 80), 'left mid PZpl')
     """
     cells = np.full((HIGH, WIDE), "", dtype="<U16")
     for y, v in enumerate((np.arange(HIGH) + 0.5) / HIGH):
@@ -77,14 +83,20 @@ def map_lines() -> str:
 
 
 def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
-    """Return the mark of a sector.
+    """Return the mark of a region's sector; None for a text that names no sector.
 
     Parameters
     ----------
     sector : str
-        Such as ``left mid PZpl``; for any other text None is returned.
+        Name such as ``left mid PZpl``.
     place : dict, optional
-        ``u`` and ``v`` of the region in the gland; else the mark goes to the sector's middle.
+        Coordinates ``u`` and ``v`` of the region in the gland. Without them the mark goes to the
+        middle of the sector.
+
+    Examples
+    --------
+    >>> mark("left mid PZpl", None).sector, mark("left", None)
+    ('left mid PZpl', None)
     """
     if sector not in SECTOR_NAMES:
         return None
@@ -105,22 +117,33 @@ def apart(marks: Sequence[Mark]) -> list[Mark]:
     Parameters
     ----------
     marks : sequence of Mark
-        The first keep their places.
+        A mark makes room only for the marks before it.
+
+    Examples
+    --------
+    Two regions in the middle of one sector:
+
+    >>> region = mark("left mid PZpl", None)
+    >>> first, second = apart([region, region])
+    >>> first.point == region.point, second.point == region.point
+    (True, False)
     """
     moved: list[Mark] = []
-    for one in marks:
-        point = _within(one.sector, one.point, [other.point for other in moved])
-        moved.append(one._replace(point=point))
+    taken: list[tuple[float, float]] = []
+    for mark_of_region in marks:
+        point = _within(mark_of_region.sector, mark_of_region.point, taken)
+        moved.append(mark_of_region._replace(point=point))
+        taken.append(point)
     return moved
 
 
 def _within(
     sector: str, wanted: tuple[float, float], taken: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return the point of a sector nearest to a wanted one where a mark has room.
+    """Return the point of a sector where a mark has room that is nearest to a wanted point.
 
-    The gland's box reaches beyond its ellipse, and a zone from a table may name a sector beside the
-    region's place: the mark stands in the sector that the text names.
+    The wanted point may lie outside the sector: the gland's box is larger than its ellipse, and a
+    table may name another sector than that of the region's place.
     """
     level = sector.split(" ")[1]
     inside = sector_cells(level) == sector
@@ -128,19 +151,19 @@ def _within(
     places = np.argwhere(inside)[:, ::-1] + (_left(level) + 0.5, 0.5)
     roomy = places[depth >= min(_MARK_RADIUS, depth.max())]
     cost = np.linalg.norm(roomy - wanted, axis=1)
-    for other in taken:
-        distance = np.linalg.norm(roomy - other, axis=1)
-        # Nearer than a mark is wide only where the sector has no other place.
+    for point in taken:
+        distance = np.linalg.norm(roomy - point, axis=1)
+        # The penalty is so high that marks overlap only if the sector has no other place.
         cost = cost + 100.0 * np.clip(2 * _MARK_RADIUS + 1 - distance, 0.0, None)
     x, y = roomy[cost.argmin()]
     return float(x), float(y)
 
 
 def _left(level: str) -> int:
-    """Return where a level's drawing begins."""
+    """Return the first column of a level in the whole drawing."""
     return list(SECTORS).index(level) * (WIDE + GAP)
 
 
 def _placed(cells: np.ndarray, level: str) -> np.ndarray:
-    """Return a level's cells on its place in the whole drawing."""
+    """Return a level's cells at their place in the whole drawing, after empty columns."""
     return np.pad(cells, ((0, 0), (_left(level), 0)))

@@ -1,8 +1,8 @@
-"""One sheet of A4 a man for the tumour board: what his page says, as PDF and as a picture."""
+"""Draw one sheet of A4 for each man for the tumour board: his page's content as PDF or picture."""
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from cad.folders.run_folder.results import RegionResult, Results
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.content import PatientContent, patient_content
 from cad.run.reports.earlier import EarlierView
-from cad.run.reports.headline import Said, unlike_images, upper_first
+from cad.run.reports.headline import RegionSentences, unlike_images, upper_first
 from cad.run.reports.images import SCALE_BAR_MM, KeyImage
 from cad.run.reports.paper import (
     BOTTOM,
@@ -37,7 +37,7 @@ from cad.run.reports.views import PatientView
 from cad.run.reports.wording import Wording
 
 FIRST_SHEET = 3
-"""Lesions of the first sheet, where a second one is needed."""
+"""Number of lesions on the first sheet, if a second one is needed."""
 _INNER = PAGE_WIDTH - 2 * MARGIN
 _GAP = 1.0
 _CAPTION = 2.9
@@ -49,7 +49,10 @@ _TEXT = 7.0
 _SMALL = 6.4
 _MOST_PROBLEMS = 12
 _LAYOUT = 3
-"""Raised where the sheet shows more of a result: an archive keeps what it has under a UID."""
+"""Number of the sheet's layout; raise it with each change of what a sheet shows.
+
+The UID of a sheet is made from it, and an archive keeps the first object that it gets under a UID.
+"""
 
 
 class Sheet(NamedTuple):
@@ -60,9 +63,9 @@ class Sheet(NamedTuple):
     pdf : bytes
         One PDF document.
     pixels : list of ndarray of uint8, shape (H, W, 3)
-        Each sheet as a picture; empty where none was asked for.
+        Each sheet as a picture; empty if pictures were not requested.
     identity : str
-        All that the sheets say and show, as one text.
+        A text that differs whenever the sheets show anything else.
     """
 
     pdf: bytes
@@ -81,8 +84,9 @@ def draw_sheet(
 ) -> Sheet:
     """Draw the sheets of one man.
 
-    They say what his page says, from the same functions. A man who is held back until a reader has
-    scored him gets no sheet: ask :func:`cad.folders.run_folder.blinding.held_back` first.
+    They have the content of his page, from the same functions. A man who is held back until a
+    reader has scored him gets no sheet: the caller asks
+    :func:`cad.folders.run_folder.blinding.held_back` first.
 
     Parameters
     ----------
@@ -93,9 +97,9 @@ def draw_sheet(
     patient : PatientView
         The man.
     who : str
-        Sentence of the catalogue on his name, where the sheet bears a pseudonym.
+        Sentence of the catalogue which says that the sheet bears a pseudonym; else empty.
     capture : bool
-        Whether pictures are wanted, too.
+        Whether to return pictures, too.
     language : str
         ``en``, ``de`` or ``fr``.
 
@@ -107,7 +111,7 @@ def draw_sheet(
     Raises
     ------
     CadError
-        When the run folder holds what cannot be shown.
+        When the content of the run folder cannot be shown.
     """
     with reading(results.folder.root, f"what the run says of {patient.patient} cannot be shown"):
         words = Wording(language)
@@ -168,7 +172,7 @@ def _decision(decision: str, words: Wording) -> Run:
 
 
 def _colour(region: RegionResult) -> str:
-    """Return the colour of a region's decision: none beside what histology says."""
+    """Return the colour of a region's decision, or grey if histology is known: it counts more."""
     return COLOURS[region.decision] if region.truth is None else DIM
 
 
@@ -179,11 +183,11 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     width = _INNER - (_MAP[0] + 3 if marked else 0)
     decision = [_decision(patient.decision, words), Run(content.head["man"])]
     decided = [decision]
-    if content.head["known"]:
+    if content.head["histology"]:
         decision[0] = decision[0]._replace(colour=DIM)
-        # Histology goes before the tool, whose decision then asks for nothing.
-        beside = Run(f"{words.say('Tool, for comparison:')} ", colour=DIM)
-        decided = [[Run(content.head["known"], bold=True)], [beside, *decision]]
+        # Histology comes first: the tool's decision is then a comparison, and nothing follows.
+        comparison = Run(f"{words.say('Tool, for comparison:')} ", colour=DIM)
+        decided = [[Run(content.head["histology"], bold=True)], [comparison, *decision]]
     reliable: Passage = []
     for text, caution in content.head["reliable"]:
         shown = f"⚠ {text} " if caution else f"{text} "
@@ -196,13 +200,13 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     height = len(first) * line_height(_HEAD) + len(second) * line_height(_SMALL) + 3
     if marked:
         height = max(height, 29.0)
-    colour = DIM if content.head["known"] else COLOURS[patient.decision]
+    colour = DIM if content.head["histology"] else COLOURS[patient.decision]
     paper.box(MARGIN, paper.y, width, height, colour)
     y = paper.lines(first, MARGIN + 3, paper.y + 1, _HEAD)
     paper.lines(second, MARGIN + 3, y + 0.6, _SMALL)
     if marked:
-        drawn = [*map(id, marked)]
-        unmarked = [view for view in content.regions if id(view) not in drawn]
+        marked_ids = [id(view) for view in marked]
+        unmarked = [view for view in content.regions if id(view) not in marked_ids]
         unmarked.sort(key=lambda view: view.region.label)
         _sector_map(paper, marked, unmarked, MARGIN + width + 3, paper.y, words)
     paper.y += height + 1.0
@@ -218,7 +222,7 @@ def _sector_map(
 ) -> None:
     """Draw the sectors of lesions, then name the regions that the map does not show."""
     unit = _MAP[0] / _MAP[1]
-    left = x + 2 * unit
+    map_left = x + 2 * unit
     top = y + 4.5
     places = []
     for view in views:
@@ -226,15 +230,15 @@ def _sector_map(
             alpha = 0.5 if view.region.truth else 0.28
             paper.drawing(
                 view.sector[0],
-                left,
+                map_left,
                 top,
                 (unit, unit),
                 facecolor=_map_colour(view.region),
                 alpha=alpha,
             )
             point = view.sector[1]
-            places.append((left + point[0] * unit, top + point[1] * unit))
-    paper.drawing(map_lines(), left, top, (unit, unit), edgecolor=DIM, linewidth=0.4)
+            places.append((map_left + point[0] * unit, top + point[1] * unit))
+    paper.drawing(map_lines(), map_left, top, (unit, unit), edgecolor=DIM, linewidth=0.4)
     taken = [(at_x - 1.0, at_y - 1.0, at_x + 1.0, at_y + 1.0) for at_x, at_y in places]
     for view, (at_x, at_y) in zip(views, places, strict=True):
         shape = {"malignant": "s", "refer": "D"}.get(view.region.decision, "o")
@@ -252,9 +256,10 @@ def _sector_map(
         taken.append(box)
         paper.label(view.region.roi, box[0], box[3], 7, colour=INK, bold=True, halo="white")
     for number, level in enumerate(("base", "mid", "apex")):
-        paper.label(words.say(level), left + (40 + 90 * number) * unit, y + 3, 6.5, side="center")
-    paper.label("R", left, top + 62 * unit, 6.5)
-    paper.label("L", left + 260 * unit, top + 62 * unit, 6.5, side="right")
+        middle = map_left + (40 + 90 * number) * unit
+        paper.label(words.say(level), middle, y + 3, 6.5, side="center")
+    paper.label("R", map_left, top + 62 * unit, 6.5)
+    paper.label("L", map_left + 260 * unit, top + 62 * unit, 6.5, side="right")
     legend = []
     if any(view.region.truth for view in views):
         legend.append(words.say("★ cancer by histology"))
@@ -269,14 +274,14 @@ def _sector_map(
 
 
 def _map_colour(region: RegionResult) -> str:
-    """Return a lesion's colour on the map, where proven cancer stands out."""
+    """Return a lesion's colour on the map; proven cancer is dark, so that it stands out."""
     return INK if region.truth else _colour(region)
 
 
 def free_box(
     x: float, y: float, width: float, taken: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float]:
-    """Return the place of a marker's label that covers least: left, upper, right, lower edge.
+    """Return the left, upper, right and lower edge of a marker's label where it covers least.
 
     Parameters
     ----------
@@ -285,23 +290,32 @@ def free_box(
     width : float
         Width of the label, mm.
     taken : sequence of (float, float, float, float)
-        Left, upper, right and lower edge of what is not to be covered.
+        Left, upper, right and lower edge of each mark and label that is not to be covered.
+
+    Examples
+    --------
+    A label stands to the right of its mark, unless something is there:
+
+    >>> free_box(10.0, 5.0, 2.0, [])[0]
+    11.4
+    >>> free_box(10.0, 5.0, 2.0, [(11.0, 4.0, 14.0, 6.0)])[0]
+    6.6
     """
     height = 1.8
     boxes = []
-    for left, upper in (
+    for start, upper in (
         (x + 1.4, y - 0.9),
         (x - 1.4 - width, y - 0.9),
         (x - width / 2, y - 1.4 - height),
         (x - width / 2, y + 1.4),
     ):
-        boxes.append((left, upper, left + width, upper + height))
+        boxes.append((start, upper, start + width, upper + height))
 
     def covered(box: tuple[float, float, float, float]) -> float:
         area = 0.0
-        for other in taken:
-            wide = min(box[2], other[2]) - max(box[0], other[0])
-            high = min(box[3], other[3]) - max(box[1], other[1])
+        for mark in taken:
+            wide = min(box[2], mark[2]) - max(box[0], mark[0])
+            high = min(box[3], mark[3]) - max(box[1], mark[1])
             area += max(wide, 0.0) * max(high, 0.0)
         return area
 
@@ -309,7 +323,7 @@ def free_box(
 
 
 class _Layout(NamedTuple):
-    """Hold how lesions are laid out.
+    """Hold the layout of lesions.
 
     Parameters
     ----------
@@ -333,17 +347,17 @@ LAYOUTS = (
     _Layout(40.0),
     _Layout(35.6, curve_below=True),
 )
-"""From the largest pictures to those with which four lesions are on one sheet."""
+"""Layouts from the largest pictures to the smallest, with which four lesions fit on one sheet."""
 
 
 class _Lesion(NamedTuple):
-    """Hold a lesion as the sheet draws it: its pictures and curve, and its text."""
+    """Hold a lesion for the sheet: ``view`` has its pictures and curve, ``passages`` its text."""
 
     view: RegionView
     passages: list[Passage]
 
     def lines(self, layout: _Layout) -> list[Passage]:
-        """Return the text in lines."""
+        """Break the text into lines."""
         beside = self.view.curve is not None and not layout.curve_below
         return wrapped(self.passages, _INNER - 5 - (_CURVE[0] if beside else 0), _TEXT)
 
@@ -354,16 +368,16 @@ class _Lesion(NamedTuple):
         return max(text, _CURVE[1]) if beside else text
 
     def rows(self, layout: _Layout) -> list[list[KeyImage]]:
-        """Return the pictures in rows, evenly filled."""
+        """Deal the pictures to rows, so that all rows are filled alike as far as possible."""
         images = self.view.images
         if not images:
             return []
-        most = int((_INNER - 3 + _GAP) // (layout.side + _GAP))
+        room = int((_INNER - 3 + _GAP) // (layout.side + _GAP))
         if layout.curve_below and self.view.curve is not None:
-            most -= 1
-        n_rows = -(-len(images) // most)
-        each = -(-len(images) // n_rows)
-        return [list(images[start : start + each]) for start in range(0, len(images), each)]
+            room -= 1
+        n_rows = -(-len(images) // room)  # rounded up
+        in_row = -(-len(images) // n_rows)
+        return [list(images[start : start + in_row]) for start in range(0, len(images), in_row)]
 
     def height(self, layout: _Layout) -> float:
         """Return the height of the box with the space below it, mm."""
@@ -373,19 +387,23 @@ class _Lesion(NamedTuple):
         return self.top(layout) + sum(rows) + 2.6
 
     def fills_its_rows(self, layout: _Layout) -> bool:
-        """Tell whether all rows have as many pictures: a gap would be a blank part of the sheet."""
+        """Tell whether all rows have equally many pictures: no part of the sheet may be blank."""
         return len({len(row) for row in self.rows(layout)}) < 2
 
 
 def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
-    """Draw the lesions of the head: all on one sheet with what follows, else three on the first."""
+    """Draw the lesions of the head of the page.
+
+    If all lesions fit on one sheet with everything below them, they get one. If not, the first
+    sheet gets three.
+    """
     lesions = []
     for lesion, name in content.head["lesions"]:
         study = lesion.view.region.study if len(content.studies) > 1 else ""
         lesions.append(_Lesion(lesion.view, _lesion_words(lesion, name, study, words)))
     other_regions: list[Passage] = []
-    if content.head["rest"]:
-        other_regions = [[Run(content.head["rest"], colour=DIM)]]
+    if content.head["other_regions"]:
+        other_regions = [[Run(content.head["other_regions"], colour=DIM)]]
     below = len(wrapped(other_regions, _INNER, _SMALL)) * line_height(_SMALL)
     below += _table_height(content, words) + _problems_height(content, words) + 3
     if content.earlier is not None:
@@ -394,7 +412,7 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
     layout = _fitting(lesions, room - below)
     if layout is None:
         first = _fitting(lesions[:FIRST_SHEET], room) or LAYOUTS[-1]
-        # What stands on the second sheet has it for itself.
+        # The second sheet has room for the other lesions and everything below them.
         room = BOTTOM - TOP - 10 - below
         later = _fitting(lesions[FIRST_SHEET:], room, LAYOUTS[4:]) or LAYOUTS[-1]
     else:
@@ -410,7 +428,7 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
 def _fitting(
     lesions: Sequence[_Lesion], room: float, layouts: Sequence[_Layout] = LAYOUTS
 ) -> _Layout | None:
-    """Return the layout of largest pictures with which lesions fit a height, mm; None if none."""
+    """Return the layout with the largest pictures in which lesions fit a height (mm), or None."""
     for layout in layouts:
         fits = sum(lesion.height(layout) for lesion in lesions) <= room
         if fits and all(lesion.fills_its_rows(layout) for lesion in lesions):
@@ -418,8 +436,8 @@ def _fitting(
     return None
 
 
-def _lesion_words(lesion: Said, name: str, study: str, words: Wording) -> list[Passage]:
-    """Return what is said of a lesion; its study only where there are several."""
+def _lesion_words(lesion: RegionSentences, name: str, study: str, words: Wording) -> list[Passage]:
+    """Return the text on a lesion; ``study`` names its study if the man has several."""
     view = lesion.view
     region = words.say("Region {region}", region=view.region.roi)
     title = [Run(region, bold=True)]
@@ -481,7 +499,7 @@ def _row_height(row: Sequence[KeyImage], side: float) -> float:
 
 
 def _two_lines(row: Sequence[KeyImage], side: float) -> bool:
-    """Tell whether a caption of a row is too long for one line in readable type."""
+    """Tell whether some caption of a row is too long for one line in readable type."""
     return any(text_width(_title_of(image), 6.5, True) > side - 24 for image in row)
 
 
@@ -533,7 +551,7 @@ def _curve(
 
 
 def _title_of(image: KeyImage) -> str:
-    """Return the English title of a picture with what is known of how it was acquired."""
+    """Return the English title of a picture, with the b-value of a high-b image."""
     return f"{_TITLES.get(image.title, image.title)} {image.detail}".strip()
 
 
@@ -551,25 +569,22 @@ def _picture(
     height = image.height * scale
     voxel = (image.scale[0] * scale, image.scale[1] * scale)
     paper.picture(image.source, x, y, side, height)
-    if image.others:
+    if image.outline_of_others:
         dashes = {"edgecolor": "white", "linewidth": 0.6, "linestyle": (0, (3, 3)), "alpha": 0.8}
-        paper.drawing(image.others, x, y, voxel, **dashes)
+        paper.drawing(image.outline_of_others, x, y, voxel, **dashes)
     paper.drawing(image.outline, x, y, voxel, edgecolor="black", linewidth=1.6, alpha=0.5)
     paper.drawing(image.outline, x, y, voxel, edgecolor="white", linewidth=0.8)
     for name, at_x, at_y in image.neighbours:
         paper.label(
             name, x + at_x * scale, y + at_y * scale, 6, side="center", colour="white", halo="black"
         )
-    left, right, upper, _ = image.sides
-    if left:
+    left_letter, right_letter, upper_letter, _ = image.sides
+    if left_letter:
         middle = y + height / 2 + 1
-        paper.label(left, x + 1, middle, 7, bold=True, colour="white", halo="black")
-        paper.label(
-            right, x + side - 1, middle, 7, bold=True, side="right", colour="white", halo="black"
-        )
-        paper.label(
-            upper, x + side / 2, y + 3, 7, bold=True, side="center", colour="white", halo="black"
-        )
+        style: dict[str, Any] = {"bold": True, "colour": "white", "halo": "black"}
+        paper.label(left_letter, x + 1, middle, 7, **style)
+        paper.label(right_letter, x + side - 1, middle, 7, side="right", **style)
+        paper.label(upper_letter, x + side / 2, y + 3, 7, side="center", **style)
     base = y + height - 2
     bar = SCALE_BAR_MM * scale
     paper.line([x + 1.5, x + 1.5 + bar], [base, base], "white", 1.2)
@@ -583,7 +598,7 @@ def _picture(
     below = y + height + 2.4
     paper.label(title, x, below, 6.5, colour=INK, bold=True)
     after = 0.0 if two_lines else text_width(f"{title}  ", 6.5, True)
-    # Smaller type rather than one caption into the next.
+    # Smaller type, if needed: the caption must not run into the next one.
     size = min(6.0, 6.0 * (side - after) / text_width(window, 6.0))
     paper.label(window, x + after, below + (_CAPTION - 0.3 if two_lines else 0), size)
 
@@ -604,11 +619,11 @@ def _table_height(content: PatientContent, words: Wording) -> float:
 
 
 def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
-    """Draw the table of all regions, where the sheet does not show every one with pictures."""
+    """Draw the table of all regions, if the sheet does not show all of them with pictures."""
     if not _has_table(content):
         return
     head, rows, places = _table_cells(content, words)
-    # The head of the table stays with its first row.
+    # Room for several lines, so that the head of the table is on one sheet with its first row.
     paper.make_room(5 * line_height(_SMALL))
     paper.y += 1
     _row(paper, head, places, DIM)
@@ -659,9 +674,10 @@ _FIRST_COLUMN = 33.0
 
 
 def _earlier_words(earlier: EarlierView) -> list[Passage]:
+    """Return the text on the earlier study: facts then and now, and the sentences."""
     facts = []
-    for name, then, now in earlier.facts:
-        facts.append(f"{name} {then} → {now}")
+    for name, earlier_value, latest_value in earlier.facts:
+        facts.append(f"{name} {earlier_value} → {latest_value}")
     return [
         [Run(f"{earlier.title}. ", bold=True), Run(" · ".join(facts))],
         [Run(" ".join(earlier.sentences), colour=DIM)],
@@ -669,19 +685,19 @@ def _earlier_words(earlier: EarlierView) -> list[Passage]:
 
 
 def _earlier_height(earlier: EarlierView) -> float:
-    """Return the height of what is said of the earlier study, mm."""
+    """Return the height of the text and table on the earlier study, mm."""
     lines = len(wrapped(_earlier_words(earlier), _INNER, _SMALL))
     rows = len(earlier.regions) + 1 if earlier.regions else 0
     return (lines + rows) * line_height(_SMALL) + 0.4 * rows + 2
 
 
 def _earlier(paper: Paper, earlier: EarlierView | None) -> None:
-    """Draw what was in the man's earlier study, and a row for each region of the latest."""
+    """Draw the comparison with the man's earlier study: text, and a table of regions."""
     if earlier is None:
         return
     passages = _earlier_words(earlier)
     height = len(wrapped(passages, _INNER, _SMALL)) * line_height(_SMALL)
-    # The head of the table stays with its first row.
+    # Room for several lines, so that the head of the table is on one sheet with its first row.
     paper.make_room(height + 3 * line_height(_SMALL) + 1)
     paper.y += 1
     paper.block(passages, MARGIN, _INNER, _SMALL)
@@ -708,7 +724,7 @@ def _row(paper: Paper, cells: Sequence[str], places: Sequence[float], colour: st
 
 
 def _in_columns(cells: Sequence[str], places: Sequence[float], colour: str) -> list[list[Passage]]:
-    """Return the cells of a row in lines that fit their columns."""
+    """Break the cells of a row into lines that fit their columns."""
     ends = [*places[1:], _INNER]
     columns = []
     for cell, start, end in zip(cells, places, ends, strict=True):
@@ -721,7 +737,7 @@ def _cells_height(columns: Sequence[Sequence[Passage]]) -> float:
 
 
 def _problems(paper: Paper, content: PatientContent, words: Wording) -> None:
-    """Say what is missing or failed."""
+    """Write the list of missing images and failures."""
     passages = _problem_words(content, words)
     if passages:
         paper.y += 1
@@ -729,13 +745,13 @@ def _problems(paper: Paper, content: PatientContent, words: Wording) -> None:
 
 
 def _problems_height(content: PatientContent, words: Wording) -> float:
-    """Return the height of what is missing or failed, mm."""
+    """Return the height of the list of missing images and failures, mm."""
     lines = wrapped(_problem_words(content, words), _INNER, _SMALL)
     return len(lines) * line_height(_SMALL) + (1 if lines else 0)
 
 
 def _problem_words(content: PatientContent, words: Wording) -> list[Passage]:
-    """Return what is missing or failed; messages of the program stay in English."""
+    """Return the list of missing images and failures; messages of the program stay in English."""
     texts = []
     for study in content.studies:
         if study.lost:
@@ -750,10 +766,10 @@ def _problem_words(content: PatientContent, words: Wording) -> list[Passage]:
             texts.append(f"{where}: {failure['reason']}")
     if not texts:
         return []
-    more = len(texts) - _MOST_PROBLEMS
-    if more > 0:
-        rest = words.say("and {number} more, which the page lists", number=str(more))
-        texts = [*texts[:_MOST_PROBLEMS], rest]
+    n_left_out = len(texts) - _MOST_PROBLEMS
+    if n_left_out > 0:
+        left_out = words.say("and {number} more, which the page lists", number=str(n_left_out))
+        texts = [*texts[:_MOST_PROBLEMS], left_out]
     passages: list[Passage] = [[Run(words.say("Missing or failed"), bold=True)]]
     for text in texts:
         passages.append([Run("⚠ ", colour=CAUTION), Run(text)])
@@ -767,7 +783,7 @@ def _feet(
     models: Sequence[JsonObject],
     words: Wording,
 ) -> None:
-    """Write model, version and number below each sheet."""
+    """Write the number of the sheet, the model and the program's version below each sheet."""
     names = ", ".join(str(model["name"]) for model in models)
     if names:
         made_by = words.say("model {names}", names=names)

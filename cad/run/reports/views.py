@@ -1,4 +1,4 @@
-"""What the pages show of patients, studies and regions: a run folder's rows in display form."""
+"""Bring a run folder's rows on patients and studies into the form in which pages show them."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -19,34 +19,34 @@ from cad.run.reports.wording import ENGLISH, Wording
 
 @dataclass(frozen=True)
 class StudyView:
-    """Hold a study as its patient's page shows it.
+    """Hold the content of one study for its patient's page.
 
     Parameters
     ----------
     study : str
         Id of the study.
     regions : list of RegionView
-        Its regions.
+        Regions of the study.
     viewer : dict or None
-        Data of the slice viewer; None where no slices can be shown.
+        Data of the slice viewer; None if no slices can be shown.
     n_slices : int
-        Number of slices in the viewer; 0 where no images can be shown.
+        Number of slices in the viewer; 0 if no images can be shown.
     missing, notes : list of str
         Missing modalities, and remarks of the run on the study.
     failures : list of dict
         Rows of ``failures.csv``.
     alignments : list of AlignmentView
-        Images that were aligned to T2.
+        Images whose alignment to T2 was tried.
     gland_ml : float or None
         Volume of the gland.
     lost : str
-        Why the images cannot be shown; empty where they can.
+        Why the images cannot be shown; empty if they can.
     acquired : list of str
-        Date, scanner and field strength, as far as known.
+        Date, scanner and field strength, as far as they are known.
     date : str
-        The date alone; empty where it is not known.
+        The date alone; empty if it is not known.
     sizes : dict of str to dict
-        What was measured of every region as drawn, also of one without a result, by ROI id.
+        Measurements of every region as drawn, by ROI id; also of regions without a result.
     """
 
     study: str
@@ -65,12 +65,12 @@ class StudyView:
 
 
 MOST = 4
-"""Regions in the head of a page."""
+"""Most regions in the head of a page."""
 
 
 @dataclass
 class PatientView:
-    """Hold what the index of a report shows of a patient, and what the patient's page is made from.
+    """Hold the results of one patient, for the index of a report and for the patient's page.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class PatientView:
     missing : set of str
         Names of the modalities that a study lacks; :func:`study_views` fills it.
     pictured : bool
-        Whether the run measured images, so that the patient has a page and may be read.
+        Whether the run measured images; only then the patient has a page.
     blinded : bool
         Whether the patient's results are held back until a reader has scored a region.
     """
@@ -110,7 +110,7 @@ class PatientView:
         """Return the regions in the order in which to look at them.
 
         The region most suspicious to the tool comes first, then the one most suspicious to the
-        readers, then cancer that histology proved, then the others by decision (malignant first,
+        readers, then cancer that histology proved, then all others by decision (malignant first,
         benign last) and by suspicion.
         """
         rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
@@ -129,12 +129,12 @@ class PatientView:
     def head(self) -> list[RegionResult]:
         """Return the regions for the head of the page.
 
-        These are the one most suspicious to the tool, the one most suspicious to the readers,
-        proven cancers and those that are not decided benign, four in all at most.
+        These are at most four: the region most suspicious to the tool, the one most suspicious to
+        the readers, proven cancers and regions that are not called benign.
         """
         firsts = [self.top, self.readers_first]
-        worth = [r for r in self.ranked if r in firsts or r.truth or r.decision != "benign"]
-        return worth[:MOST]
+        important = [r for r in self.ranked if r in firsts or r.truth or r.decision != "benign"]
+        return important[:MOST]
 
     @property
     def disputed(self) -> list[RegionResult]:
@@ -149,14 +149,16 @@ class PatientView:
     @property
     def probability(self) -> float | None:
         """Return the man's probability of any cancer; None without one."""
-        known = (region.patient_probability for region in self.regions)
-        return next((value for value in known if value is not None), None)
+        for region in self.regions:
+            if region.patient_probability is not None:
+                return region.patient_probability
+        return None
 
     @property
     def current(self) -> list[RegionResult]:
-        """Return the regions of the study that the man's probability is of; all where he has none.
+        """Return the regions on which the man's probability rests; all if he has none.
 
-        Of several studies this is the latest: what an earlier one showed is not where to look.
+        In a prediction of several studies these are the regions of the latest study.
         """
         studies = {r.study for r in self.regions if r.patient_probability is not None}
         if not studies:
@@ -165,24 +167,27 @@ class PatientView:
 
     @property
     def top(self) -> RegionResult | None:
-        """Return the region of highest probability; None where no region has one."""
+        """Return the region of highest probability; None if no region has a probability."""
         scored = [region for region in self.current if region.probability is not None]
         return max(scored, key=lambda r: r.probability or 0.0, default=None)
 
     @property
     def readers_first(self) -> RegionResult | None:
-        """Return the region that the readers suspect most; None where nobody scored one."""
+        """Return the region that the readers suspect most; None if nobody has scored a region."""
         scored = [region for region in self.current if region.readers_mean is not None]
         return max(scored, key=lambda r: (r.readers_mean or 0.0, r is self.top), default=None)
 
     @property
     def order(self) -> float:
-        """Return the number by which patients of one urgency are sorted: the man's probability.
+        """Return the number by which patients of one urgency are sorted.
 
-        Without it, the highest probability of his regions, or -1.
+        It is the man's probability, or else the highest probability of his regions, or else -1.
         """
         highest = self.top.probability if self.top else None
-        return next((p for p in (self.probability, highest) if p is not None), -1.0)
+        for probability in (self.probability, highest):
+            if probability is not None:
+                return probability
+        return -1.0
 
     @property
     def status(self) -> str:
@@ -225,40 +230,40 @@ class PatientView:
 
 
 def list_patients(results: Results) -> list[PatientView]:
-    """Return every patient of a run, in the order of what has to be done today.
+    """Return every patient of a run, the most urgent one first, for index and terminal.
 
-    First come patients with a failure, then those to be read again, then the malignant, then those
-    without a decision, last the benign; within each, by falling probability of the man. Who is
-    referred and whose histology is known of every region stands with those without a decision.
-    Index and terminal both use this order. Patients who are held back come after them, sorted by
-    name, as a place by probability would tell the result before the reading.
+    First come patients with a failure, then patients to be read again, then malignant ones, then
+    those without a decision, last benign ones; within each group the man's probability falls. A
+    referred patient whose histology is known of every region is in the group without a decision.
+    Patients who are held back come last, sorted by name, because a place by probability would
+    reveal their result before the reading.
 
     Parameters
     ----------
     results : Results
-        Content of the run folder; of patients who are held back nothing is shown.
+        Content of the run folder. The results of patients who are held back are left out.
     """
     hidden = held_back(results)
     results = open_results(results)
-    found: dict[str, PatientView] = {}
+    views: dict[str, PatientView] = {}
     pictured = results.pictured
     for region in results.regions:
         blinded = region.patient in hidden
         view = PatientView(region.patient, pictured=pictured, blinded=blinded)
-        found.setdefault(region.patient, view).regions.append(region)
+        views.setdefault(region.patient, view).regions.append(region)
     for failure in results.failures:
         patient = failure.get("participant_id", "")
         if patient:
             view = PatientView(patient, pictured=pictured)
-            found.setdefault(patient, view).failures.append(failure)
-    return sorted(found.values(), key=_today)
+            views.setdefault(patient, view).failures.append(failure)
+    return sorted(views.values(), key=_urgency_key)
 
 
 _URGENCY = {"refer": 1, "malignant": 2, "": 3, "benign": 4}
 
 
-def _today(patient: PatientView) -> tuple[bool, int, float, str]:
-    """Return the key by which patients are sorted: what has to be done, then how probable."""
+def _urgency_key(patient: PatientView) -> tuple[bool, int, float, str]:
+    """Return the key by which patients are sorted: urgency, then probability."""
     if patient.blinded:
         return True, 0, 0.0, patient.patient
     urgency = 0 if patient.failures else _URGENCY[patient.decision]
@@ -288,14 +293,14 @@ def study_views(
     Returns
     -------
     list of StudyView
-        A study whose images are absent or damaged says so in ``lost``; slices of all studies that
-        cannot be shown are named in ``notes``.
+        ``lost`` tells why a study's images cannot be shown. If the slices of all studies together
+        cannot be shown, ``notes`` tells why.
     """
     names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
     views: list[StudyView] = []
     shown = []
     for name in sorted(names):
-        own = [r for r in patient.regions if r.study == name]
+        regions_of_study = [r for r in patient.regions if r.study == name]
         failures = [f for f in patient.failures if _study_of(f) == name]
         images = _images(results.folder, name)
         if patient.blinded and not isinstance(images, str):
@@ -305,12 +310,13 @@ def study_views(
             if isinstance(images, str):
                 raise CadError(images)
             with reading(name, "the study's images cannot be shown"):
-                views.append(_study_view(results, name, own, failures, images, words))
-                patient.missing.update(views[-1].missing)
-                shown.append((len(views) - 1, own, images))
+                view = _study_view(results, name, regions_of_study, failures, images, words)
+                views.append(view)
+                patient.missing.update(view.missing)
+                shown.append((len(views) - 1, regions_of_study, images))
         except CadError as error:
-            regions = [region_view(results, r, None, words) for r in own]
-            lost = error.problem if own else ""
+            regions = [region_view(results, r, None, words) for r in regions_of_study]
+            lost = error.problem if regions_of_study else ""
             views.append(StudyView(name, regions, None, 0, [], [], failures, lost=lost))
     if not scroller:
         return views
@@ -319,24 +325,24 @@ def study_views(
             viewers = viewers_of([images for _, _, images in shown])
     except CadError as error:
         return [replace(v, notes=[*v.notes, error.problem]) if v.n_slices else v for v in views]
-    for (place, own, _), viewer in zip(shown, viewers, strict=True):
-        views[place] = replace(views[place], viewer=_with_regions(viewer, own))
+    for (place, regions_of_study, _), viewer in zip(shown, viewers, strict=True):
+        views[place] = replace(views[place], viewer=_with_regions(viewer, regions_of_study))
     return views
 
 
 def _study_view(
     results: Results,
     name: str,
-    own: list[RegionResult],
+    regions: list[RegionResult],
     failures: list[dict[str, str]],
     images: StudyImages,
     words: Wording,
 ) -> StudyView:
-    """Return the views of a study whose images can be read, its scroller apart."""
+    """Return the view of a study whose images can be read, still without its slice viewer."""
     acquired = images.meta.get("acquired") or {}
     return StudyView(
         study=name,
-        regions=[region_view(results, r, images, words) for r in own],
+        regions=[region_view(results, r, images, words) for r in regions],
         viewer=None,
         n_slices=len(images.z_mm),
         missing=[short_name(m) for m in images.meta.get("missing", [])],
@@ -351,13 +357,15 @@ def _study_view(
 
 
 def _acquired(stated: JsonObject) -> list[str]:
-    """Return when and on which scanner a study was made, as far as its files say."""
-    field_strength = stated.get("field_strength")
-    return [
-        *([f"study of {stated['date']}"] if stated.get("date") else []),
-        *([str(stated["scanner"])] if stated.get("scanner") else []),
-        *([f"{field_strength:g} T"] if field_strength else []),
-    ]
+    """Return date, scanner and field strength of a study, as far as its files state them."""
+    texts = []
+    if stated.get("date"):
+        texts.append(f"study of {stated['date']}")
+    if stated.get("scanner"):
+        texts.append(str(stated["scanner"]))
+    if stated.get("field_strength"):
+        texts.append(f"{stated['field_strength']:g} T")
+    return texts
 
 
 def _study_of(failure: dict[str, str]) -> str:
@@ -365,7 +373,7 @@ def _study_of(failure: dict[str, str]) -> str:
 
 
 def _images(folder: RunFolder, study: str) -> StudyImages | str:
-    """Return the study's images, or the sentence that says why there are none."""
+    """Return the study's images, or a sentence on why they cannot be read."""
     path = folder.study(study)
     if path.parent.resolve() != path.resolve().parent or not path.is_file():
         return "the run folder holds no images of this study"
@@ -378,15 +386,17 @@ def _images(folder: RunFolder, study: str) -> StudyImages | str:
 
 
 def _with_regions(viewer: JsonObject, regions: list[RegionResult]) -> JsonObject:
-    listed = [
-        {
-            "id": r.roi,
-            "label": min(r.label, 255),
-            "decision": r.decision,
-            "text": f"P {probability_text(r.probability)}",
-        }
-        for r in regions
-    ]
+    """Return the data of a slice viewer with the regions of its study."""
+    listed = []
+    for region in regions:
+        listed.append(
+            {
+                "id": region.roi,
+                "label": min(region.label, 255),
+                "decision": region.decision,
+                "text": f"P {probability_text(region.probability)}",
+            }
+        )
     layers = viewer["layers"]
     if not any(region.of_cancer for region in regions):
         layers = []

@@ -16,32 +16,32 @@ def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
     Parameters
     ----------
     summary : dict
-        What :func:`cad.run.workflows.watch.watch_summary` returns.
+        Charts and contests (:func:`cad.run.workflows.watch.watch_summary`).
     sentences : sequence of str
-        One for each contest: what it says so far.
+        The verdict so far on each contest between a challenger and the champion.
     """
     charts = []
-    for each in summary["charts"]:
-        most = max([each["limit"] * 1.2, *each["upper"], *each["lower"]])
+    for chart in summary["charts"]:
+        highest = max([chart["limit"] * 1.2, *chart["upper"], *chart["lower"]])
         charts.append(
             {
-                **each,
-                "rise": _points(each["upper"], 0.0, most),
-                "fall": _points(each["lower"], 0.0, most),
-                "at_limit": _height(each["limit"], 0.0, most),
+                **chart,
+                "rise": _points(chart["upper"], 0.0, highest),
+                "fall": _points(chart["lower"], 0.0, highest),
+                "at_limit": _height(chart["limit"], 0.0, highest),
             }
         )
     contests = []
-    for each, sentence in zip(summary["contests"], sentences, strict=True):
-        size = max(0.01, *(abs(value) for value in (*each["low"], *each["high"])))
-        upper = _points(each["high"], -size, size)
-        lower = _points(each["low"], -size, size).split()
+    for contest, sentence in zip(summary["contests"], sentences, strict=True):
+        size = max(0.01, *(abs(value) for value in (*contest["low"], *contest["high"])))
+        upper = _points(contest["high"], -size, size)
+        lower = _points(contest["low"], -size, size).split()
         contests.append(
             {
-                **each,
+                **contest,
                 "sentence": sentence,
                 "band": " ".join([upper, *reversed(lower)]),
-                "line": _points(each["mean"], -size, size),
+                "line": _points(contest["mean"], -size, size),
                 "at_zero": _height(0.0, -size, size),
                 "size": size,
             }
@@ -52,15 +52,16 @@ def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
     return str(page)
 
 
-def _height(value: float, least: float, most: float) -> float:
-    share = (value - least) / (most - least)
+def _height(value: float, lowest: float, highest: float) -> float:
+    """Return the y of a value in drawing units; ``highest`` is at the top."""
+    share = (value - lowest) / (highest - lowest)
     return round(_HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN), 1)
 
 
-def _points(values: Sequence[float], least: float, most: float) -> str:
-    """Return the points of a line through values, from left to right, as SVG wants them."""
+def _points(values: Sequence[float], lowest: float, highest: float) -> str:
+    """Return values, evenly spaced from left to right, as the ``points`` of an SVG polyline."""
     step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
     points = []
     for number, value in enumerate(values):
-        points.append(f"{_MARGIN + number * step:.1f},{_height(value, least, most)}")
+        points.append(f"{_MARGIN + number * step:.1f},{_height(value, lowest, highest)}")
     return " ".join(points)

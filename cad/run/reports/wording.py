@@ -1,4 +1,4 @@
-"""Say what a sheet says in the reader's language: whole sentences from one catalogue."""
+"""Translate the sentences of pages and sheets: one catalogue holds each of them as a whole."""
 
 import re
 from functools import cache
@@ -32,9 +32,7 @@ class Wording:
 
     def __init__(self, language: str = "en") -> None:
         if language not in LANGUAGES:
-            raise CadError(
-                f"no language {language!r}", hint=f"one of {', '.join(LANGUAGES)} is kept"
-            )
+            raise CadError(f"no language {language!r}", hint=f"one of {', '.join(LANGUAGES)}")
         self.language = language
 
     def say(self, sentence: str, /, **values: str) -> str:
@@ -43,40 +41,40 @@ class Wording:
         Parameters
         ----------
         sentence : str
-            The sentence in English, a value's place as ``{name}``.
+            The sentence in English, with ``{name}`` in place of each value.
         **values : str
             The values, as they are printed.
 
         Raises
         ------
         KeyError
-            For a sentence that the catalogue does not have in this language.
+            When the catalogue lacks the sentence in this language.
         """
         text = sentence if self.language == "en" else catalogue()[sentence][self.language]
         return text.format(**values)
 
-    def count(self, number: int, one: str, several: str, /, **values: str) -> str:
-        """Return the first sentence for one thing, else the second; each is in the catalogue.
+    def count(self, number: int, singular: str, plural: str, /, **values: str) -> str:
+        """Return a sentence of the catalogue, in the singular for one thing, else in the plural.
 
         Parameters
         ----------
         number : int
-            How many things the sentence speaks of.
-        one, several : str
+            The number of things that the sentence is about.
+        singular, plural : str
             The two sentences in English.
         **values : str
-            Their values.
+            Values of the sentences.
         """
-        return self.say(one if number == 1 else several, **values)
+        return self.say(singular if number == 1 else plural, **values)
 
     def again(self, stored: str) -> str:
-        """Say a sentence that a table of the run holds in English.
+        """Translate a sentence that a table of the run holds in English, with its values.
 
         Parameters
         ----------
         stored : str
-            The sentence with its values. One that the catalogue does not have, such as the message
-            of a program, stays in English.
+            The sentence. If the catalogue lacks it, as it lacks messages of the program, it stays
+            in English.
         """
         if self.language == "en":
             return stored
@@ -92,28 +90,36 @@ ENGLISH = Wording("en")
 
 
 def places(sentence: str) -> set[str]:
-    """Return the names of a sentence's values.
+    """Return the names of the values that a sentence has places for.
 
     Parameters
     ----------
     sentence : str
         A sentence of the catalogue.
+
+    Examples
+    --------
+    >>> sorted(places("{low} to {high}%"))
+    ['high', 'low']
     """
     return set(_PLACE.findall(sentence))
 
 
 @cache
 def catalogue() -> dict[str, dict[str, str]]:
-    """Return every sentence: by its English text the text by language."""
+    """Return the catalogue: by English sentence a dictionary of its translations by language."""
     texts: dict[str, dict[str, str]] = {}
-    for part in table_beside(__file__).values():
-        texts.update(part)
+    for section in table_beside(__file__).values():
+        texts.update(section)
     return texts
 
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    """Return the stored sentences as patterns, those that say most first."""
+    """Return a pattern for each sentence that tables store, the longest sentences first.
+
+    A long sentence may match the pattern of a shorter one, too, and is then the better match.
+    """
     stored = sorted(table_beside(__file__)["stored"], key=len, reverse=True)
     patterns = []
     for sentence in stored:
