@@ -1,4 +1,4 @@
-"""Change the champion of a node by a command that is recorded, and that can be undone likewise."""
+"""Change the champion of a node; the change is recorded, and the same command can undo it."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from cad.run.model.bundle import load_bundle
 
 
 def promote(config: Path, challenger: str, in_place_of: str | None = None) -> JsonObject:
-    """Make a shadow model a champion, and the champion whose place it takes a shadow.
+    """Exchange a shadow model and a champion of a node.
 
-    Only the entry ``models`` of the node's file changes. The audit trail gets a line with both
-    models' hashes first. The node has to be stopped; its next start uses the new champion.
+    Only the entry ``models`` of the node's file changes. Before that, the audit trail gets a line
+    with both models' hashes. The node has to be stopped; its next start uses the new champion.
 
     Parameters
     ----------
     config : Path
         The node's settings file.
     challenger : str
-        A model that is a shadow there.
+        A shadow model of the node.
     in_place_of : str, optional
         The champion that becomes a shadow; the first one by default.
 
     Returns
     -------
     dict
-        ``champion`` and ``shadow``, the new lists; ``back``: the arguments that undo it.
+        ``champion`` and ``shadow``, the new lists; ``back``, the arguments that undo the change.
 
     Raises
     ------
     CadError
-        When the model is no shadow, cannot be used, the node runs or has never run, its trail is
-        damaged, or the file cannot be changed without changing more.
+        When the model is no shadow or cannot be used, when the node runs or has never run, when its
+        trail is damaged, or when more of the file than the entry ``models`` would change.
     """
     settings = read_settings(NodeSettings, config)
     champions = list(settings.models.champion)
@@ -97,11 +97,9 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
 
 @door("own", "the node's settings")
 def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
-    """Return the text of the file with other models; raise an error if more than this would
-    change.
-    """
+    """Return the text of the file with other models; refuse if anything else would change."""
     text = read_text(config)
-    # The entry ends before the next line that begins with a word at the margin.
+    # The entry ends at the next line that is not indented and begins with a word.
     entry = re.compile(r"^models:.*\n(?:[ \t-].*\n|\n(?=[ \t-]))*", re.MULTILINE)
     if len(entry.findall(text)) != 1:
         raise CadError(
@@ -110,13 +108,12 @@ def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
             hint="write it as `models:` with its lists in the lines below",
         )
     lists = {"champion": champions, "shadow": shadows}
-    lines = [
-        f"  {role}: {yaml.safe_dump(names, default_flow_style=True, width=10_000)}"
-        for role, names in lists.items()
-    ]
-    made = entry.sub(lambda _: "models:\n" + "".join(lines), text)
+    lines = ["models:\n"]
+    for role, names in lists.items():
+        lines.append(f"  {role}: {yaml.safe_dump(names, default_flow_style=True, width=10_000)}")
+    new_text = entry.sub(lambda _: "".join(lines), text)
     before = yaml.safe_load(text)
-    after = yaml.safe_load(made)
+    after = yaml.safe_load(new_text)
     if {**before, "models": lists} != after:
         raise CadError("more than the entry `models` would change", file=config)
-    return made
+    return new_text

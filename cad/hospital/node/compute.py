@@ -35,8 +35,8 @@ DECISIONS = "configs/decision"
 MODELS = "models"
 WATCH = "watch"
 _SCRATCH = ".scratch"
-# Modules loaded before the process loses the right to write elsewhere, as numba stores compiled
-# code beside a module.
+# Modules that a process loads before it loses the right to write outside the node's folder: numba
+# stores compiled code beside a module.
 _LOADED = (
     "cad.run.pipeline",
     "cad.run.workflows.delivery",
@@ -53,10 +53,11 @@ _LOADED = (
 
 
 def may_open(settings: NodeSettings) -> Confined:
-    """Return what a process that computes studies may open, where the kernel has Landlock.
+    """Return the files that a process which computes studies may open, if the kernel has Landlock.
 
-    It reads the node's folder, the rules, the costs and the models; it writes results and what is
-    kept for comparisons, and neither the queue nor the received images. The folders are made.
+    The process may read the node's folder, the rules, the costs and the models. It may write
+    results and numbers for comparisons, but neither the queue nor the received images. Missing
+    folders for writing are made.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def ready(settings: NodeSettings) -> None:
     Raises
     ------
     CadError
-        Naming what cannot be used.
+        The message names the file that cannot be used.
     """
     from cad.dicom.into.rules import ImportRules
     from cad.run.model.bundle import load_bundle
@@ -116,15 +117,15 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     Returns
     -------
     int
-        Number of DICOM objects made; 0 where the study awaits its regions.
+        Number of DICOM objects made; 0 if the study awaits its regions.
     float
-        Seconds that it took.
+        Duration in seconds.
 
     Raises
     ------
     CadError
         For the first problem that prevents a result. A region without a probability is no such
-        problem while another region has one.
+        problem if another region has one.
     """
     from cad.run.pipeline import predict_cohort
     from cad.run.workflows.delivery import deliver
@@ -133,16 +134,17 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     logging.disable()  # messages of libraries may quote headers
     warnings.simplefilter("ignore")
     start = time.perf_counter()
-    # otherwise the error would count as one of the machine, and be waited out
+    # Without this check the system's error would count as a fault of the machine, and the node
+    # would wait for it to pass.
     if work.exists() and not work.is_dir():
         raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
     with _scratch(work):
         cohort = work / COHORT
         run = work / RUN
-        # The cohort is made anew: an image that was imported before all its instances had come
-        # would stay incomplete.
+        # The cohort is made anew: the import leaves existing images as they are, and one that was
+        # imported before all its instances had come would stay incomplete.
         if cohort.is_dir():
-            with owned(cohort):  # raises an error if a worker of a killed node is still using it
+            with owned(cohort):  # raises an error while a process of a killed node still uses it
                 pass
             shutil.rmtree(cohort)
         # All studies of the node use the same key for pseudonyms.
@@ -151,9 +153,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         _raise_first(imported.failures)
         if imported.awaiting:
             return 0, time.perf_counter() - start
-        _raise_first(
-            read_cohort(cohort).problems
-        )  # problems of images are reported by import and prediction
+        # These are problems of tables; import and prediction report problems of images.
+        _raise_first(read_cohort(cohort).problems)
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
         _raise_first([CadError(f.reason, hint=f.hint) for f in prediction.failures if not f.roi_id])
@@ -174,9 +175,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
 
 @contextmanager
 def _scratch(work: Path) -> Iterator[None]:
-    """Put temporary files into the study's folder, where leftovers of a kill are removed with
-    it.
-    """
+    """Put temporary files into the study's folder: after a kill they are removed with it."""
     usual = tempfile.tempdir
     folder = work / _SCRATCH
     shutil.rmtree(folder, ignore_errors=True)
@@ -190,9 +189,10 @@ def _scratch(work: Path) -> Iterator[None]:
 
 
 def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
-    """Have the shadow models score a computed study, and keep what every model said of it.
+    """Score a computed study with the shadow models, and keep the numbers of all models.
 
-    Only numbers are kept, in ``watch/KEY.json`` of the node, under keys: no page, no object.
+    Only numbers are kept, under keys, in ``watch/KEY.json`` of the node; no page and no DICOM
+    object is made.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     logging.disable()
     warnings.simplefilter("ignore")
     models = settings.models
-    # In the study's folder, so that leftovers of a kill are removed with it.
+    # In the study's folder: if a kill leaves files here, they are removed with it.
     with tempfile.TemporaryDirectory(prefix="shadow-", dir=work) as scratch:
         rows, failed = watch_cohort(
             models.champion, models.shadow, work / COHORT, work / RUN, Path(scratch)
@@ -225,7 +225,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
 
 
 def without_probability(work: Path) -> CadError | None:
-    """Return an error that names a study's regions without a probability; None where all have one.
+    """Return an error that names a study's regions without a probability; None if all have one.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def without_probability(work: Path) -> CadError | None:
     """
     try:
         failures = read_failures(RunFolder(work / RUN))
-    except (CadError, OSError):  # only part of it came back from a backup
+    except (CadError, OSError):  # after an incomplete backup a run folder may lack files
         return None
     named = "; ".join(f"ROI {f.roi_id}: {f.reason}" for f in failures)
     return CadError(f"a region has no probability: {named}") if failures else None

@@ -1,4 +1,4 @@
-"""Keep arriving instances: each is acknowledged when its file and its queue row are on the disk."""
+"""Keep arriving instances: an instance is safe once its file and its queue row are on the disk."""
 
 import os
 import shutil
@@ -31,14 +31,14 @@ FETCHING = ".fetching"
 """
 APART_SECONDS = 120.0
 """Most seconds for a process that unpacks an instance."""
-# without this much free disk no study can be computed, whatever `reserve_gigabytes` is
+# Least free disk, whatever `reserve_gigabytes` is: with less no study can be computed.
 LEAST_BYTES = 2**26
 _CHUNK = 2**20
 Returned = TypeVar("Returned")
 
 
 class DuplicateInstance(CadError):
-    """Report an instance whose UID another instance with a different content has already."""
+    """Report an instance whose UID is that of a stored instance with another content."""
 
 
 class Inbox:
@@ -49,13 +49,13 @@ class Inbox:
     settings : NodeSettings
         The node's folder and limits.
     queue : Queue
-        Gets a row for each instance.
+        The node's queue, which gets a row for each instance.
 
     Raises
     ------
     CadError
-        When the folder holds instances but not the node's secret, from which their file names were
-        made, or another one than at its first start.
+        When the folder holds instances, and the secret from which their file names were made is
+        missing or was exchanged.
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue) -> None:
@@ -74,8 +74,7 @@ class Inbox:
         self._lock = threading.Lock()
         memory = settings.studies.memory_limit
         limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
-        # The error must not name the file. The process that unpacks may read only the node's
-        # folder.
+        # The process that unpacks may read only the node's folder.
         confined = Confined((self.home,), (), ("pydicom.pixels",))
         self._apart = Caller(limits, MachineError, confined)
         self._one_apart = threading.Lock()
@@ -88,15 +87,16 @@ class Inbox:
             )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self.spool = self.home / INCOMING / SPOOL
-        # A node that was killed leaves files in these folders.
+        # A node that was killed may have left files in these folders.
         for remains in (self.spool, self.home / INCOMING / FETCHING):
             shutil.rmtree(remains, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
-        for folder in (self.spool.parent, self.home):  # a killed node may not have flushed them
+        # A node that was killed may not have flushed the names in these folders.
+        for folder in (self.spool.parent, self.home):
             flush_names(folder)
 
     def _is_another(self) -> bool:
-        """Tell whether existing images show that their folders were named with another secret."""
+        """Tell whether the folders of stored images were named with another secret than ours."""
         another = False
         for path in self.home.glob(f"{INCOMING}/{KEY}/[!.]*.dcm"):
             with suppress(CadError, OSError):
@@ -108,9 +108,9 @@ class Inbox:
     @door("in", "any", limit=MAX_IMAGE)
     @contextmanager
     def copied(self, source: Path) -> Iterator[Path]:
-        """Copy a file into the node's folder, for :meth:`keep`; delete the copy if it is not kept.
+        """Copy a file into the node's folder, for :meth:`keep`.
 
-        A context manager; the copy is deleted when it ends, unless it was moved.
+        When the block ends, the copy is deleted, unless :meth:`keep` has moved it.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class Inbox:
         CadError
             When the source is not a regular file, or is larger than any image.
         OSError
-            When the disk is full, or nearly.
+            When the disk is full or nearly full.
         """
         make_folder(self.spool, mode=0o700)  # the folder may have been removed
         handle, name = tempfile.mkstemp(dir=self.spool)
@@ -143,28 +143,28 @@ class Inbox:
     def keep(
         self, path: Path, sender: str, peer: str = "", announced: tuple[str, str] | None = None
     ) -> int:
-        """Keep an instance safely; return its size in bytes, or 0 where it was here before.
+        """Keep an instance safely; return its size in bytes, or 0 for an instance that is stored.
 
-        Returns only when the file is on the disk under its name, and its row in the queue.
+        It returns only when the file is on the disk under its name, and its row in the queue.
 
         Parameters
         ----------
         path : Path
-            A file below ``incoming``; it is moved from there when the instance is new, or its
-            file here is damaged, else left there.
+            A file below ``incoming``. It is moved if the instance is new, or if its stored file is
+            lost or damaged; else it is left there.
         sender, peer : str
-            AE title or folder that sent it, and the sender's address.
+            AE title or folder that sent the instance, and the sender's address.
         announced : tuple of str, optional
             SOPClassUID and SOPInstanceUID that the file must have.
 
         Raises
         ------
         CadError
-            When the file is not the instance announced or was cut off, or a UID is not valid.
+            When the file is not the announced instance or was cut off, or a UID is not valid.
         DuplicateInstance
-            When an instance of the same UID and another content, or of another study, is here.
+            When an instance of the same UID is stored with another content, or in another study.
         OSError
-            When the disk is full, or nearly.
+            When the disk is full or nearly full.
         """
         head = self._head(path)
         if announced is not None and announced != (head.sop_class, head.uid):
@@ -175,17 +175,20 @@ class Inbox:
         digest = instance.digest_of(path)
         place = self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one instance at a time, since the disk would not be faster with two
-            before = self.queue.digest(key)
-            file = self._file_of(key, place) if before is not None else None
+            stored_digest = self.queue.digest(key)
+            file = self._file_of(key, place) if stored_digest is not None else None
             # If its file was lost or damaged, an instance that is sent again counts as new.
             if file is None or (
-                file == place and before == digest and not instance.is_whole(file, digest)
+                file == place and stored_digest == digest and not instance.is_whole(file, digest)
             ):
                 return self._enter(path, place, head, digest, sender, peer)
-            # done before the lock is free for the sweep, because comparing may take long
+            # Within the lock: during the comparison below, which may take long, a sweep could
+            # otherwise remove the study.
             if file == place:
                 self.queue.still_wanted(study, time.time())
-        if before == digest or (file == place and self.apart(instance.same_content, file, path)):
+        if stored_digest == digest:
+            return 0
+        if file == place and self.apart(instance.same_content, file, path):
             return 0
         raise DuplicateInstance("another instance of a name that is here already")
 
@@ -213,7 +216,7 @@ class Inbox:
             flush_names(place.parent)
         now = time.time()
         due = now + self.settings.studies.quiet_seconds
-        # a result of this program that is forwarded to us is not computed again
+        # A result of this program that somebody forwards to the node needs no computing.
         asks = not head.ours
         instance = (place.stem, head.modality, size, digest)
         self.queue.arrived(instance, study, sender, now, due, asks=asks, peer=peer)
@@ -235,7 +238,7 @@ class Inbox:
         Raises
         ------
         CadError
-            When no instance is there, or it cannot be read.
+            When no instance of the study is on the disk, or it cannot be read.
         """
         path = min(self.incoming(study).glob("*.dcm"), default=None)
         if path is None:
@@ -243,16 +246,16 @@ class Inbox:
         return self._head(path)
 
     def apart(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
-        """Call a function in another process, whose time and memory are limited; return its result.
+        """Call a function in another process with limited time and memory; return its result.
 
-        Meant for functions that unpack a file, which may fill the memory.
+        It is meant for functions that unpack a file and may fill the memory.
 
         Parameters
         ----------
         function : callable
             The function.
         *arguments : object
-            Its arguments.
+            Arguments of the function.
 
         Raises
         ------
@@ -277,12 +280,12 @@ class Inbox:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
 
     def check_spool(self) -> None:
-        """Check that what comes can be written; make its folder again where that is gone.
+        """Check that arriving instances can be written; make their folder again if it is missing.
 
         Raises
         ------
         OSError
-            When nothing can be written.
+            When they cannot be written.
         """
         make_folder(self.spool, mode=0o700)
         with tempfile.TemporaryFile(dir=self.spool) as trial:
@@ -305,42 +308,41 @@ class Inbox:
             Number of instances entered into the queue, and number removed from it.
         """
         rows = self.queue.instances()
-        came = 0
-        missing = 0
+        n_entered = 0
+        n_removed = 0
         incoming = sorted(self.home.glob(f"{INCOMING}/[!.]*"))
-        folders = {
-            folder.name: {path.stem: path for path in folder.glob("[!.]*.dcm")}
-            for folder in incoming
-            if is_key(folder.name)
-        }
-        if len(folders) < len(
-            incoming
-        ):  # these stay as they are; their names may contain a patient's name
-            tell("not the node's, in incoming", files=len(incoming) - len(folders))
+        folders: dict[str, dict[str, Path]] = {}
+        for folder in incoming:
+            if is_key(folder.name):
+                folders[folder.name] = {path.stem: path for path in folder.glob("[!.]*.dcm")}
+        n_foreign = len(incoming) - len(folders)
+        if n_foreign:  # only their number is logged: a name may be a patient's
+            tell("not the node's, in incoming", files=n_foreign)
         for study in rows.keys() - folders.keys():
-            missing += len(rows.pop(study))
+            n_removed += len(rows.pop(study))
             self.sweep(study)
         for study, files in folders.items():
             if lost := rows.get(study, set()) - files.keys():
                 self.queue.lost(lost)
                 rows[study] -= lost
-                missing += len(lost)
+                n_removed += len(lost)
                 tell("instances are gone from the disk", study=study, instances=len(lost))
         taken = set[str]().union(*rows.values())
         for study, files in folders.items():
             for key in sorted(files.keys() - rows.get(study, set())):
                 try:
                     self._take_up(files[key], taken)
-                    came += 1
+                    n_entered += 1
                 except QueueError:
                     raise
                 except (CadError, OSError) as error:
                     tell("file left out", study=study, code=wording(error)["code"])
-        return came, missing
+        return n_entered, n_removed
 
     def _take_up(self, path: Path, taken: set[str]) -> None:
         """Enter a file's instance into the queue, and into the set ``taken``."""
-        # left by an earlier version; its row would move back and forth for ever
+        # An earlier version could store an instance in two studies. Its only row would move from
+        # one study to the other at every start.
         if path.stem in taken:
             raise CadError("a file whose instance another study has")
         head = self._head(path)
@@ -380,19 +382,20 @@ class Inbox:
 def sweep_study(home: Path, queue: Queue, study: str) -> None:
     """Remove everything that the node keeps of a study: result, images, rows of the queue.
 
-    The received files are removed last, because they tell whose study it was: a removal that is
-    cut short can be repeated.
+    The received files are removed last, because they tell whose study it was: a removal that was
+    interrupted can be repeated.
 
     Parameters
     ----------
     home : Path
         The node's folder.
     queue : Queue
-        Its queue.
+        The node's queue.
     study : str
         The study's key: the pseudonym of its StudyInstanceUID.
     """
-    for folder in (study_folder(home, place, study) for place in (STUDIES, INCOMING)):
+    for section in (STUDIES, INCOMING):
+        folder = study_folder(home, section, study)
         if folder.exists():
             shutil.rmtree(folder)
             flush_names(folder.parent)

@@ -1,7 +1,7 @@
-"""Identify an instance by its file: by a limited part of its header, without unpacking.
+"""Identify a DICOM instance by a few elements of its header, in little memory.
 
-Deflated files, and files that are compressed differently from an existing instance of the same UID,
-are opened by :func:`deflated_head` and :func:`same_content`, in a process with limits.
+Two functions unpack a whole file and have to run in a process with limits: :func:`deflated_head`
+reads a deflated file, and :func:`same_content` compares files that are compressed differently.
 """
 
 import hashlib
@@ -43,9 +43,9 @@ _PROVIDER = 0x00287FE0  # an element that names where the pixels are, instead of
 # Classes with pixels, by their names; of the segmentations, only surfaces have none.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
 
-# Last required element of classes without pixels, by words in the class name. A parser accepts a
-# file that was cut off between two elements, so this element shows that it is complete (PS3.3 A.35,
-# C.17.3, C.8.8.8).
+# Last required element of classes without pixels, by words in the class name (PS3.3 A.35, C.17.3,
+# C.8.8.8). A parser accepts a file that was cut off between two elements; only this element shows
+# that the file is complete.
 _LAST = {
     " SR Storage": (0x0040A730, "the content of its report"),
     "Key Object Selection": (0x0040A730, "the content of its selection"),
@@ -55,14 +55,14 @@ _LAST = {
 
 @dataclass(frozen=True)
 class Head:
-    """Hold the parts of an instance's header that a node needs.
+    """Hold the facts of an instance's header that a node needs.
 
     Parameters
     ----------
     study, uid, sop_class : str
         StudyInstanceUID, SOPInstanceUID and SOPClassUID.
     modality : str
-        Modality if it is one that the node uses, else ``other``.
+        Modality if the node uses it, else ``other``.
     ours : bool
         Whether the instance is a result that this program wrote.
     patient : str
@@ -78,7 +78,7 @@ class Head:
 
 
 def head_of(path: Path) -> Head | None:
-    """Read an instance's header, in little memory whatever the file holds.
+    """Read an instance's header, with little memory for a file of any content.
 
     Parameters
     ----------
@@ -88,12 +88,12 @@ def head_of(path: Path) -> Head | None:
     Returns
     -------
     Head or None
-        None where the data set is deflated: see :func:`deflated_head`.
+        None if the data set is deflated: see :func:`deflated_head`.
 
     Raises
     ------
     CadError
-        When the file is not DICOM, or has not its UIDs among its first elements.
+        When the file is not DICOM, or lacks a valid UID.
     """
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
@@ -102,16 +102,17 @@ def head_of(path: Path) -> Head | None:
 
 
 def require_whole(path: Path, sop_class: str) -> None:
-    """Raise an error for an instance whose file was cut off: it would keep the complete one out.
+    """Raise an error for an instance whose file was cut off.
 
-    A deflated file that was cut off cannot be inflated; it is not checked here.
+    If it were kept, the complete file, sent later, would be refused as another instance of the same
+    UID. A deflated file is not checked: it cannot be inflated if it was cut off.
 
     Parameters
     ----------
     path : Path
         A DICOM file.
     sop_class : str
-        Its SOPClassUID, which says whether it has pixels.
+        SOPClassUID of the instance, which tells whether it must have pixels.
 
     Raises
     ------
@@ -120,16 +121,21 @@ def require_whole(path: Path, sop_class: str) -> None:
     """
     name = pydicom.uid.UID(sop_class, pydicom.config.IGNORE).name
     pixels = _OF_PIXELS.search(name) is not None
-    last, content = next(
-        (tag_and_words for kind, tag_and_words in _LAST.items() if kind in name), (0, "")
-    )
+    last = 0
+    content = ""
+    for kind, tag_and_words in _LAST.items():
+        if kind in name:
+            last, content = tag_and_words
+            break
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return
-        with suppress(TooManyElements):  # with thousands of frames the check would take too long
+        # A file with very many elements, such as one of thousands of frames, counts as whole: the
+        # check would take too long.
+        with suppress(TooManyElements):
             for tag, *_ in elements(*_reader_of_file(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
-                    return  # what follows the pixels is not needed
+                    return  # elements after the pixels are not needed
                 if last and tag >= last:  # the file continues after its last required element
                     return
                 pixels |= tag == _ROWS
@@ -142,15 +148,13 @@ def require_whole(path: Path, sop_class: str) -> None:
 @door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, int, TransferSyntax]]:
-    """Open a file; return it with the start of its data set and its transfer syntax."""
+    """Open a file; yield it with the start of its data set and its transfer syntax."""
     with path.open("rb") as stream:
         yield stream, *data_set(*_reader_of_file(stream))
 
 
 def _reader_of_file(stream: io.BufferedReader) -> tuple[Read, int]:
-    """Return a function that reads a file at any position, with little memory, and the file's
-    size.
-    """
+    """Return a function that reads bytes at any position of a file, and the file's size."""
     file = stream.fileno()
     return lambda offset, count: os.pread(file, count, offset), os.fstat(file).st_size
 
@@ -173,7 +177,7 @@ def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> D
 def deflated_head(path: Path) -> Head:
     """Read the header of an instance whose data set is deflated (compressed as a whole).
 
-    Inflating may fill the memory: call it in a process of its own.
+    Call it in a process of its own, because inflating may fill the memory.
 
     Parameters
     ----------
@@ -190,6 +194,7 @@ def deflated_head(path: Path) -> Head:
 
 
 def _judged(dataset: Dataset) -> Head:
+    """Return the header of an instance; refuse one without a valid UID of study and instance."""
     head = {name: str(dataset.get(name) or "") for name in _WANTED}
     study = head["StudyInstanceUID"]
     uid = head["SOPInstanceUID"]
@@ -204,8 +209,8 @@ def _judged(dataset: Dataset) -> Head:
 def digest_of(path: Path) -> bytes:
     """Return the SHA-256 of a DICOM file without its file meta information.
 
-    The file meta says which program wrote the file: the same instance, sent twice, may differ
-    there.
+    The file meta information names the program that wrote the file. It may differ between two
+    copies of the same instance.
 
     Parameters
     ----------
@@ -218,14 +223,14 @@ def digest_of(path: Path) -> bytes:
 
 
 def is_whole(path: Path, digest: bytes) -> bool:
-    """Tell whether a file still has the data set that it was kept with.
+    """Tell whether a file still has the data set with which it was stored.
 
     Parameters
     ----------
     path : Path
         The file, which the disk may have damaged.
     digest : bytes
-        What :func:`digest_of` returned for it.
+        Hash of the data set (:func:`digest_of`) when the file was stored.
     """
     with suppress(CadError), reading(path, "damaged on the disk"):
         return digest_of(path) == digest
@@ -235,7 +240,7 @@ def is_whole(path: Path, digest: bytes) -> bool:
 def same_content(first: Path, second: Path) -> bool:
     """Tell whether two files hold the same instance, even in different transfer syntaxes.
 
-    Decoding may fill the memory: call it in a process of its own.
+    Call it in a process of its own, because decoding may fill the memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Hide whose numbers a node keeps for comparisons: keys replace men and regions."""
+"""Replace men and regions by keys in the numbers that a node keeps for comparisons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
     home : Path
         The node's folder, whose secret makes the keys.
     rows : sequence of Watched
-        The statements on some men.
+        Numbers of some men, by model.
     """
     secret = node_key(home)
     hidden = []

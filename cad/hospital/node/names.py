@@ -1,9 +1,10 @@
 """Remove identities: keys replace UIDs, and errors are reported in the program's own words.
 
-Only two folders of a node contain identities: ``incoming/`` has the files as they came, and
+Only two folders of a node contain identities: ``incoming/`` has the received files, and
 ``studies/`` has the cohorts made of them and the full texts of errors. Queue, log, metrics and
-status page identify a study by its key. They show an error by its code and the words of the program
-at that place, with ``…`` instead of values, so nothing that was read can appear.
+status page identify a study by its key. They show an error by its place in the code and by the
+words that the program has there, with ``…`` instead of values: values may come from a patient's
+file.
 """
 
 import ast
@@ -33,7 +34,7 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def node_key(home: Path) -> bytes:
-    """Return the node's secret, from which pseudonyms are made; write one where there is none.
+    """Return the node's secret, from which pseudonyms are made; write one if there is none.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def node_key(home: Path) -> bytes:
     Raises
     ------
     CadError
-        When the file does not hold what this function writes.
+        When the file does not hold a secret as this function writes it.
     """
     path = home / KEY_FILE
     if not path.is_file():
@@ -88,7 +89,7 @@ def study_folder(home: Path, section: str, key: str) -> Path:
     Raises
     ------
     CadError
-        For what is no key: empty or a path, it would lead to the folders of other studies.
+        When ``key`` is no key: an empty text or a path would lead to the folders of other studies.
     """
     if not is_key(key):
         raise CadError(f"{key!r} is no study's key: that is {_HEX} digits of 0-9 and a-f")
@@ -96,12 +97,12 @@ def study_folder(home: Path, section: str, key: str) -> Path:
 
 
 def wording(error: BaseException) -> dict[str, str]:
-    """Return the parts of an error that name no patient, for the log and the queue.
+    """Return those facts of an error that name no patient, for the log and the queue.
 
     Parameters
     ----------
     error : BaseException
-        Its message may quote a DICOM header.
+        The error, whose message may quote a DICOM header.
 
     Returns
     -------
@@ -126,18 +127,25 @@ def wording(error: BaseException) -> dict[str, str]:
 
 @cache
 def _words_of_error(place: str) -> tuple[str, str]:
-    """Return the constant words of message and hint of an error raised at a place in the code."""
+    """Return message and hint of the error that is raised at a place in the code, without values.
+
+    They are read from the program's own source.
+    """
     module, _, line = place.rpartition(":")
     for call in _calls(module):  # the outermost call of a line comes first
         name = ast.unparse(call.func).rpartition(".")[2]
         if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
-            hint = next((keyword.value for keyword in call.keywords if keyword.arg == "hint"), None)
-            return _constant_text(call.args[0]), _constant_text(hint) if hint is not None else ""
+            hint = ""
+            for keyword in call.keywords:
+                if keyword.arg == "hint":
+                    hint = _constant_text(keyword.value)
+            return _constant_text(call.args[0]), hint
     return "…", ""
 
 
 @cache
 def _calls(module: str) -> list[ast.Call]:
+    """Return the calls with arguments in a module's source; none if it cannot be read."""
     try:
         source = importlib.util.find_spec(module)
         tree = ast.parse(read_bytes(Path(str(source and source.origin)), MAX_YAML))
@@ -149,7 +157,8 @@ def _calls(module: str) -> list[ast.Call]:
 def _constant_text(node: ast.expr) -> str:
     """Return the text of an expression, with ``…`` for everything that is not constant.
 
-    A status that the program formats as four hexadecimal digits becomes ``0x…``, as it is a number.
+    A status of DICOM, which the program formats as four hexadecimal digits, becomes ``0x…``. It
+    names no patient, so :func:`_filled` may put it in again.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)

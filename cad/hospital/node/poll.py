@@ -29,11 +29,11 @@ class Poller:
     Parameters
     ----------
     settings : PollSettings
-        Archive to ask, interval, and which studies.
+        Archive, interval and conditions on studies.
     archive : ArchiveSettings
-        Archive of the results: its address and limits count where ``settings`` names none.
+        Archive of the results; it is asked if ``settings`` names no other archive.
     inbox : Inbox
-        Takes the instances.
+        The node's inbox, which keeps the instances.
     """
 
     def __init__(self, settings: PollSettings, archive: ArchiveSettings, inbox: Inbox) -> None:
@@ -54,7 +54,7 @@ class Poller:
         Returns
         -------
         bool
-            Whether a new instance was kept; False at once where the interval is not over.
+            Whether a new instance was kept; False if the interval is not over.
         """
         if time.monotonic() < self._next:
             return False
@@ -64,11 +64,10 @@ class Poller:
         with self._telling():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
-                # A value that is not a UID may even contain invalid text; it is reported as a study
-                # of its own.
-                with self._telling(
-                    study=key_of(self._secret, uid.encode(errors="replace").decode())
-                ):
+                # An archive may return invalid text as a UID. It still gets a key, under which the
+                # error is logged.
+                text = uid.encode(errors="replace").decode()
+                with self._telling(study=key_of(self._secret, text)):
                     taken = self._look_at(series) or taken
         return taken
 
@@ -76,13 +75,15 @@ class Poller:
         """Fetch the new series of one study."""
         if isinstance(series, CadError):
             raise series
-        is_seen = self.inbox.queue.seen
-        new = [listed for listed in series if not is_seen(self._name(listed), listed.instances, 0)]
+        was_taken = self.inbox.queue.was_taken
+        new = [
+            listed for listed in series if not was_taken(self._name(listed), listed.instances, 0)
+        ]
         return bool(new) and self._take(new)
 
     @contextmanager
     def _telling(self, **facts: str) -> Iterator[None]:
-        """Report why something was not fetched; it is tried again the next time."""
+        """Log an error of the block; the next query tries it again."""
         try:
             yield
         except QueueError:
@@ -103,14 +104,14 @@ class Poller:
         if lost:
             raise lost[0]
         for listed in series:
-            self.inbox.queue.see(self._name(listed), listed.instances, 0)
+            self.inbox.queue.note_taken(self._name(listed), listed.instances, 0)
         return any(taken)
 
     def _keep(self, path: Path, lost: list[MachineError]) -> bool:
-        """Keep one instance; one that contradicts an existing instance is left out and reported.
+        """Keep one instance; if it contradicts a stored instance, leave it out and log this.
 
-        If the machine lacks disk or memory, the error goes to ``lost``, so that other series can
-        continue.
+        If the machine lacks disk or memory, the error goes to ``lost``, so that the other instances
+        can still be kept.
         """
         try:
             return self.inbox.keep(path, SENDER) > 0

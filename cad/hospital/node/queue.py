@@ -1,8 +1,8 @@
-"""Store the queue on disk: which instances are safe, and the state of every study.
+"""Store the queue on disk: the instances that are safe, and the state of every study.
 
-It is a SQLite file in the node's folder. Every change is one transaction, which is on the disk
-before its function returns. A study moves ``receiving → queued → computing → sending → done``, or
-to ``awaiting ROI`` or ``failed``. Any new instance returns the study to ``receiving`` and raises
+The queue is a SQLite file in the node's folder. Every change is one transaction, which is on the
+disk before its function returns. A study moves ``receiving → queued → computing → sending → done``,
+or to ``awaiting ROI`` or ``failed``. Any new instance returns the study to ``receiving`` and raises
 its ``generation``. Work that was begun for an earlier generation can then no longer change its
 state.
 """
@@ -29,10 +29,11 @@ DONE = "done"
 FAILED = "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 5
-# Largest count; one more is still a number that a row can store.
+# Largest count of a row: adding one to it still gives a number that a row can store.
 _MOST = 2**53
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
-# Errors that show damage; a row that contradicts the schema was not written by this program.
+# Error codes that mean a damaged file. A row that contradicts the schema counts, too: this program
+# cannot have written it.
 _DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -62,22 +63,22 @@ class Entry:
     Parameters
     ----------
     key : str
-        The pseudonym of its StudyInstanceUID.
+        Pseudonym of the study's StudyInstanceUID.
     state : str
         "receiving", "queued", "computing", "sending", "done",
         "awaiting ROI" or "failed".
     generation : int
-        How many instances have asked for a result so far.
+        Number of arrived instances for which the study has to be computed (again).
     sender : str
-        AE title or folder that it came from.
+        AE title or folder that the study came from.
     opened, changed, due : float
         Time of the first arrival, of the last arrival, and of the next step.
     attempts : int
-        Tries of the present step.
+        Number of tries of the present step.
     sendings : int
-        Tries of sending since the study came.
+        Number of tries of sending since the study came.
     returned : int
-        Objects that were sent to the archive.
+        Number of objects that were sent to the archive.
     computed : float or None
         Seconds that computing took.
     settled : float or None
@@ -127,10 +128,10 @@ class Queue:
     Raises
     ------
     DamagedQueue
-        From here and from every method, when the file is not a sound database.
+        Here and in every method, when the file is not a sound database.
     QueueError
-        From here and from every method, when the file cannot be read or written: a full disk, a
-        refused permission.
+        Here and in every method, when the file cannot be read or written: a full disk, a refused
+        permission.
     CadError
         When a later version of the program wrote the queue.
     """
@@ -138,12 +139,12 @@ class Queue:
     @door("own", "the node's queue")
     def __init__(self, path: Path) -> None:
         self.path = path
-        # All threads share one connection, because SQLite's own locks would let them fail instead
-        # of wait.
+        # All threads share one connection and this lock: SQLite's own locks would raise errors
+        # where a thread has to wait.
         self._lock = threading.RLock()
         self._held: set[str] = set()
         with suppress(FileNotFoundError):
-            # SQLite takes an emptied file for a new one, and all studies would be forgotten.
+            # SQLite would take an emptied file for a new database, and forget all studies.
             if path.stat().st_size == 0:
                 raise DamagedQueue("the queue's file was emptied", file=path, hint=_ANEW)
         with self._sound():
@@ -155,8 +156,9 @@ class Queue:
                 raise
 
     def _open(self) -> None:
-        # Damage is detected now, when a queue can be made anew, and not in the middle of a study.
-        # `integrity_check` also compares indexes with their tables, which `quick_check` does not: a
+        """Check the whole database and make its tables, if needed."""
+        # Damage must show at the start, when a queue can be made anew, and not in the middle of a
+        # study. `quick_check` would be faster, but does not compare indexes with their tables: a
         # wrong index would hide a study.
         (verdict,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -174,23 +176,25 @@ class Queue:
             self._make_tables()
         if _columns_of_database(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
-        for table in dict(_COLUMNS):  # invalid text raises an error here
+        for table in dict(_COLUMNS):  # reads every row: invalid text must raise an error now
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 
     def _make_tables(self) -> None:
-        """Make the tables, and copy the rows from those of an earlier version."""
-        had = set(_columns_of_database(self._db)).intersection(_COLUMNS)
-        names = {table: ", ".join(sorted(c for t, c in had if t == table)) for table, _ in had}
-        aside = "".join(f"ALTER TABLE {table} RENAME TO old_{table};" for table in names)
-        copied = "".join(
-            f"INSERT INTO {table} ({columns}) SELECT {columns} FROM old_{table};"  # noqa: S608 - ours
-            f"DROP TABLE old_{table};"
-            for table, columns in names.items()
-        )
+        """Make the tables, and copy the rows of an earlier version's tables, if there are any."""
+        columns_of_table: dict[str, list[str]] = {}
+        for table, column in sorted(set(_columns_of_database(self._db)).intersection(_COLUMNS)):
+            columns_of_table.setdefault(table, []).append(column)
+        rename = ""
+        copy = ""
+        for table, columns in columns_of_table.items():
+            names = ", ".join(columns)
+            rename += f"ALTER TABLE {table} RENAME TO old_{table};"
+            copy += f"INSERT INTO {table} ({names}) SELECT {names} FROM old_{table};"  # noqa: S608 - ours
+            copy += f"DROP TABLE old_{table};"
         # Tables and version change in one transaction: a kill leaves either the old or the new
         # format.
-        made = f"{aside} {_SCHEMA} {copied} PRAGMA user_version = {_VERSION};"
-        self._db.executescript(f"BEGIN; {made} COMMIT;")
+        script = f"{rename} {_SCHEMA} {copy} PRAGMA user_version = {_VERSION};"
+        self._db.executescript(f"BEGIN; {script} COMMIT;")
 
     def close(self) -> None:
         """Close the database; every change is on the disk already."""
@@ -199,7 +203,7 @@ class Queue:
 
     @contextmanager
     def _sound(self) -> Iterator[None]:
-        """Turn errors of the database into errors of this project."""
+        """Turn errors of the database into :class:`DamagedQueue` or :class:`QueueError`."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -213,10 +217,9 @@ class Queue:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction."""
+        """Run the block as one transaction."""
         with self._sound(), self._lock:
-            # Takes the write lock at once, because changing from reading to writing could fail in
-            # between.
+            # The write lock is taken at once: getting it only at the first change could fail.
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -257,7 +260,7 @@ class Queue:
         asks: bool = True,
         peer: str = "",
     ) -> None:
-        """Enter an instance that is on the disk, and its study where that is new.
+        """Enter an instance that is on the disk, and its study if that is new.
 
         Parameters
         ----------
@@ -293,9 +296,9 @@ class Queue:
     def claimed(self, state: str, into: str, now: float) -> Iterator[Entry | None]:
         """Take the study that has waited longest in a state, and hold it until the block ends.
 
-        The study moves into the state ``into``, and the attempt is counted. No other thread is
-        given a study that is held. A study that is in ``into`` and held by no thread was left there
-        by a fault: it is given out again.
+        The study moves into the state ``into``, and the attempt is counted. No other thread gets a
+        study that is held. If a study is in ``into`` and no thread holds it, a fault has left it
+        there, and it is taken like one that waits.
 
         Parameters
         ----------
@@ -307,12 +310,10 @@ class Queue:
         Yields
         ------
         Entry or None
-            None where no study waits.
+            None if no study waits.
         """
-        # If an error left a study in the middle of a step, no thread has it, and it is taken up
-        # here.
         orphan = into if into != state else ""
-        with self._lock:  # if the commit of a claim fails, the study is not held
+        with self._lock:  # the study counts as held only after the commit, which may fail
             with self._change() as db:
                 query = (
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
@@ -350,16 +351,16 @@ class Queue:
         Returns
         -------
         bool
-            True where the study was moved, False where more of it has arrived.
+            True if the study was moved, False if another instance of it has arrived.
         """
         values = {"due": now, "attempts": 0, "reason": "", "hint": "", **values}
-        # keep_days is counted from here.
+        # The setting keep_days counts from this time.
         if state in (DONE, FAILED):
             values["settled"] = now
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
             f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
-            # An instance that came since raised the generation: this result lacks it.
+            # A later instance has raised the generation: the result would lack that instance.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
         identity = entry.key, entry.state, entry.generation
@@ -388,7 +389,7 @@ class Queue:
         Returns
         -------
         Entry or None
-            None where the study is no longer being sent, or more of it has arrived since.
+            None if the study is no longer being sent, or another instance of it has arrived since.
         """
         query = (
             "SELECT study.* FROM study JOIN asked ON asked.study = study.key "
@@ -421,34 +422,34 @@ class Queue:
 
     def instances(self) -> dict[str, set[str]]:
         """Return the keys of all instances in the queue, by the key of their study."""
-        by_study: dict[str, set[str]] = {
-            key: set() for (key,) in self._rows("SELECT key FROM study")
-        }
+        by_study: dict[str, set[str]] = {}
+        for (study,) in self._rows("SELECT key FROM study"):
+            by_study[study] = set()
         for study, key in self._rows("SELECT study, key FROM instance"):
             if study in by_study:
                 by_study[study].add(key)
         return by_study
 
     def lost(self, instances: set[str]) -> None:
-        """Remove instances whose files are gone; when they are sent again they count as new.
+        """Remove instances whose files are lost: when they are sent again, they count as new.
 
         Parameters
         ----------
         instances : set of str
-            Their keys: pseudonyms of the SOPInstanceUIDs.
+            Keys of the instances: pseudonyms of the SOPInstanceUIDs.
         """
         with self._change() as db:
             db.executemany("DELETE FROM instance WHERE key = ?", [(key,) for key in instances])
 
     def was_sent(self, study: str) -> None:
-        """Note that a part of a study's result may be in the archive already.
+        """Note that some objects of a study's result may be in the archive already.
 
-        The next sending asks the archive for its objects first and leaves these out.
+        The next sending first asks the archive which objects it has, and leaves these out.
         """
         self._do("UPDATE study SET sendings = max(sendings, 1) WHERE key = ?", study)
 
     def last_line(self) -> str:
-        """Return the SHA-256 of the audit trail's last line; empty where none was noted."""
+        """Return the noted SHA-256 of the audit trail's last line; empty if none was noted."""
         rows = self._rows("SELECT sha256 FROM trail")
         return str(rows[0][0]) if rows else ""
 
@@ -470,9 +471,9 @@ class Queue:
         return self._rows("SELECT fingerprint FROM secret") == [(fingerprint,)]
 
     def recover(self, *, retry_failed: bool) -> int:
-        """Queue the studies again whose computing was cut off when the node was killed.
+        """Queue studies again whose computing ended unfinished when the node was killed.
 
-        Studies that were being sent become due at once and are not counted.
+        Studies that were being sent become due at once; the result does not count them.
 
         Parameters
         ----------
@@ -485,10 +486,10 @@ class Queue:
             Number of studies that were queued.
         """
         with self._change() as db:
-            # The query needs two values in either case.
-            again = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
+            # The query has places for two states; without failed studies one state stands twice.
+            states = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
             query = "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)"
-            moved = db.execute(query, (QUEUED, *again))
+            moved = db.execute(query, (QUEUED, *states))
             db.execute("UPDATE study SET due = 0 WHERE state = ?", (SENDING,))
             return moved.rowcount
 
@@ -498,7 +499,7 @@ class Queue:
         return int(self._rows(query, study, kind)[0][0])
 
     def senders(self, study: str) -> list[dict[str, Any]]:
-        """Return who sent a study's instances.
+        """Return the senders of a study's instances.
 
         Returns
         -------
@@ -513,8 +514,8 @@ class Queue:
         names = ("title", "peer", "instances")
         return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
-    def seen(self, name: str, size: int, time: int) -> bool:
-        """Tell whether a file, or a series of an archive, was taken and has not changed since.
+    def was_taken(self, name: str, size: int, time: int) -> bool:
+        """Tell whether a file, or a series of an archive, was taken in its present state.
 
         Parameters
         ----------
@@ -528,8 +529,8 @@ class Queue:
         query = "SELECT 1 FROM exported WHERE name = ? AND size = ? AND time = ?"
         return bool(self._rows(query, name, size, time))
 
-    def see(self, name: str, size: int, time: int) -> None:
-        """Remember a file, or a series of an archive, as taken.
+    def note_taken(self, name: str, size: int, time: int) -> None:
+        """Note that a file, or a series of an archive, was taken in this state.
 
         Parameters
         ----------
@@ -553,7 +554,7 @@ class Queue:
         Parameters
         ----------
         since : float
-            Seconds since 1970; ``done``, ``failed`` and ``wait`` count what ended after it.
+            Seconds since 1970; ``done``, ``failed`` and ``wait`` count studies that ended later.
 
         Returns
         -------
@@ -577,7 +578,7 @@ class Queue:
         }
 
     def latest(self, states: tuple[str, ...], limit: int = 20) -> list[Entry]:
-        """Return the studies in some states, at most ``limit``, the latest end or arrival first."""
+        """Return at most ``limit`` studies in some states, the latest end or arrival first."""
         marks = ", ".join("?" * len(states))
         query = (
             f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608 - marks only
@@ -586,11 +587,9 @@ class Queue:
         return [Entry(*row) for row in self._rows(query, *states, limit)]
 
     def still_wanted(self, study: str, now: float) -> None:
-        """Count the days for which a done or failed study is kept from ``now`` on.
+        """Keep a done or failed study longer, because somebody sends it again.
 
-        ``now`` is in seconds since 1970.
-
-        Called when the study is being sent again.
+        The days for which it is kept now count from ``now``, in seconds since 1970.
         """
         self._do("UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL", now, study)
 

@@ -1,8 +1,8 @@
 """Receive by DICOM networking: C-ECHO and C-STORE, from callers that are allowed to send.
 
 An instance is written to the disk as it comes, and is acknowledged when
-:meth:`cad.hospital.node.inbox.Inbox.keep` has returned. The receiver neither computes nor unpacks,
-and does not wait for either: both happen in other processes.
+:meth:`cad.hospital.node.inbox.Inbox.keep` has returned. The receiver computes nothing: studies are
+computed in other processes, which it does not wait for.
 """
 
 import socket
@@ -43,8 +43,8 @@ _LAST_ANSWER = 0.5  # seconds for sending an acknowledgement after its instance 
 
 
 Promised = Callable[[str, dict[str, int]], None]
-"""Function that gets an archive's answer: our transaction UID, and a code for each object (0:
-kept).
+"""Function that gets an archive's answer: our transaction UID, and by SOPInstanceUID 0 for an
+object that the archive promises to keep, else the code of a reason.
 """
 
 
@@ -69,7 +69,7 @@ class Receiver:
         self._busy = 0
         self._stopping = False
         self._change = threading.Condition()
-        # For each association, since when an instance is being kept, and by which thread.
+        # For each association: the time at which its present instance came, and its thread.
         self._begun: dict[Any, tuple[float, int]] = {}
         self._ended = threading.Event()
         # Bytes that each association may still send; the library drops associations without notice.
@@ -85,8 +85,8 @@ class Receiver:
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
         for kind in FETCHED:  # classes that are fetched from archives are also accepted here
-            # Any transfer syntax is accepted: nothing is unpacked here, and a refused syntax would
-            # lose an image.
+            # Any transfer syntax is accepted, because a refusal would lose the image. Whether it
+            # can be unpacked shows later.
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
         if inbox.settings.archive.commitment:  # for commitment the archive has the role of the SCP
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
@@ -108,8 +108,8 @@ class Receiver:
         """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
         with self._change:
             self._stopping = True
-            # Instances that are being written are still acknowledged; a sender that waits longer
-            # sends again.
+            # Wait until instances in progress are acknowledged, but not for ever: a sender without
+            # an answer sends again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         self._ended.set()
@@ -121,7 +121,7 @@ class Receiver:
         with self._change:
             if self._stopping:
                 return _OUT_OF_RESOURCES
-            # Counted under the lock that stop() takes, so that none starts after stop() has looked.
+            # Counted under the lock of stop(): no instance may begin after stop() has looked.
             self._busy += 1
             self._begun[event.assoc] = time.monotonic(), threading.get_ident()
         try:
@@ -136,7 +136,7 @@ class Receiver:
         association: Any = event.assoc
         sender = association.requestor.ae_title
         request = cast(C_STORE, event.request)
-        # the connection was cut, so the sender cannot be told that it is safe
+        # The connection was cut, and an acknowledgement could not reach the sender any more.
         if self._left.get(association, -1.0) < 0:
             return _OUT_OF_RESOURCES
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
@@ -155,20 +155,18 @@ class Receiver:
         return _SUCCESS
 
     def _look_for_late(self) -> None:
-        """Cut every association whose instance is not answered in time, and log where its thread
-        waits.
+        """Cut every association whose instance is not answered in time; log where its thread waits.
 
-        A sender might wait for an answer for ever. It notices a cut, and sends again.
+        Without an answer a sender might wait for ever. It notices a cut, and sends again.
         """
         limit = max(self.settings.idle_seconds, APART_SECONDS) + _LATE_SECONDS
         while not self._ended.wait(_LOOK_SECONDS):
             now = time.monotonic()
             with self._change:
-                late = [
-                    (association, now - since, thread)
-                    for association, (since, thread) in self._begun.items()
-                    if now - since > limit
-                ]
+                late = []
+                for association, (since, thread) in self._begun.items():
+                    if now - since > limit:
+                        late.append((association, now - since, thread))
                 for association, _, _ in late:
                     del self._begun[association]
             for association, seconds, thread in late:
@@ -181,9 +179,7 @@ class Receiver:
                 self._cut(association)
 
     def _cut(self, association: Any) -> None:
-        """Close the connection of an association; none of its instances is acknowledged any
-        more.
-        """
+        """Close the connection of an association; no further instance of it is acknowledged."""
         self._left[association] = -1.0
         transport: Any = association.dul.socket
         with suppress(OSError, AttributeError):
@@ -221,9 +217,10 @@ class Receiver:
         tell("association refused", address=address, **facts)
 
     def _opened(self, event: evt.Event) -> None:
-        """Count the bytes that come over the connection from now on."""
+        """Set how many bytes a new connection may bring, and check that they can be written."""
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
-        with suppress(OSError):  # an error is reported for each instance that cannot be written
+        # An error is not reported here, but for each instance that cannot be written.
+        with suppress(OSError):
             self.inbox.check_spool()
 
     def _came(self, event: evt.Event) -> None:
@@ -238,15 +235,15 @@ class Receiver:
             if before // _LOOK_BYTES != bytes_left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:
-            # Marked first, so that an instance that is complete in the buffer is not acknowledged
-            # any more.
+            # Set before the connection is cut: an instance that has already come completely must
+            # not be acknowledged any more.
             self._left[event.assoc] = -1.0
             self._refuse(event.assoc.requestor.ae_title, error, 0)
             self._cut(event.assoc)
 
 
 def _functions_of_thread(thread: int) -> str:
-    """Return the names of this project's functions that a thread is in, outermost first."""
+    """Return the names of this program's functions that a thread is in, the outermost first."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return "ended"

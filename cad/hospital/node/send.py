@@ -1,4 +1,4 @@
-"""Return a study's result to the archive once; only proof counts as success."""
+"""Send a study's result to the archive; an object is stored once the archive lists it."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -21,8 +21,8 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
     work : Path
         The study's folder of cohort and run.
     ask_first : bool
-        Ask which objects the archive has, and leave these out. Equal results have equal UIDs
-        (:mod:`cad.dicom.out.results`).
+        Ask first which objects the archive has, and leave these out. This works because equal
+        results have equal UIDs (:mod:`cad.dicom.out.results`).
 
     Raises
     ------
@@ -59,7 +59,7 @@ def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
 
 
 def result_is_whole(work: Path) -> bool:
-    """Tell whether a study's result is there, and none of its objects was cut off.
+    """Tell whether a study has a result, and none of its objects was cut off.
 
     Parameters
     ----------
@@ -82,13 +82,14 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
     work : Path
         The study's folder of cohort and run.
     answered : dict of str to int
-        By SOPInstanceUID: 0 where the archive promises to keep the object, else its failure reason.
+        By SOPInstanceUID 0 for an object that the archive promises to keep, else its failure
+        reason.
 
     Returns
     -------
     list of str
-        For each object that is not kept the failure code in hexadecimal, or ``not named`` where the
-        answer says nothing of it; empty where every object will be kept.
+        For each object that is not kept its failure code in hexadecimal, or ``not named`` if the
+        answer does not mention the object; empty if every object will be kept.
     """
     heads = [head_of(path) for path in objects(work)]
     codes = [answered.get(head.uid) if head is not None else None for head in heads]
@@ -110,7 +111,7 @@ def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     CadError
         When the archive cannot be asked.
     """
-    if not head.patient:  # the import will report this
+    if not head.patient:  # the archive cannot be asked; the import will report the missing id
         return 0
     series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
     return sum(s.instances for s in series if s.study_uid == head.study and s.modality == "MR")

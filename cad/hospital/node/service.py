@@ -50,7 +50,7 @@ from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
 
 QUEUE = "queue.sqlite"
-_PAUSE = 0.5  # seconds between checks of the queue
+_PAUSE = 0.5  # seconds between looks at the queue
 _TROUBLE = 5.0  # seconds until a step that the machine refused is tried again
 _CLOCK_SECONDS = 60.0  # a larger change of the clock means that it was wrong before
 _SWEEP_SECONDS = 3600.0
@@ -70,7 +70,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     retry_failed : bool
         Compute failed studies again.
     new_trail : bool
-        Begin another audit trail where the last one is gone; by default that is an error.
+        If the last audit trail is missing, begin another one; by default that is an error.
 
     Returns
     -------
@@ -87,7 +87,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _tell_of_ended_thread
-    connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
+    # Nothing is sent: this raises an error now if address or certificates cannot be used.
+    connect(settings.archive.address, settings.archive.aet, settings.archive.limits)
     studies = settings.studies
     limits = ExecutionOptions(1, time_limit=studies.time_limit, memory_limit=studies.memory_limit)
     make_folder(settings.home, mode=0o700)
@@ -112,7 +113,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
 
 
 class Node:
-    """Hold the parts of a running node: queue, inbox, audit trail, receiver and status page.
+    """Run a node with its queue, inbox, audit trail, receiver and status page.
 
     Making a node starts the receiver and the page and recovers the queue; :meth:`run` starts the
     threads.
@@ -124,7 +125,7 @@ class Node:
     retry_failed : bool
         Compute failed studies again.
     new_trail : bool
-        Begin another audit trail where the last one is gone; by default that is an error.
+        If the last audit trail is missing, begin another one; by default that is an error.
     """
 
     def __init__(
@@ -136,8 +137,8 @@ class Node:
             undo.callback(self.queue.close)
             self.inbox = Inbox(settings, self.queue)
             undo.callback(self.inbox.close)
-            came, missing = self.inbox.take_stock()
-            again = self.queue.recover(retry_failed=retry_failed)
+            n_entered, n_missing = self.inbox.take_stock()
+            n_queued_again = self.queue.recover(retry_failed=retry_failed)
             self._clock = 0.0
             self._set_clock()
             self.trail = Trail(settings, self.queue, new=new_trail)
@@ -158,9 +159,9 @@ class Node:
             host=host,
             port=port,
             page=self.page.port,
-            again=again,
-            found=came,
-            gone=missing,
+            again=n_queued_again,
+            found=n_entered,
+            gone=n_missing,
         )
 
     def run(self, computers: list[Caller]) -> int:
@@ -194,11 +195,11 @@ class Node:
         return self.code
 
     def _thread(self, step: Callable[[], bool]) -> None:
-        """Repeat a step, with pauses.
+        """Repeat a step in a thread, with pauses.
 
-        A failure of one study does not stop others (:meth:`_one`). If the machine refuses (a full
-        disk), the step is tried again later. A damaged trail or queue, or an error of the program,
-        ends the node.
+        A failure of one study does not stop other studies (:meth:`_step`). If the machine refuses,
+        for example because the disk is full, the step is tried again later. A damaged trail or
+        queue, or an error of the program, ends the node.
         """
 
         def repeat() -> None:
@@ -213,7 +214,7 @@ class Node:
                 except (CadError, OSError) as error:
                     trouble = _tell_once(trouble, "step waits", error)
                     self.stop.wait(_TROUBLE)
-                # a node must not continue without one of its threads
+                # An error of the program ends the node: it cannot work without one of its threads.
                 except BaseException as error:
                     self._fault(error)
 
@@ -233,9 +234,7 @@ class Node:
         work: Callable[[Entry], None],
         failed: Callable[[Entry, Exception], None],
     ) -> bool:
-        """Do a step for the study that waits longest; any error counts as a failure of this
-        study.
-        """
+        """Do a step for the study that waits longest; ``failed`` handles an error in it."""
         with self.queue.claimed(state, into, time.time()) as entry:
             if entry is None:
                 return False
@@ -248,20 +247,20 @@ class Node:
             return True
 
     def complete_one(self) -> bool:
-        """Look whether one study is complete, and queue it for computing if so.
+        """Check whether one study is complete, and queue it for computing if it is.
 
-        A study is due when nothing of it has come for the time in the settings. With the setting
-        `count` its images are compared with the archive's: if some are missing, it is looked at
-        again later, and fails after `wait_hours`.
+        A study is due when none of its instances has come for the time in the settings. With the
+        setting `count` the number of its images is compared with the archive's. If some are
+        missing, the study is checked again later, and fails after `wait_hours`.
 
         Returns
         -------
         bool
             Whether a study was due.
         """
-        return self._step(states.RECEIVING, states.RECEIVING, self._complete, self._asked_later)
+        return self._step(states.RECEIVING, states.RECEIVING, self._complete, self._check_later)
 
-    def _asked_later(self, entry: Entry, error: Exception) -> None:
+    def _check_later(self, entry: Entry, error: Exception) -> None:
         self._later(entry, self.settings.studies.quiet_seconds, error)
 
     def _complete(self, entry: Entry) -> None:
@@ -279,7 +278,7 @@ class Node:
                 if now - entry.changed > studies.wait_hours * _HOUR:
                     self._failed(entry, short)
                 else:
-                    self._asked_later(entry, short)
+                    self._check_later(entry, short)
                 return
         if self.queue.settle(entry, states.QUEUED, now):
             tell("complete", study=entry.key, seconds=round(now - entry.opened, 1))
@@ -288,19 +287,20 @@ class Node:
         """Return a step that computes one study, always in the same supervised process."""
 
         def work(entry: Entry) -> None:
-            places = self.inbox.incoming(entry.key), self.inbox.work(entry.key)
-            made, seconds = call(compute, self.settings, *places)
-            if made:
-                self.trail.predicted(entry, places[1])
-            took = round(seconds, 2)
-            state = states.SENDING if made else states.AWAITING
-            if self.queue.settle(entry, state, time.time(), computed=took):
-                tell("computed", study=entry.key, seconds=took, state=state)
-            if made:
-                watch(entry, places[1])
+            incoming = self.inbox.incoming(entry.key)
+            folder = self.inbox.work(entry.key)
+            n_objects, seconds = call(compute, self.settings, incoming, folder)
+            if n_objects:
+                self.trail.predicted(entry, folder)
+            duration = round(seconds, 2)
+            state = states.SENDING if n_objects else states.AWAITING
+            if self.queue.settle(entry, state, time.time(), computed=duration):
+                tell("computed", study=entry.key, seconds=duration, state=state)
+            if n_objects:
+                watch(entry, folder)
 
         def watch(entry: Entry, work: Path) -> None:
-            """Keep the results of all models; errors in this are no failure of the study."""
+            """Keep the numbers of champion and shadow models; an error here fails no study."""
             try:
                 failed = call(keep_watch, self.settings, work)
             except (CadError, OSError) as error:
@@ -314,7 +314,8 @@ class Node:
                 self.inbox.check_room()
             except OSError as full:
                 error = full
-            if isinstance(error, OSError | MachineError):  # not an error of the study
+            # If disk or memory ran short, the study is not the cause and is tried again.
+            if isinstance(error, OSError | MachineError):
                 self._later(entry, self._patience(entry), error, states.QUEUED)
             else:
                 self._failed(entry, error)
@@ -333,7 +334,7 @@ class Node:
 
     def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)
-        # the node's folder was damaged, or only part of it came back from a backup
+        # A damaged folder, or an incomplete backup: the study is computed again.
         if not result_is_whole(work):
             self.queue.settle(entry, states.QUEUED, time.time())
             return
@@ -346,7 +347,7 @@ class Node:
             self._done(entry, sent, entry.returned + sent)
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
-        if wording(error)["reason"] != entry.reason:  # recorded once, and not at every try
+        if wording(error)["reason"] != entry.reason:  # only the first try with this error
             try:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
             except (DamagedTrail, QueueError):
@@ -366,7 +367,7 @@ class Node:
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
         """Ask the archive to promise to keep what it has stored, and wait for its answer."""
         number = str(generate_uid(prefix=None))
-        # recorded first, as the answer may come before the request returns
+        # Noted before the request, because the answer may come before the request returns.
         self.queue.ask(entry, number)
         try:
             ask_promise(self.settings.archive, work, number)
@@ -402,7 +403,7 @@ class Node:
             reason.
         """
         entry = self.queue.promised(number)
-        if entry is None:  # it was answered before, or more of the study has come since
+        if entry is None:  # answered before, or another instance of the study has come since
             tell("promise of another time", objects=len(answered))
             return
         work = self.inbox.work(entry.key)
@@ -410,7 +411,7 @@ class Node:
         if not problems:
             try:
                 self.trail.sent(entry, work, "committed")
-            except DamagedTrail as fault:  # the library would hide this error
+            except DamagedTrail as fault:  # the library that calls this method would hide the error
                 self._fault(fault)
                 raise
             self._done(entry, len(objects(work)), entry.returned)
@@ -431,7 +432,8 @@ class Node:
         return wait
 
     def _failed(self, entry: Entry, error: Exception) -> None:
-        # the process was ended during the work; the next start computes the study
+        # A stop of the node ends the processes that compute: the study has not failed, and the next
+        # start computes it.
         if self.stop.is_set():
             return
         problem = self._problem_of(entry, error)
@@ -464,9 +466,8 @@ class Node:
     def sweep(self) -> bool:
         """Remove studies that were done or failed longer ago than the setting `keep_days`.
 
-        They are looked for at intervals, not in every call. Every call also corrects the queue's
-        times if the system clock was changed. The result is always False: there is never more to do
-        at once.
+        Only some calls look for such studies, at intervals. Every call corrects the queue's times
+        if the system clock was changed. The result is always False, which makes the thread pause.
         """
         self._set_clock()
         if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
@@ -476,7 +477,7 @@ class Node:
                 try:
                     if self.inbox.sweep(study, before):
                         tell("swept", study=study)
-                except OSError as error:  # other studies are removed all the same
+                except OSError as error:  # must not keep other studies from being removed
                     tell("not swept", study=study, **wording(error))
         return False
 
@@ -496,21 +497,24 @@ class Node:
 
 
 def _tell_once(trouble: str, event: str, error: Exception) -> str:
-    """Log why something is tried again, unless for the same reason as before; return the reason."""
+    """Log an error that is waited out, unless its code is ``trouble``; return its code."""
     words = wording(error)
     if words["code"] != trouble:
         tell(event, wait=_TROUBLE, **words)
     return words["code"]
 
 
-def _tell_of_ended_thread(given: threading.ExceptHookArgs) -> None:
-    """Log that a thread of a library has ended; the default would print the text of the error."""
-    tell("thread ended", **wording(given.exc_value or given.exc_type()))
+def _tell_of_ended_thread(failure: threading.ExceptHookArgs) -> None:
+    """Log that a thread of a library has ended by an error, without the error's text.
+
+    Python's own hook would print the text, which may quote a header.
+    """
+    tell("thread ended", **wording(failure.exc_value or failure.exc_type()))
 
 
 @door("out", "whole file", owner="the node's own folder")
 def _sound_queue(path: Path) -> Queue:
-    """Open the queue; a damaged one is moved aside and made anew from the files in the folder."""
+    """Open the queue; move a damaged one aside and make an empty one, which the inbox fills."""
     try:
         return Queue(path)
     except DamagedQueue:

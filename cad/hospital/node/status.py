@@ -1,4 +1,4 @@
-"""Show the state of a node: a page, Prometheus text and a health answer, on loopback only."""
+"""Show the state of a node to its own machine: a page, metrics for Prometheus, a health answer."""
 
 import json
 import shutil
@@ -24,9 +24,9 @@ from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.settings import NodeSettings
 
-_MEN = 100  # number of latest men in whose results drift is measured
+_MEN = 100  # number of latest men whose results show drift
 _HOUR = 3600.0
-# most seconds for a request, however slowly it comes, and most connections at once
+# Most seconds for a request, even if it comes slowly, and most connections at once.
 _SECONDS = 10.0
 _CONNECTIONS = 16
 _HOSTS = ("127.0.0.1", "localhost")
@@ -36,14 +36,13 @@ _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=
 class _LimitedServer(ThreadingHTTPServer):
     """Serve a limited number of requests at once, each for a limited time."""
 
-    # if the queue of connections is full, clients lose seconds
     daemon_threads = True
-    request_queue_size = 4 * _CONNECTIONS
+    request_queue_size = 4 * _CONNECTIONS  # large, because with a full queue clients lose seconds
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         self._lock = threading.Lock()
         self._open = list[socket.socket]()
-        super().__init__(*given)
+        super().__init__(*arguments)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -89,7 +88,8 @@ class StatusPage:
             timeout = _SECONDS
 
             def do_GET(self) -> None:
-                # Another page in the operator's browser could call this server under another name.
+                # Only these names are answered: a foreign page in the operator's browser could
+                # reach this server under a name of its own.
                 host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
                 answer = answers.get(self.path)
                 if host not in _HOSTS or answer is None:
@@ -97,7 +97,7 @@ class StatusPage:
                     return
                 try:
                     kind, text = answer()
-                except Exception as error:  # an error must not be hidden by the page
+                except Exception as error:  # the error shows in the log and in the answer
                     code = wording(error)["code"]
                     tell("page failed", code=code)
                     self.send_error(503, code)
@@ -139,11 +139,11 @@ class StatusPage:
         return "application/json", json.dumps(health) + "\n"
 
     def _men(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Return the share of decided men and the cancers among the last men, beside the promise.
+        """Count decided men and cancers among the last men, beside the numbers that were promised.
 
-        Drift shows there first. Cancers are counted for men whose histology came with the study.
-        The second value says, by study, why its results cannot be read: removed, damaged, or
-        incomplete after a backup.
+        Drift shows in these numbers first. Cancers are counted for men whose histology came with
+        the study. The second value has, by study, the code of an error if its results cannot be
+        read because they were removed, damaged, or incompletely brought back from a backup.
         """
         men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
         shares = list[float]()
@@ -151,28 +151,32 @@ class StatusPage:
         for entry in self.queue.latest((states.DONE,), _MEN):
             run = RunFolder(study_folder(self.settings.home, STUDIES, entry.key) / RUN)
             try:
-                rows = read_rows(run.patients, ("probability", "decision", "truth"))
-                men += [
-                    (row["decision"], _chance(row["truth"]), _chance(row["probability"]))
-                    for row in rows
-                    if row["decision"]
-                ]
+                rows_of_study = []
+                for row in read_rows(run.patients, ("probability", "decision", "truth")):
+                    if row["decision"]:
+                        truth = _chance(row["truth"])
+                        rows_of_study.append((row["decision"], truth, _chance(row["probability"])))
+                men += rows_of_study
                 share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
-                shares += [] if share is None else [share]
-            except Exception as error:  # whatever its files contain, other studies are shown
+                if share is not None:
+                    shares.append(share)
+            except Exception as error:  # files of any content must not hide other studies
                 unread[entry.key] = wording(error)["code"]
-        both = [
-            (truth, chance) for _, truth, chance in men if truth is not None and chance is not None
-        ]
+        truths = []
+        chances = []
+        for _, truth, chance in men:
+            if truth is not None and chance is not None:
+                truths.append(truth)
+                chances.append(chance)
         decided = sum(decision in ("benign", "malignant") for decision, *_ in men)
         counts = {"all": float(len(men)), "decided": float(decided)}
         if shares:
             counts["decided as promised"] = len(men) * sum(shares) / len(shares)
-        if both:
+        if truths:
             counts |= {
-                "with histology": float(len(both)),
-                "with cancer": sum(truth for truth, _ in both),
-                "with cancer as promised": sum(chance for _, chance in both),
+                "with histology": float(len(truths)),
+                "with cancer": sum(truths),
+                "with cancer as promised": sum(chances),
             }
         if unread:
             counts["with results that cannot be read"] = float(len(unread))
@@ -198,7 +202,8 @@ class StatusPage:
         )
         return "text/html", text
 
-    def _filled(self, template: str, **more: Any) -> str:
+    def _filled(self, template: str, **values: Any) -> str:
+        """Fill a template with the node's numbers and further values."""
         men, unread = self._men()
         return _PAGES.get_template(template).render(
             counts=self.queue.counts(),
@@ -206,7 +211,7 @@ class StatusPage:
             free=self._free(),
             men=men,
             unread=unread,
-            **more,
+            **values,
         )
 
 

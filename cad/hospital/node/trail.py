@@ -22,14 +22,14 @@ _TAIL = 4096
 
 
 def _place_of_trail(settings: NodeSettings) -> Path:
-    """Return where the trail is; a link ``HOME/audit.jsonl`` leads to one elsewhere.
+    """Return the path of the trail; let ``HOME/audit.jsonl`` be a link to a trail elsewhere.
 
-    A withdrawal can thus find it by the node's folder alone.
+    A withdrawal knows only the node's folder, and finds the trail by this link.
 
     Raises
     ------
     CadError
-        When the node has a trail in its folder already: one trail would become two.
+        When the settings name a trail elsewhere and the node's folder has one already.
     """
     inside = settings.home / FILE
     if settings.audit is None or settings.audit.resolve() == inside.resolve():
@@ -55,16 +55,16 @@ class Trail:
     Parameters
     ----------
     settings : NodeSettings
-        Where the trail lies.
+        Settings of the node, with the path of the trail.
     queue : Queue
-        Keeps the hash of the last line.
+        The node's queue, which keeps the hash of the last line.
     new : bool
-        Begin another trail where the last one is gone; if False, its loss raises the error.
+        If the last trail is missing, begin another one. If False, a missing trail raises the error.
 
     Raises
     ------
     DamagedTrail
-        From here and from every method, when the trail is not as it was written.
+        Here and in every method, when the trail is not as it was written.
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
@@ -101,7 +101,7 @@ class Trail:
         self._noted(lambda: append(self.path, entry))
 
     def predicted(self, entry: Entry, work: Path) -> None:
-        """Add a line that a study was scored; call it before its DICOM results are sent.
+        """Add a line which says that a study was scored; call it before the results are sent.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class Trail:
         self._noted(lambda: audit_prediction(self.path, work / RUN, *self._origin(entry)))
 
     def sent(self, entry: Entry, work: Path, outcome: str) -> None:
-        """Add a line that a study's DICOM results were sent.
+        """Add a line which says that a study's DICOM results were sent.
 
         Parameters
         ----------
@@ -131,9 +131,7 @@ class Trail:
         )
 
     def _noted(self, add: Callable[[], str]) -> None:
-        """Add lines, but not to a trail without our last line: the new lines would hide this
-        loss.
-        """
+        """Add lines, unless our last line is missing: new lines would hide its loss."""
         end, tail = self._end
         if end and (not self.path.exists() or self._tail(end) != tail):
             raise DamagedTrail(
@@ -148,15 +146,16 @@ class Trail:
 
     @door("own", "the node's audit trail")
     def _tail(self, end: int) -> bytes:
-        """Return the last bytes before a position of the trail, as others may have added lines
-        after it.
+        """Return the last bytes before ``end``, a position in the trail.
+
+        Other programs may have added lines after it.
         """
         with self.path.open("rb") as stream:
             stream.seek(max(0, end - _TAIL))
             return stream.read(min(end, _TAIL))
 
     def _origin(self, entry: Entry) -> tuple[str, JsonObject]:
-        """Return who sent a study: the AE titles, and each title with its address."""
+        """Return the AE titles of a study's senders as text, and the senders for an audit entry."""
         senders = self._queue.senders(entry.key) or [{"title": entry.sender}]
         titles = sorted({str(sender["title"]) for sender in senders})
         return ", ".join(titles), {"senders": senders, "node_key": entry.key}

@@ -27,7 +27,7 @@ class Watcher:
     settings : WatchSettings
         The folder, and how long a file must stay the same before it is taken.
     inbox : Inbox
-        Where received DICOM files are kept.
+        The node's inbox, which keeps the files.
     """
 
     def __init__(self, settings: WatchSettings, inbox: Inbox) -> None:
@@ -36,11 +36,11 @@ class Watcher:
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
         self._told: dict[str, str] = {}
-        # By file in its present state: how often it took longer than its limit.
+        # For each file its last state, and how often reading it in this state took too long.
         self._slow: dict[str, tuple[tuple[int, int], int]] = {}
 
     def look(self) -> bool:
-        """Look through the folder once, and take each new file that has stopped changing.
+        """Search the folder once, and take each new file that has stopped changing.
 
         Returns
         -------
@@ -50,8 +50,7 @@ class Watcher:
         Raises
         ------
         CadError
-            When the folder is gone: a network share that is lost must not look like an empty
-            folder.
+            When the folder does not exist: a lost network share must not look like an empty folder.
         OSError
             When the folder cannot be listed.
         """
@@ -63,7 +62,7 @@ class Watcher:
         reasons = dict[str, str]()
 
         def waits(path: Path, error: Exception) -> None:
-            """Log once why a file or folder has to wait; it is tried again the next time."""
+            """Log once why a file or folder has to wait; the next search tries it again."""
             key = self._key(path)
             code = wording(error)["code"]
             if self._told.get(key) != code:
@@ -92,14 +91,12 @@ class Watcher:
         return key_of(self._secret, str(path.relative_to(self.settings.folder)))
 
     def _look_at(self, path: Path, still: dict[str, tuple[int, int, float]]) -> bool:
-        """Take one file if it is new and no longer changes; tell whether it brought something
-        new.
-        """
+        """Take one file if it is new and no longer changes; tell whether it was a new instance."""
         if kind_of(path):  # reading a pipe would wait for ever
             return False
         key = self._key(path)
         now = state_of(path)
-        if self.inbox.queue.seen(key, *now):
+        if self.inbox.queue.was_taken(key, *now):
             return False
         size, changed, since = self._quiet.get(key, (-1, -1, 0.0))
         if (size, changed) != now:
@@ -107,21 +104,23 @@ class Watcher:
         if time.monotonic() - since < self.settings.quiet_seconds:
             still[key] = (*now, since)
             return False
-        still[key] = (*now, since)  # in case it has to wait
+        still[key] = (*now, since)  # kept if an error below makes the file wait
         try:
             taken = self._take(path, key, now)
-        except MachineError as error:  # each try takes seconds in a separate process
+        except MachineError as error:
+            # The quiet time starts anew, because each try may take long in a separate process.
             still[key] = (*now, time.monotonic())
             if not self._is_parked(key, now, error):
                 raise
             return False
-        self.inbox.queue.see(key, *now)
+        self.inbox.queue.note_taken(key, *now)
         return taken
 
     def _is_parked(self, key: str, now: tuple[int, int], error: MachineError) -> bool:
-        """Tell whether a file has used up its tries; it is tried again once it changes.
+        """Count a try that failed; tell whether the file has used up its tries.
 
-        Only exceeded time counts, because memory may be available again soon.
+        Such a file is tried again only once it changes. Only exceeded time counts: missing memory
+        may soon be available again.
         """
         if "time limit" not in error.problem:
             return False
@@ -130,17 +129,15 @@ class Watcher:
         self._slow[key] = (now, tries)
         if tries < _MOST_TRIES:
             return False
-        self.inbox.queue.see(key, *now)
+        self.inbox.queue.note_taken(key, *now)
         tell("file parked", sender=SENDER, file=key, tries=tries)
         return True
 
     def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
-        """Take one file; one that is not DICOM or not wanted is left where it is, and logged
-        once.
-        """
+        """Take one file; if it is not DICOM or not wanted, only log this, once."""
         try:
             with self.inbox.copied(path) as copy:
-                # A file that changed during the copy is looked at again.
+                # A file that changed while it was copied is taken at a later search.
                 return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
         except (QueueError, MachineError):
             raise

@@ -30,7 +30,7 @@ _OURS = {
     f"{FILE}.key",
     *(QUEUE + end for end in ("", "-wal", "-shm", "-journal")),
 }
-"""Names that a node has in its folder, besides locks, damaged files and names from its settings."""
+"""Names in a node's folder that are the node's, besides locks, damaged files and the settings'."""
 
 
 class NodeHome:
@@ -76,7 +76,7 @@ class NodeHome:
     def sweep(self, names: Names, same: SamePatient | None) -> int:
         """Remove every study of a patient from the node; return how many studies were removed.
 
-        :meth:`studies` says which these are.
+        :meth:`studies` tells which studies count as the patient's.
 
         Parameters
         ----------
@@ -92,31 +92,32 @@ class NodeHome:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
             keys, _ = self._sorted(names, same)
-            # recorded first: after a kill the keys would be unknown
+            # Recorded before the removal: after a kill nothing would tell the keys any more.
             if keys and (self.home / FILE).is_file():
                 queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": keys}))
             self._unwatch(keys, names)
             for study in keys:
-                # rows first: after a kill, the files in incoming still show whose study it was
+                # Rows go before files: after a kill the files still tell whose study it was.
                 queue.forget(study)
                 sweep_study(self.home, queue, study)
-            # of other patients: a kill may leave an empty folder without rows
+            # Empty folders without rows go, too: an earlier removal that was killed left them.
             instances = queue.instances()
             for place in self._places(INCOMING):
                 if place.name not in instances and not any(place.iterdir()):
                     place.rmdir()
             if keys:
                 queue.shrink()
-                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # it contains older rows
+                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # may hold the patient's rows
                     damaged.unlink()
         finally:
             queue.close()
         return len(keys)
 
     def _unwatch(self, studies: Sequence[str], names: Names) -> None:
-        """Remove what is kept of these studies, and of the man, for comparisons and drift.
+        """Remove the numbers of these studies, and of the man, kept for comparisons and drift.
 
-        It is kept longer than images; after `keep_days` the key of the man's label identifies it.
+        They are kept longer than images, so that the node may no longer know the man's studies.
+        Then the key of his label identifies his numbers.
         """
         man = f'"{key_of(node_key(self.home), names.participant)}"'
         for path in sorted((self.home / WATCH).glob("*.json")):
@@ -124,13 +125,14 @@ class NodeHome:
                 path.unlink()
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
-        """Return the keys of a patient's studies on the node, and what may be the patient's.
+        """Return the keys of a patient's studies on the node, and places that may be the patient's.
 
-        A study counts when one of its received files has the patient's PatientID or study UID; else
-        when a file or folder of its cohort or run is named after the patient, unless its images are
-        of another PatientID of that label. The PatientID may be one of ``names``, or one that
-        ``same`` accepts. A file that cannot be read, is not the node's, or has a PatientID of the
-        patient's label alone, may be the patient's.
+        A study is the patient's if one of its received files has the patient's study UID or
+        PatientID, which is one of ``names`` or accepted by ``same``. It is also the patient's if a
+        file or folder of its cohort or run is named after the patient, unless its images have
+        another PatientID with the same label. Three kinds of places may be the patient's: files
+        that cannot be read, files that are not the node's, and images whose PatientID has the
+        patient's label but is not known to be the patient's.
 
         Parameters
         ----------
@@ -144,9 +146,9 @@ class NodeHome:
         return theirs + doubtful
 
     def _sorted(self, names: Names, same: SamePatient | None) -> tuple[list[str], list[str]]:
-        """Return the keys of a patient's studies, and with reasons what may be the patient's."""
-        # Several ids can have the same label, so it decides only if the cohort does not know the
-        # ids.
+        """Return the keys of a patient's studies, and, with reasons, places that may be his."""
+        # Several ids can give the same label. So the label decides only if the cohort does not know
+        # the patient's ids.
         label = names.participant.removeprefix("sub-")
         ids = {names.given, *(names.source_ids or {names.given.removeprefix("sub-")})}
 
@@ -163,7 +165,7 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
-            # results with this label that were made from another patient's images
+            # The label is in the results, but the images are another patient's.
             elif heads and names.source_ids:
                 theirs.discard(place.name)
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):
@@ -174,25 +176,27 @@ class NodeHome:
         for place in self._places(STUDIES):
             if any(place.iterdir()) and not any((self.home / INCOMING / place.name).glob("*")):
                 doubtful[place.name] = "no file of it is in incoming"
-        strange = [place for place in sorted(self.home.iterdir()) if not self._is_ours(place)]
-        strange += self._places(INCOMING, ours=False) + self._places(STUDIES, ours=False)
-        for place in strange:
+        foreign = [place for place in sorted(self.home.iterdir()) if not self._is_ours(place)]
+        foreign += self._places(INCOMING, ours=False) + self._places(STUDIES, ours=False)
+        for place in foreign:
             doubtful[place.relative_to(self.home).as_posix()] = "it is not the node's"
-        return sorted(theirs), [
-            f"{place} (whose it is cannot be told: {why})"
-            for place, why in doubtful.items()
-            if place not in theirs
-        ]
+        doubts = []
+        for name, why in doubtful.items():
+            if name not in theirs:
+                doubts.append(f"{name} (whose it is cannot be told: {why})")
+        return sorted(theirs), doubts
 
     def _places(self, section: str, *, ours: bool = True) -> list[Path]:
-        """Return the folders of studies in a section of the node's folder, or the foreign content
-        there.
+        """Return the folders of studies in a section of the node's folder.
+
+        With ``ours`` False, return everything else in the section instead.
         """
-        return [
-            place
-            for place in sorted((self.home / section).glob("*"))
-            if (is_key(place.name) and place.is_dir() and not place.is_symlink()) is ours
-        ]
+        places = []
+        for place in sorted((self.home / section).glob("*")):
+            is_study = is_key(place.name) and place.is_dir() and not place.is_symlink()
+            if is_study is ours:
+                places.append(place)
+        return places
 
     def _is_ours(self, place: Path) -> bool:
         """Tell whether something in the node's folder belongs to the node."""
