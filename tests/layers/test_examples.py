@@ -7,7 +7,6 @@ import doctest
 import importlib
 import inspect
 import pydoc
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ SHOWN = [
     for path in sorted((ROOT / "cad").rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
-# Modules some of whose functions of arrays have no example yet; whoever gives them theirs takes
-# the module out. What needs a whole study is shown by the tutorials instead.
-WAITING = {
-    line.split("#")[0].strip()
-    for line in (Path(__file__).parent / "without_examples.txt").read_text().splitlines()
-    if line.strip() and not line.startswith("#")
-}
 
 
 def module_of(path: Path) -> str:
@@ -41,7 +33,6 @@ def test_every_example_runs(path: Path) -> None:
     assert done.failed == 0
 
 
-@cache
 def without_example() -> dict[str, list[str]]:
     """The public functions of arrays that have no example, by module."""
     lacking: dict[str, list[str]] = {}
@@ -58,12 +49,7 @@ def without_example() -> dict[str, list[str]]:
 
 
 def test_functions_of_arrays_have_examples() -> None:
-    lacking = {name: names for name, names in without_example().items() if name not in WAITING}
-    assert lacking == {}
-
-
-def test_no_module_waits_that_has_them_all() -> None:
-    assert WAITING - without_example().keys() == set()
+    assert without_example() == {}
 
 
 LEARNERS = [kind for name in learners.__all__ if inspect.isclass(kind := getattr(learners, name))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "code-glossary.md").read_text(encoding="utf-8")
 VAGUE = set(re.findall(r"`(\w+)`", PAGE.split("## Words that name nothing")[1].split(":")[0]))
-# Folders and files that are still to be read for this; one that has none left is taken out.
-WAITING = set((Path(__file__).parent / "with_vague_names.txt").read_text().split())
 
 
 def vague_names(tree: ast.AST) -> Iterator[str]:
@@ -32,7 +29,6 @@ def vague_names(tree: ast.AST) -> Iterator[str]:
             yield name
 
 
-@cache
 def by_file() -> dict[str, list[str]]:
     """The vague names of every module that has any."""
     names: dict[str, list[str]] = {}
@@ -43,19 +39,9 @@ def by_file() -> dict[str, list[str]]:
     return names
 
 
-def waits(name: str) -> set[str]:
-    """Return the entries of the list that a file is under."""
-    return {name, Path(name).parent.as_posix()} & WAITING
-
-
 def test_names_say_what_is_held() -> None:
     assert len(VAGUE) == 15
-    assert {name: names for name, names in by_file().items() if not waits(name)} == {}
-
-
-def test_nothing_waits_that_is_done() -> None:
-    left = set().union(*(waits(name) for name in by_file()))
-    assert WAITING - left == set()
+    assert by_file() == {}
 
 
 @pytest.mark.parametrize(

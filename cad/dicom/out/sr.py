@@ -1,15 +1,15 @@
-"""The structured report of one study (TID 1500): what was found of every region, and where.
+"""Make the structured report of one study (TID 1500): the results of every region, and its place.
 
-Every region has two measurement groups (TID 1411) of one tracking UID. The first refers to its
-segment and holds what readers would say (a code of its own), the probability of cancer where
-histology taught it, measurements and decision. The second has its outline on every image (SCOORD),
-because most viewers draw a report's regions only from coordinates.
+Every region has two measurement groups (TID 1411) with one tracking UID. The first refers to the
+region's segment. It holds what readers would say (under a private code), the probability of cancer
+if histology taught it, measurements and the decision. The second has the region's outline on every
+image (SCOORD), because most viewers draw a report's regions only from coordinates.
 
-The man's probability, where a model gave him one, is a derived measurement (TID 1420), inferred
-from the regions with the tracking UIDs that it names; the decision on him is a qualitative
-evaluation of the report. He has no measurement group, because OHIF shows nothing of a report with a
-group that has no outline. The regions are named by UID and not by a reference within the tree,
-because highdicom reads no report with such a reference.
+The man's probability, if a model gave him one, is a derived measurement (TID 1420), inferred from
+the regions whose tracking UIDs it names. The decision on him is a qualitative evaluation of the
+report. He has no measurement group, because OHIF shows nothing of a report with a group that has no
+outline. The regions are named by UID and not by a reference within the tree, because highdicom
+cannot read a report with such a reference.
 """
 
 import math
@@ -65,16 +65,26 @@ class Outline:
 
 
 def outlines(mask: np.ndarray) -> list[Outline]:
-    """Return the lines around every part of a mask, the largest first.
+    """Return closed lines around every part of a mask, the line of the largest area first.
 
-    They run half-way between the centres of pixels inside and outside, so that the pixels whose
-    centres a line encloses are those of the mask. Holes have no line: a list of closed lines cannot
-    say that one is cut out of another.
+    The lines run half-way between the centres of pixels inside and outside, so that a line encloses
+    the centres of exactly the mask's pixels. Holes have no line: a list of closed lines cannot say
+    that one is cut out of another.
 
     Parameters
     ----------
     mask : ndarray of bool, shape (n_z, n_y, n_x)
         The region.
+
+    Examples
+    --------
+    The line around six pixels cuts the square's corners off:
+
+    >>> mask = np.zeros((1, 4, 5), bool)
+    >>> mask[0, 1:3, 1:4] = True
+    >>> (line,) = outlines(mask)
+    >>> line.z, line.area, line.points[0].tolist()
+    (0, 5.5, [3.5, 3.0])
     """
     lines = [
         # The margin of one pixel closes lines at the image's edge.
@@ -111,12 +121,17 @@ _MODIFIER = highdicom.sr.RelationshipTypeValues.HAS_CONCEPT_MOD
 
 
 def cancer_code(isup_min: int) -> Code:
-    """Return the code of what the man's probability is of.
+    """Return the code of the cancer that the man's probability is of.
 
     Parameters
     ----------
     isup_min : int
         Lowest ISUP grade that counts as malignant.
+
+    Examples
+    --------
+    >>> cancer_code(1).meaning, cancer_code(3).value
+    ('Any prostate cancer', 'isup-3')
     """
     if isup_min <= 1:
         return Code("cancer", SCHEME, "Any prostate cancer")
@@ -170,7 +185,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     _separate(report)
     scheme = Dataset()
-    # Says whose the private codes are (PS3.3 C.12.1).
+    # The name of whoever defines the private codes (PS3.3 C.12.1).
     scheme.CodingSchemeDesignator = SCHEME
     scheme.CodingSchemeName = "Codes of the cad project"
     report.CodingSchemeIdentificationSequence = [scheme]
@@ -180,7 +195,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
 def _measured(
     results: StudyResults, row: Any, seg: highdicom.seg.Segmentation, number: int
 ) -> Group:
-    """Make the group that says what was measured and decided of a segment."""
+    """Make the group with the measurements and the decision of a segment."""
     name, version, statements = algorithm(results.run)
     warned = getattr(row, "warnings", None)
     if isinstance(warned, str) and warned:
@@ -251,9 +266,9 @@ def _drawn(
     mask: np.ndarray,
     identification: highdicom.sr.AlgorithmIdentification,
 ) -> Group:
-    """Make the group that has the region's outlines, the largest first.
+    """Make the group with the region's outlines, the largest first.
 
-    Viewers that show one image of a finding (OHIF) take the first.
+    A viewer that shows one image of a finding, such as OHIF, takes the first outline's.
     """
     regions = [_region(results.source, outline) for outline in outlines(mask)]
     return Group(referenced_regions=regions, algorithm_id=identification, **_finding(results, row))
@@ -263,8 +278,8 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
     """Return the items that both groups of a region share."""
     return {
         "tracking_identifier": highdicom.sr.TrackingIdentifier(
-            # From study and region alone: one lesion keeps its tracking UID through every later
-            # result.
+            # Made from study and region alone, so that a region keeps its tracking UID in every
+            # later result.
             uid=uid(results.study.study_id, row.roi_id),
             identifier=str(row.roi_id),
         ),
@@ -294,14 +309,14 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
         *_median(codes.DCM.Ktrans, medians.get("ktrans_median"), codes.UCUM.PerMinute),
     ]
     volume = medians.get("volume_mm3")
-    # None where nothing was measured, and 0 would read as a measurement.
+    # Left out if nothing was measured: a volume of 0 would look like a measurement.
     if volume:
         measurements.append(_number(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
     return measurements
 
 
 def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
-    """Return the probability of cancer, where histology taught it, and the belief.
+    """Return the probability of cancer, if histology taught it, and the belief.
 
     The probability comes first, because viewers list measurements in the order of the report.
     """
@@ -321,7 +336,7 @@ def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
 
 
 def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluation]:
-    """Return a decision: on cancer, or on suspicion where no histology taught the model."""
+    """Return a decision: on cancer, or on suspicion if no histology taught the model."""
     if decision not in DECISIONS:
         return []
     concept = DECISION_CODE if of == HISTOLOGY else ON_SUSPICION

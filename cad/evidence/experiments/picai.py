@@ -220,8 +220,23 @@ def score_lesions(
     -------
     dict of (str, str) to ndarray, shape (2, n)
         Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
-        First row: probability. Second row: its log-odds less those of the mean training label,
-        which lesions of different parts are ranked by.
+        First row: probability. Second row: its log-odds less those of the mean training label.
+        Lesions of different folds are ranked by these.
+
+    Examples
+    --------
+    Twelve men with a benign and a malignant lesion each, in two folds:
+
+    >>> malignant = np.tile([0.0, 1.0], 12)
+    >>> lesions = pd.DataFrame({name: malignant for name in FEATURES})
+    >>> lesions["man"] = np.arange(24) // 2
+    >>> lesions["centre"] = lesions["man"] % 2
+    >>> lesions["category"] = 3 + malignant
+    >>> lesions["truth"] = malignant
+    >>> scores = score_lesions(lesions, lesions["man"].to_numpy() % 2, seed=0)
+    >>> probability, centred = scores["P-SVM (shipped)", "histology"]
+    >>> bool(probability[malignant == 1].min() > 0.9), bool(centred[0] < 0)
+    (True, True)
     """
     out: dict[tuple[str, str], np.ndarray] = {}
     for fold in np.unique(folds):

@@ -730,7 +730,7 @@ def compare_losses(
 ) -> Result:
     """Compare eight rankers on batches of patients; each batch in turn is the test set.
 
-    The regions of the test batch are given to the semi-supervised rankers without their labels.
+    The semi-supervised rankers also get the regions of the test batch, without their labels.
 
     Parameters
     ----------
@@ -745,7 +745,19 @@ def compare_losses(
     cohort : str
         First word of the description.
     histology : bool
-        Whether ``y`` is histology; else it is the readers' consensus above .5. Only for the text.
+        Whether ``y`` is histology; else it is the readers' consensus above .5. Only the text of the
+        result depends on it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> y = np.tile([0.0, 1.0], 9)
+    >>> X = pd.DataFrame({"adc": np.random.default_rng(0).normal(size=18) - 4 * y})
+    >>> patients = np.repeat(list("abcdef"), 3)
+    >>> result = compare_losses(X, y, patients, Options(Path("out"), repeats=3))
+    >>> table = result.tables["AUC of the eight methods"].set_index("method")
+    >>> len(table), table.loc["SVM", "AUC"]
+    (8, np.float64(1.0))
     """
     with_truth = np.isfinite(y)
     X = X[with_truth].reset_index(drop=True)

@@ -1,5 +1,6 @@
-"""Draw regions as readers outline them on T2: shifted, larger or smaller, some in one slice
-only.
+"""Draw regions as readers outline them on T2.
+
+Outlines are shifted, larger or smaller than the region, and some are in one slice only.
 """
 
 from dataclasses import replace
@@ -13,8 +14,9 @@ from cad.evidence.phantom.scene import View
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.drawn import fill
 
-# An outline that is too small to be measured in an image is enlarged by _LARGER, up to _TIMES
-# times; after _TIMES_IN_ONE times it is drawn in all of its slices.
+# An outline that is too small to be measured in an image is tried up to _TIMES times, each time
+# larger by the factor _LARGER. From the try _TIMES_IN_ONE on it is drawn in all of its slices, even
+# if it was to be in one slice only.
 _LARGER = 1.08
 _TIMES = 16
 _TIMES_IN_ONE = 6
@@ -41,10 +43,27 @@ def draw_outlines(
     dict of str to ndarray of uint8
         By reader id, a label map with the shape of the T2 grid. A voxel gets a region's label where
         the outline fills at least half of it. An outline that would be too small to be measured in
-        one of the images is drawn larger; where there is no room for that, the region has no label.
+        one of the images is drawn larger; if there is no room for that, the region has no label.
+
+    Examples
+    --------
+    A ball of 5 mm radius in the middle of a small grid, as four readers draw it:
+
+    >>> from cad.evidence.phantom.protocols import Grid
+    >>> from cad.evidence.phantom.scene import Placement, Scene
+    >>> ball = Shape("cancer", (0.0, 0.0, 0.0), (5.0, 5.0, 5.0))
+    >>> region = TrueRegion(1, "cancer", "PZ", 2, 0.5, 5.0, [ball], params.TISSUES["cancer"])
+    >>> frame = Placement(np.zeros(3), np.eye(3))
+    >>> scene = Scene([ball], {}, frame, np.zeros((4, 1, 1, 1)), np.zeros(3), np.zeros(5))
+    >>> grid = Grid((5, 20, 20), (1.0, 1.0, 3.0))
+    >>> view = View(scene, grid, np.zeros(3), np.zeros(3), (1, 2, 2))
+    >>> gland = np.ones(grid.shape, bool)
+    >>> maps = draw_outlines(np.random.default_rng(0), [view], [region], gland)
+    >>> sorted(maps), maps["r1"].shape, int(maps["r1"].max())
+    (['r1', 'r2', 'r3', 'r4'], (5, 20, 20), 1)
     """
     view = views[0]
-    grids = [other.volume(np.empty(other.grid.shape)) for other in views]
+    grids = [view_of_image.volume(np.empty(view_of_image.grid.shape)) for view_of_image in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
         # This belongs to the region, so it is the same for all readers.
