@@ -46,7 +46,9 @@ def cohort_remove(
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
     # Pages of a reader study name patients by codes, so a search for the patient's names would not
     # find them: every reader study below the folders of --runs is looked up here instead.
-    studies = [place for folder in runs or () for place in ReadingFolder.below(folder)]
+    studies: list[Path] = []
+    for folder in runs or ():
+        studies += ReadingFolder.below(folder)
     homes += map(ReadingFolder, studies)
     other_runs = [folder for folder in runs or () if folder not in studies]
     outcome = withdraw(cohort, patient, other_runs, models or (), homes)

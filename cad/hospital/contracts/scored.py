@@ -125,11 +125,10 @@ def score(
 
 def _scored_study(ref: StudyRef, results: Results, highest: bool) -> Scored | None:
     """Return a study with its map; None if none of its regions has a probability."""
-    probability = {
-        region.roi: region.probability
-        for region in results.regions
-        if region.study == ref.study_id and region.probability is not None
-    }
+    probability = {}
+    for region in results.regions:
+        if region.study == ref.study_id and region.probability is not None:
+            probability[region.roi] = region.probability
     man = results.men.get(ref.participant_id)
     likelihood = None
     if man is not None:
@@ -139,11 +138,10 @@ def _scored_study(ref: StudyRef, results: Results, highest: bool) -> Scored | No
     if not probability or likelihood is None:
         return None
     masks = read_label_map(next(ref.folder.glob("masks/*_rois.nii.gz")))
-    of_label = {
-        int(label): probability[str(roi)]
-        for roi, label in zip(ref.rois["roi_id"], ref.rois["label"], strict=True)
-        if str(roi) in probability
-    }
+    of_label = {}
+    for roi, label in zip(ref.rois["roi_id"], ref.rois["label"], strict=True):
+        if str(roi) in probability:
+            of_label[int(label)] = probability[str(roi)]
     values = candidates(masks.array, of_label, ref.study_id)
     return Scored(ref.study_id, likelihood, masks.with_array(values))
 

@@ -317,22 +317,26 @@ def _read_key(path: Path) -> JsonObject:
 
 
 def _rows_of_export(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
+    """Return the rows of ``readings.tsv`` for the readings of an export."""
     reader = str(export["reader"])
     session = int(export["session"])
-    return [
-        (
-            key["cases"][r["case"]]["participant_id"],
-            str(r["roi"]),
-            reader,
-            session,
-            r["condition"],
-            key["scale"],
-            float(r["score"]),
-            int(r["milliseconds"]),
-            " ".join(str(r.get("note", "")).split()) or MISSING,
+    rows: list[tuple[object, ...]] = []
+    for answer in export["readings"]:
+        note = " ".join(str(answer.get("note", "")).split())
+        rows.append(
+            (
+                key["cases"][answer["case"]]["participant_id"],
+                str(answer["roi"]),
+                reader,
+                session,
+                answer["condition"],
+                key["scale"],
+                float(answer["score"]),
+                int(answer["milliseconds"]),
+                note or MISSING,
+            )
         )
-        for r in export["readings"]
-    ]
+    return rows
 
 
 def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:

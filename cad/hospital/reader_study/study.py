@@ -164,14 +164,13 @@ def write_reading(
     _check_request(readers, settings, set(cohort.readers["reader_id"]))
     refs = _cases_in_order([ref for ref in cohort.studies() if len(ref.rois)], order)
     codes = _draw_codes(refs, settings.seed)
-    cases = {
-        codes[ref.study_id]: {
+    cases: dict[str, JsonObject] = {}
+    for ref in refs:
+        cases[codes[ref.study_id]] = {
             "participant_id": ref.participant_id,
             "study_id": ref.study_id,
             "rois": ref.rois["roi_id"].tolist(),
         }
-        for ref in refs
-    }
     shown = {} if tool is None else _tool_by_case(tool, cases)
     in_order = [codes[ref.study_id] for ref in refs]
     sessions = _sessions(readers, in_order, settings, bool(shown), ordered=order is not None)
@@ -246,12 +245,11 @@ def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
 
 
 def _tool_by_case(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[str, float]]:
-    """Return the tool's probability of every region by case; a case without one is refused."""
-    probability_of = {
-        (r.study, r.roi): r.probability
-        for r in read_results(run).regions
-        if r.probability is not None
-    }
+    """Return the tool's probability of every region by case; refuse a case that lacks one."""
+    probability_of = {}
+    for region in read_results(run).regions:
+        if region.probability is not None:
+            probability_of[region.study, region.roi] = region.probability
     shown: dict[str, dict[str, float]] = {}
     for code, case in cases.items():
         of_case = {roi: probability_of.get((case["study_id"], roi)) for roi in case["rois"]}
@@ -274,31 +272,42 @@ def _sessions(
     *,
     ordered: bool,
 ) -> list[JsonObject]:
-    """Return every reader's sessions: codes in their order, each with its condition."""
+    """Return every reader's sessions: cases by code in their order, each with its condition.
+
+    With the tool each reader has two sessions. Half of the cases, drawn for each reader, show the
+    tool's probability in the first session; the other half shows it in the second.
+    """
     sessions = []
     for k, reader in enumerate(readers, start=1):
         draw = np.random.default_rng([settings.seed, k])
-        first = set(draw.permutation(codes)[: len(codes) // 2].tolist()) if with_tool else set()
+        with_tool_first = set()
+        if with_tool:
+            with_tool_first.update(draw.permutation(codes)[: len(codes) // 2].tolist())
         for session in (1, 2) if with_tool else (1,):
             order = codes if ordered else draw.permutation(codes).tolist()
-            conditions = [
-                WITH_TOOL if with_tool and (code in first) == (session == 1) else ALONE
-                for code in order
-            ]
-            sessions.append(
-                {
-                    "reader": reader,
-                    "session": session,
-                    "cases": [list(pair) for pair in zip(order, conditions, strict=True)],
-                }
-            )
+            cases = []
+            for code in order:
+                shows_tool = with_tool and (code in with_tool_first) == (session == 1)
+                cases.append([code, WITH_TOOL if shows_tool else ALONE])
+            sessions.append({"reader": reader, "session": session, "cases": cases})
     return sessions
 
 
 def _plan(
     key: JsonObject, session: JsonObject, readable: set[str], shown: dict[str, dict[str, float]]
 ) -> JsonObject:
-    """Return the data of one page: cases by code, and the tool only where the session shows it."""
+    """Return the data of one page: cases by code, with the tool's numbers if they are shown."""
+    cases = []
+    for code, condition in session["cases"]:
+        if code in readable:
+            cases.append(
+                {
+                    "code": code,
+                    "condition": condition,
+                    "rois": key["cases"][code]["rois"],
+                    "tool": shown[code] if condition == WITH_TOOL else None,
+                }
+            )
     return {
         "format": FORMAT,
         "study": key["study"],
@@ -308,16 +317,7 @@ def _plan(
         "wash_out": key["wash_out"],
         "outlines": bool(key.get("outlines")),
         "least_voxels": MIN_VOXELS,
-        "cases": [
-            {
-                "code": code,
-                "condition": condition,
-                "rois": key["cases"][code]["rois"],
-                "tool": shown[code] if condition == WITH_TOOL else None,
-            }
-            for code, condition in session["cases"]
-            if code in readable
-        ],
+        "cases": cases,
     }
 
 

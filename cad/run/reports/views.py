@@ -144,7 +144,10 @@ class PatientView:
     @property
     def readers(self) -> list[str]:
         """Return the ids of all readers who scored a region of this patient, sorted."""
-        return sorted({reader for region in self.regions for reader, _ in region.scores})
+        readers: set[str] = set()
+        for region in self.regions:
+            readers.update(reader for reader, _ in region.scores)
+        return sorted(readers)
 
     @property
     def probability(self) -> float | None:
