@@ -165,24 +165,24 @@ class OutlinesRule(Section):
     Parameters
     ----------
     file
-        paths of the masks; a lesion is taken from the first path at which it has a file. Where
-        several readers drew it, it is the voxels that half of them drew. A path without {roi} names
-        a label map
+        paths of the masks; a lesion is taken from the first path at which it has a file. A lesion
+        that several readers drew consists of the voxels that half of them drew. A path without
+        {roi} names a label map
     gland
-        prostate mask, where none lies beside the series
+        path of the prostate mask, if none lies beside the series
     images
-        CSV with columns T2 and ADC: the series that a patient's masks were drawn on, as
-        PATIENT_NAME_NUMBER; these series are taken whatever the rules prefer
+        CSV with columns T2 and ADC, which name the series on which a patient's masks were drawn, as
+        PATIENT_NAME_NUMBER; these series are taken even if the rules prefer others
     table
         CSV with one row per lesion, or one row per lesion and reader
     key
-        which row is a lesion's: columns, and what they hold in that row (leading zeros do not
-        count); where {roi} is in none, a man's n-th row with a score is lesion n
+        columns of the table, and the values by which they mark a lesion's row (leading zeros do not
+        count). If no value contains {roi}, a man's n-th row with a score is lesion n
     truth_column
-        column that is True, 1 or yes; False, 0 or no; anything else is unknown
+        column of histology: True, 1 or yes; False, 0 or no; any other cell counts as unknown
     truth_means
-        what True says there: clinically significant cancer, that is ISUP 2 or more, so that False
-        is ISUP 1 or no cancer; or any cancer, so that False is benign
+        meaning of True in that column. significant: clinically significant cancer (ISUP 2 or more),
+        so that False is ISUP 1 or no cancer; cancer: any cancer, so that False is benign
     grade_column
         column of the ISUP grade; other cells count as unknown
     score_column

@@ -55,9 +55,10 @@ def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
     Parameters
     ----------
     n_rows : int
-        Number of rows to learn from. Of more than :data:`MOST_SQUARE` rows only those learn whose
-        time grows with the rows, not with their square or cube, and no tree is grown on more
-        than :data:`MOST_GROWN`.
+        Number of rows to learn from. With more than :data:`MOST_SQUARE` rows only learners are
+        returned whose time grows in proportion to the rows. Others, whose time grows with the
+        square or cube of the rows, are left out. No tree is grown on more than :data:`MOST_GROWN`
+        rows.
     """
     share = min(1.0, MOST_GROWN / max(n_rows, 1))
     trees: dict[str, BaseEstimator] = {
@@ -81,7 +82,7 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
     Parameters
     ----------
     n_rows : int
-        Number of rows to learn from; none of more than :data:`MOST_SQUARE`.
+        Number of rows to learn from. With more than :data:`MOST_SQUARE` there is no such rival.
 
     Examples
     --------

@@ -15,10 +15,11 @@ from cad.mri.imaging.geometry import MIN_VOXELS, occupancy, resample_image
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
-# Least purity: the share of what is measured that is the region. A whole voxel counts 1 and a half
-# one counts half of itself, so that a region spread evenly over two slices has one half.
+# Least purity: the share of the measured signal that comes from the region. A voxel counts by the
+# share that the region fills. A region that fills half of each voxel therefore has a purity of one
+# half.
 MIN_PURITY = 0.25
-# Least share of the region that lies in the image, and least share of that which has a value.
+# Least share of the region that lies in the image, and least share of this part that has a value.
 MIN_INSIDE = 0.5
 MIN_VALUED = 0.5
 # Tolerance, so that rounding of the geometry makes no whole voxel partial.
@@ -36,7 +37,8 @@ class Drawn:
     voxels : float
         Effective number of voxels: (sum of shares)^2 / sum of squared shares.
     purity : float
-        Sum of squared shares / sum of shares: how much of what is measured is the region.
+        Sum of squared shares / sum of shares: the share of the measured signal that comes from the
+        region.
     inside : float
         Part (0 to 1) of the region's volume that lies in the image.
     valued : float

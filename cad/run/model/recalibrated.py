@@ -99,14 +99,17 @@ def save_recalibrated(
 
 
 def moved_combinations(weights: Combinations, intercept: float, slope: float) -> Combinations:
-    """Return weights that say of moved probabilities what the given ones say of those before.
+    """Adapt the weights by which scores and tool are combined to the tool's recalibrated log-odds.
+
+    Combined with the new log-odds, the new weights give the same result as the old weights with the
+    old log-odds.
 
     Parameters
     ----------
     weights : Combinations
-        Weights of each reader's score and the tool's log-odds.
+        Weights of each reader's score and of the tool's log-odds before recalibration.
     intercept, slope : float
-        The tool's log-odds became ``intercept + slope * log-odds``.
+        Recalibration of the tool's log-odds x: it becomes ``intercept + slope * x``.
     """
     readers = {}
     for name, combination in weights.readers.items():
@@ -115,7 +118,7 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
 
 
 def _rescaled_combination(combination: Any, intercept: float, slope: float) -> Any:
-    # A weight w of the old log-odds x is w / slope for the new ones, intercept + slope x. The
-    # intercept is reduced by what theirs would add.
+    # The new log-odds are intercept + slope x. With the weight w / slope they add w x, as before,
+    # and also the constant w / slope * intercept, which is subtracted again.
     tool = combination.tool / slope
     return replace(combination, tool=tool, intercept=combination.intercept - tool * intercept)

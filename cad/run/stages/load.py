@@ -43,14 +43,15 @@ class Loaded:
     kind : str
         ``run``, ``train`` or ``predict``.
     basis : dict
-        What results depend on besides cohort and settings, as values that JSON can hold: for
-        ``predict`` the models and options. A finished run with another basis is computed again.
+        Everything else that results depend on, as values that JSON can hold: for ``predict`` the
+        models and options. A finished run with another basis is computed again.
     withdrawn : tuple of str
         Patients who withdrew and are left out, whether or not the tables hold them.
     table_columns : tuple of str
         Features of somebody's own table, of which no image was measured; else empty.
     table_roles : dict
-        Which columns of that table are what, for the tables that a model of it will score.
+        Roles of the columns of that table, such as patient and scores. The model stores them, to
+        read later tables by them.
     """
 
     settings: PipelineSettings

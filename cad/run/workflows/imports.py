@@ -183,5 +183,5 @@ def write_rules_confined(
 
 
 def page_of(rules: Path) -> Path:
-    """Return the page on which candidates for a rules file are shown."""
+    """Return the path of the page that shows the candidates for a rules file."""
     return rules.with_name(f"{rules.name}.html")

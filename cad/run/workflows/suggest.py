@@ -168,8 +168,8 @@ def _greedy(
     square = (x**2).sum(axis=1)
     # Rounding may make the squared distance of a row to itself negative.
     distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
-    # Squared distances of standardised columns grow with the number of columns. Divided by it, the
-    # kernel has the same width for ten features and for a thousand.
+    # Squared distances of standardised columns grow with the number of columns. They are divided by
+    # it, so that the kernel has the same width for ten features and for a thousand.
     covariance = np.exp(-distance / x.shape[1])
     scored = np.flatnonzero(n_readers)
     noise = np.full(len(x), NOISE)

@@ -143,13 +143,13 @@ class Promised:
     Parameters
     ----------
     cut : float
-        Values below it are decided; 0 where nothing can be promised.
+        Values below it are decided; 0 if nothing can be promised.
     bound : float
-        One-sided lower bound of the predictive value below the cut; NaN where nothing is decided.
+        One-sided lower bound of the predictive value below the cut; NaN if nothing is decided.
     needed : int
-        Number of decisions without an error that a promise takes.
+        Least number of decisions, all right, with which the aim could be promised.
     note : str
-        Why nothing is decided; empty where something is.
+        Reason why nothing is decided; empty if something is.
     """
 
     cut: float

@@ -68,7 +68,7 @@ def solve_pointwise(
     if not 0 < tol < 1:
         raise LearnerError(f"tol = {tol!r}, must lie in (0, 1)")
     if solver == "cvxopt":
-        # There is no memory limit here: the reference needs the whole matrix.
+        # No memory limit holds here: cvxopt, the reference solver, needs the whole matrix.
         K = gram.kernel.between(gram.X, gram.X) if gram.matrix is None else gram.matrix
         solution = solve_cvxopt(K, problem, gap_tol=tol, kkt_tol=10 * tol)
     else:

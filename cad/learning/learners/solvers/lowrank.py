@@ -168,7 +168,7 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
 
 @dataclass
 class _Change:
-    """Hold a change of the state."""
+    """Hold a step of the interior-point method: a change of each variable of :class:`_State`."""
 
     x: Array
     gamma: Array
