@@ -215,10 +215,10 @@ def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> Jso
     """Return the report's entries on the man."""
     value, decision = report.man or (0.0, "")
     coded = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
-    more: JsonObject = {"note": [{"text": text} for text in report.man_statements]}
+    attributes: JsonObject = {"note": [{"text": text} for text in report.man_statements]}
     if decision:
-        more["component"] = [_decided(decision, DECISION)]
-    return _observation(report, record, device, id=_id("man", sr_uid), **coded, **more)
+        attributes["component"] = [_decided(decision, DECISION)]
+    return _observation(report, record, device, id=_id("man", sr_uid), **coded, **attributes)
 
 
 def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:

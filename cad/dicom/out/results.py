@@ -191,10 +191,10 @@ def _identity(
         "patient_decision",
     ]
     numbers = scored[[name for name in names if name in scored]].to_csv(index=False)
-    who = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
+    origin = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
     # Masks too: a region drawn anew may keep its probability to the last digit.
     drawn = np.packbits(np.stack(masks)).tobytes()
-    return hashlib.sha256((numbers + who).encode() + drawn).hexdigest()
+    return hashlib.sha256((numbers + origin).encode() + drawn).hexdigest()
 
 
 def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:

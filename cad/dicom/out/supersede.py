@@ -112,13 +112,15 @@ def supersede(
     needed = evidence(dataset) | set(current)
     kind = own_kind(dataset)
     predecessors = [result for result in objects if result[0] == kind]
-    others = [result for result in objects if result[0] != kind and result[2] not in needed]
+    further_results = [
+        result for result in objects if result[0] != kind and result[2] not in needed
+    ]
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
     # An encapsulated document has no place for evidence; its study's report names the rest.
-    if others and kind == "SR":
-        dataset.PertinentOtherEvidenceSequence = [_reference(study, others)]
+    if further_results and kind == "SR":
+        dataset.PertinentOtherEvidenceSequence = [_reference(study, further_results)]
     return [sop for _, _, sop in predecessors]
 
 

@@ -491,9 +491,9 @@ def _papers_test() -> pd.DataFrame:
         "Err": lambda r, q: -alignment_error(target[r], q),
     }
 
-    def test(name: str, ours: np.ndarray, other: np.ndarray) -> float:
+    def test(name: str, ours: np.ndarray, rival: np.ndarray) -> float:
         return paper_sign_test(
-            lambda r: (better[name](r, ours[r]), better[name](r, other[r])), N_TEST
+            lambda r: (better[name](r, ours[r]), better[name](r, rival[r])), N_TEST
         )
 
     rows = []
@@ -503,11 +503,11 @@ def _papers_test() -> pd.DataFrame:
             {
                 "eta": eta,
                 "method": method,
-                "against": other,
-                **{f"p ({name})": test(name, q[method], q[other]) for name in better},
+                "against": rival,
+                **{f"p ({name})": test(name, q[method], q[rival]) for name in better},
             }
             for method in SCALES
-            for other in ("SVM", "F-SVM", *BASELINES)
+            for rival in ("SVM", "F-SVM", *BASELINES)
         ]
     return pd.DataFrame(rows)
 

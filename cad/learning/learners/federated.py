@@ -280,12 +280,13 @@ class FederatedSite:
             raise LearnerError(f'the question "{name}" came before "{before}"')
         # Repeated sums over the same rows, each with other weights, would reveal the rows.
         self._asked[name] += 1
-        most = 1
+        limit = 1
         if name in ("system", "predictor", "corrector"):
-            most = _STEPS
-        if self._asked[name] > most:
+            limit = _STEPS
+        if self._asked[name] > limit:
             raise LearnerError(
-                f'the question "{name}" came {self._asked[name]} times, a fit asks it {most} times',
+                f'the question "{name}" came {self._asked[name]} times, '
+                f"a fit asks it {limit} times",
                 hint="make another FederatedSite for another fit",
             )
         try:

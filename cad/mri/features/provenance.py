@@ -188,9 +188,9 @@ def displaced_from(row: Mapping[str, Any], limit_mm: float) -> str:
     """
     distances = []
     for image in MODALITIES:
-        most = row.get(f"{PREFIX}{image.name}_displaced_most")
-        if most is not None and most >= limit_mm:  # NaN is not
-            distances.append(f"{image.short} may lie {most:.1f} mm beside T2")
+        distance = row.get(f"{PREFIX}{image.name}_displaced_most")
+        if distance is not None and distance >= limit_mm:  # False for NaN
+            distances.append(f"{image.short} may lie {distance:.1f} mm beside T2")
     return "; ".join(distances)
 
 

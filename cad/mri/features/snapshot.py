@@ -120,9 +120,9 @@ def display_grid(study: Study) -> Volume:
         if mask is not None:
             inside |= resample_mask(mask, image).array
     if study.gland is None:
-        near = np.asarray(inside.any(axis=(1, 2)))
+        slices_of_region = np.asarray(inside.any(axis=(1, 2)))
         across_middle = _middle(image, MIDDLE_MM - MARGIN_MM).array
-        inside |= across_middle & near[:, np.newaxis, np.newaxis]
+        inside |= across_middle & slices_of_region[:, np.newaxis, np.newaxis]
     across = MARGIN_MM / np.array(image.spacing[1::-1])
     box = bounding_box(inside, np.array([MARGIN_SLICES, *across]).astype(int))
     return image if box is None else crop(image, box)
