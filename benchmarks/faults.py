@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.faults alarms [--men 200] [--seed 700]``: how many sound simulated men the
 gates refuse, gate by gate, and the tightest values. ``python -m benchmarks.faults table [--men 5]
-[--seed 900]``: every fault of simulated men, by the gate that sees it or by how far the probability
-of the largest region moves. Men are on the grids that the released models were trained on, a bit
-more than a quarter of them with significant cancer. The tables are in docs/import.md.
+[--seed 900 ...] [--summary]``: every fault of simulated men, by the gate that sees it or by how far
+the probability of the largest region moves; the summary has a row for each fault. Men are on the
+grids that the released models were trained on, a bit more than a quarter of them with significant
+cancer. The tables are in docs/import.md.
 """
 
 from __future__ import annotations
@@ -286,6 +287,16 @@ SOMETIMES = {
 }
 
 
+WORDS = {
+    "refused": "study refused",
+    "region": "region refused",
+    "named": "named",
+    "flagged": "unlike the training",
+    "silent": "silent",
+}
+"""What becomes of a study with a fault, and the word for it in a summary."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Hold what becomes of a study with a fault.
@@ -458,14 +469,17 @@ def fault_table(seed: int, index: int) -> dict[str, Outcome]:
     return Judge(ROOT).table(man, other)
 
 
-def faults(men: int, seed: int, jobs: int) -> None:
-    """Print every fault by man, then the silent and harmful ones of each."""
-    tables = Parallel(n_jobs=jobs)(delayed(fault_table)(seed, index) for index in range(men))
+def faults(men: int, seeds: list[int], jobs: int, summarised: bool) -> None:
+    """Print every fault, by man or summarised, then each man's silent and harmful ones."""
+    use_one_thread()
+    pairs = [(seed, index) for seed in seeds for index in range(men)]
+    tables = Parallel(n_jobs=jobs)(delayed(fault_table)(seed, index) for seed, index in pairs)
     names = list(dict.fromkeys(name for table in tables for name in table))
-    print(shown(tables, names))
-    for index, table in enumerate(tables):
+    print(summary(tables, names) if summarised else shown(tables, names))
+    for (seed, index), table in zip(pairs, tables, strict=True):
         harmful = [name for name, outcome in table.items() if outcome.harmful]
-        print(f"man {index + 1}: {len(harmful)} silent and harmful: {', '.join(harmful) or '-'}")
+        listed = ", ".join(harmful) or "-"
+        print(f"seed {seed}, man {index + 1}: {len(harmful)} silent and harmful: {listed}")
 
 
 def shown(tables: list[dict[str, Outcome]], names: list[str]) -> str:
@@ -478,19 +492,35 @@ def shown(tables: list[dict[str, Outcome]], names: list[str]) -> str:
     return "\n".join(lines)
 
 
+def summary(tables: list[dict[str, Outcome]], names: list[str]) -> str:
+    """Return a row for each fault: in how many men each becomes of it, and what is silent."""
+    heads = ["fault", *WORDS.values(), f"changes above {HARM:g}", "change in silence"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name in names:
+        outcomes = [table[name] for table in tables if name in table]
+        counts = [sum(outcome.how == how for outcome in outcomes) for how in WORDS]
+        harmful = sum(outcome.harmful for outcome in outcomes)
+        changes = [outcome.change for outcome in outcomes if outcome.how == "silent"]
+        extent = f"{min(changes):+.2f} to {max(changes):+.2f}" if changes else ""
+        cells = [name, *(str(count or "") for count in counts), str(harmful or ""), extent]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the table that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=("alarms", "table"))
     parser.add_argument("--men", type=int)
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=int, nargs="+")
+    parser.add_argument("--summary", action="store_true", help="of the table: a row for each fault")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     use_one_thread()
     if given.name == "alarms":
-        alarms(given.men or 200, 700 if given.seed is None else given.seed, given.jobs)
+        alarms(given.men or 200, given.seed[0] if given.seed else 700, given.jobs)
     else:
-        faults(given.men or 5, 900 if given.seed is None else given.seed, given.jobs)
+        faults(given.men or 5, given.seed or [900], given.jobs, given.summary)
 
 
 if __name__ == "__main__":
