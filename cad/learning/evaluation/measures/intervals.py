@@ -102,10 +102,8 @@ def training_inflation(n_folds: int | None) -> float:
 
     Leaving each of K parts out teaches the models of any two parts with the labels of each other:
     what one part's label does to another's score, it does both ways. The variance over patients
-    counts each such pair once. With training parts K - 1 times a test part, the corrected variance
-    of resampled tests is (1/K + 1/(K - 1)) for 1/K (Nadeau and Bengio 2003), so that this is
-    1 + K / (K - 1): 2 where each patient is left out, as exact for a linear rule on noise
-    (docs/methods.md 10).
+    counts each such pair once, so the factor is 2. That is exact for a linear rule on noise and any
+    K (docs/methods.md 10). Where features have an effect, it is too large: between 1 and 2.
 
     Parameters
     ----------
@@ -116,11 +114,11 @@ def training_inflation(n_folds: int | None) -> float:
     Examples
     --------
     >>> training_inflation(None), training_inflation(5)
-    (1.0, 2.25)
+    (1.0, 2.0)
     """
     if n_folds is None or n_folds < 2:
         return 1.0
-    return 1.0 + n_folds / (n_folds - 1)
+    return 2.0
 
 
 def clustered_auc(
