@@ -44,7 +44,7 @@ HEAD = """# Features
 
 Generated from `cad/mri/columns.py`: `uv run python scripts/features_page.py > docs/features.md`.
 
-A region is measured in the own grid of every image. A column's name is image, part, statistic, such
+A region is measured in the grid of each image. A column's name is image, part, statistic, such
 as `t2w_intensity_median`, `adc_haralick_contrast`, `dce_tofts_ktrans_p90`, `size_volume`. Parts
 belong to families (`features.families`).
 
@@ -54,7 +54,7 @@ region has a defined value for every feature.
 
 Numbers whose tag is marked with * grow or shrink with the number of voxels, and so tell size under
 another name. They are measured only with `features.counting`. Families `size` and `position` are
-off unless named, and maps in units of the scanner's gain (`features.exclude`).
+off unless named. So are maps in units of the scanner's gain (`features.exclude`).
 
 The unit `standardised` is the standard deviation of the gland (z-score), the intensity of a
 reference tissue, or Nyul's scale, as the pipeline says. Tags are those of the Image Biomarker
