@@ -20,7 +20,7 @@ def _group() -> None:
 def audit_verify(
     file: Annotated[Path, typer.Argument(help="Audit trail that --audit wrote.")],
     last: Annotated[
-        str, typer.Option("--last", help="A hash kept elsewhere: nothing up to it was cut off.")
+        str, typer.Option("--last", help="A last hash printed earlier: find lines cut off since.")
     ] = "",
     as_json: Json = False,
 ) -> None:

@@ -100,7 +100,7 @@ Outlines = Annotated[
         "--outlines",
         min=0,
         max=1000,
-        help="Also say how far P moves with the outline, redrawn N times.",
+        help="Also say how far the belief moves with the outline, redrawn N times.",
     ),
 ]
 ReaderScore = Annotated[

@@ -659,8 +659,8 @@ def predict(
     probability_map : bool
         Whether to also write an image of each prostate with the model's probability at every place.
     outlines : int
-        If not 0, also report how far each region's probability moves with its outline: over the
-        outlines of several readers where they exist, else over this many redrawn copies.
+        If not 0, also report how far each region's belief moves with its outline: over the outlines
+        of several readers where they exist, else over this many redrawn copies.
 
     Returns
     -------
