@@ -34,8 +34,8 @@ tests are in [history.md](history.md).
 The papers: [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et al. 2014, [A14] Amirou
 et al. 2014. [N14] Figs 4 and 5 are the pictures of Tables I and II. Maps over a grid of settings
 ([W14] Figs 1 and 4) are shown without a verdict. A table of more than five rows is a CSV file
-beside its figures. [Methods](methods.md#6-measures-and-validation) defines the measures: KL, and Err,
-the alignment error. Acc is the accuracy at .5, MCE the mean cross-entropy.
+beside its figures. [Methods](methods.md#6-measures-and-validation) defines the measures: KL, and
+Err, the alignment error. Acc is the accuracy at .5, MCE the mean cross-entropy.
 
 ## What was claimed and what came out
 

@@ -514,8 +514,9 @@ class JointModel:
 
         The site's log-odds of a region are a + c times the model's, those of the leak a + l more
         than the model's, and a man's effect is exp(d) times as large; a ~ N(0, 1), c ~ N(1, .35),
-        l ~ N(0, .5), d ~ N(0, .5). The set with readers' scores is moved by the site's regions that
-        have them; where there are none, as the set from images is.
+        l ~ N(0, .5), d ~ N(0, .5). The model has two sets of parameters. The one for regions with
+        readers' scores is moved by the site's regions that have scores. If no region has, it is
+        moved like the set for images alone.
 
         Parameters
         ----------
@@ -527,8 +528,8 @@ class JointModel:
         Raises
         ------
         CadError
-            For fewer men, for truths of one kind, and where a higher probability goes with less
-            malignancy.
+            For fewer men; if all truths are malignant or all benign; and if regions of higher
+            probability are less often malignant.
         """
         informative = _informative_men(data)
         if informative.sum() < least:

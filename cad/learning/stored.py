@@ -125,7 +125,7 @@ def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
 
 
 def words(*shape: int | str) -> Numbers:
-    """Declare texts, of which no prediction is computed; ``shape`` as of :class:`Numbers`."""
+    """Declare an array of texts, which no prediction uses; ``shape`` as of :class:`Numbers`."""
     return Numbers(shape, "U")
 
 

@@ -85,7 +85,7 @@ def call_limited(
 def door_in_child(
     form: str, *, seconds: float, gigabytes: float, needs: str = ""
 ) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
-    """Declare a door of foreign bytes whose function runs in a child with limits, whoever calls it.
+    """Declare a function that reads foreign bytes, and run it in a child process with limits.
 
     Parameters
     ----------

@@ -703,7 +703,8 @@ def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) 
     path = top / rules.outlines.images
     if not path.is_file():
         return None
-    # The names may end in a letter or .nii.gz, from files that were there earlier.
+    # Some names in the table are of files that no longer exist, and end in a letter (7a) or
+    # in .nii.gz.
     name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
     for row in read_rows(path, ("T2", "ADC")):
         match = name.fullmatch(row[column])

@@ -312,8 +312,8 @@ def out_of_fold_men(
     for block in np.array_split(order, n_blocks):
         training_truth = truth.copy()
         training_truth[block] = np.nan
-        # One man less of each class is enough here, because the man left out may be one of the
-        # least number.
+        # The whole table needs FEW men of each class; without the man left out it may have one
+        # less.
         odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
         probability[block] = expit(odds[block])
         rank[block] = ranked(odds[block], odds[np.isfinite(training_truth)])

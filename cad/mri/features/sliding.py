@@ -158,7 +158,8 @@ def sliding_rows(
             if box is None:
                 raise CadError("the mask lies outside the image")
             cropped = images.crop(grid_here, box)
-            # Preparing (kinetic fits above all) is what costs: only voxels that some sphere holds.
+            # Preparing an image takes long, above all by kinetic fits. So only voxels that lie in
+            # some sphere are prepared.
             needed = np.zeros(cropped.shape, bool)
             for chunk in _chunks(cropped, points):
                 needed |= chunk.voxels()

@@ -179,7 +179,7 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
 
 
 def _labels(study: Study, grid: Volume) -> np.ndarray:
-    """Return the regions' labels on a grid, 0 elsewhere; those above 255 share that number."""
+    """Return the regions' labels on a grid, 0 elsewhere; every label above 255 becomes 255."""
     labels = np.zeros(grid.shape, np.uint8)
     for roi in study.rois:
         if study.roi_map is not None:

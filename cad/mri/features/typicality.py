@@ -27,7 +27,8 @@ from cad.mri.columns import Column
 # Share of held-out training regions, and of studies, that may be flagged; aimed below the 5 % that
 # are promised, because regions of one patient go together and the quantile is itself uncertain.
 FLAGGED = 0.02
-# Numbers of regions that have limits of their own; a study with more is held to the last.
+# Studies of 1, 2, 3 and 4 regions have limits of their own; those of 4 also hold for studies with
+# more regions.
 _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10

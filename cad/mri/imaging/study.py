@@ -62,7 +62,7 @@ class Protocol:
         Date of the study, as the sidecar states it.
     phase_encoding : tuple of 3 floats or None
         Unit vector (LPS) of the phase-encoding direction, along which echo-planar images are
-        displaced; of its two senses either, where the sidecar states the axis only.
+        displaced. Where the sidecar states the axis only, either of its two senses.
     b_value : float or None
         Diffusion weighting, s/mm2.
     """

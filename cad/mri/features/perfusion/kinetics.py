@@ -307,7 +307,8 @@ def t1_map(
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
     except CadError as error:
-        # Asked for by name it must not be replaced: T1 enters concentration as a factor.
+        # If flip angles are asked for, a fixed T1 must not replace them: every
+        # concentration depends on T1.
         if settings.t1 == "vfa":
             raise
         notes.append(f"tissue T1 fixed at {tissue:g} s: {error.problem}")

@@ -329,7 +329,10 @@ def _fit_chunk(
 def _tissue_fits(
     kinetics: Kinetics, arterial: ArterialInput, concentration: np.ndarray
 ) -> tuple[dict[str, models.KineticFit], np.ndarray | None]:
-    """Fit the models that have an input; delays (s) where each curve has its own, else None."""
+    """Fit the models that need an arterial input, and return the fits and the delays of the curves.
+
+    The delays (s) are None where all curves share the delay of the study.
+    """
     settings = kinetics.settings
     refine = settings.refine
     fitters: dict[str, Callable[[np.ndarray, InputFunction], models.KineticFit]] = {
