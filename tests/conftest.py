@@ -27,6 +27,9 @@ sys.dont_write_bytecode = False
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("CAD_REFERENCE_DATA", REPOSITORY.parent / "shared" / "data"))
 
+LONGEST = ("test_crash_points.py", "test_power_loss.py", "test_faults.py")
+"""Files whose tests marked `faults` take minutes each."""
+
 _checked: Counter[str] = Counter()
 _absent: set[str] = set()
 
@@ -146,6 +149,11 @@ def part_of() -> Callable[[Path, Path, Collection[str]], Path]:
         return root
 
     return copy
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, so that processes which share them end together."""
+    items.sort(key=lambda item: item.path.name not in LONGEST or "faults" not in item.keywords)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -35,7 +35,8 @@ GROUPS = {
     "run": ("run",),
     "extend": ("train --extend, over a model",),
     "predict": ("predict", "suggest"),
-    "watch": ("predict --shadow", "watch night"),
+    "shadow": ("predict --shadow",),
+    "watch": ("watch night",),
     "import": (
         "import, new patients",
         "import, pseudonyms",
