@@ -23,7 +23,7 @@ FILES = sorted(
 
 def excerpt(content: bytes, tags: Collection[int] = TAGS) -> bytes | None:
     part = elements.excerpt(content, tags)
-    return part and b"".join([part.start, *part.kept.values()])
+    return part and b"".join([part.start, *part.elements.values()])
 
 
 def said(content: bytes) -> dict[int, str]:

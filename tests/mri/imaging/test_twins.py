@@ -225,8 +225,8 @@ def test_damage_is_told_as_of_a_file_alone(seed, repository, tmp_path):
     image.SOPInstanceUID = "1.2.3"
     image.save_as(first)
     part = excerpt(whole, _DIFFERING_TAGS)
-    places = [whole.index(e) + n for e in part.kept.values() for n in range(len(e))]
-    assert len(part.kept) > 5
+    places = [whole.index(e) + n for e in part.elements.values() for n in range(len(e))]
+    assert len(part.elements) > 5
     images = 0
     for _ in range(100):
         content = bytearray(whole)

@@ -110,7 +110,7 @@ def test_a_removal_names_the_model_that_was_fitted_to_the_patient(
     models = [str(out), str(old), "phantom-psvm"]
     done = withdraw(tmp_path, "sub-7", models=models)
     assert done.holders[str(out)] == ["recalibrated with the patient"]
-    assert "does not say" in done.holders[str(old)][0]
+    assert "did not note with whom" in done.holders[str(old)][0]
     assert done.clean == ["phantom-psvm"]
     assert withdraw(tmp_path, "sub-60", models=models[:1]).holders == {}
     assert "sub-7" not in json.dumps(said)
