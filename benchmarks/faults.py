@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.faults alarms [--men 200] [--seed 700]``: how many sound simulated men the
 gates refuse, gate by gate, and the tightest values. ``python -m benchmarks.faults table [--men 5]
-[--seed 900 ...] [--summary]``: every fault of simulated men, by the gate that sees it or by how far
-the probability of the largest region moves; the summary has a row for each fault. Men are on the
-grids that the released models were trained on, a bit more than a quarter of them with significant
-cancer. The tables are in docs/import.md.
+[--seed 900 ...] [--summary FILE]``: every fault of simulated men, by the gate that sees it or by
+how far the probability of the largest region moves; the summary has a row for each fault, over all
+men. Men are on the grids that the released models were trained on, a bit more than a quarter of
+them with significant cancer. The tables are in docs/import.md.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 from scipy.ndimage import grey_dilation
 
+from cad.base.files import write_csv
 from cad.base.processes import use_one_thread
 from cad.evidence.phantom.protocols import FULL
 from cad.evidence.phantom.simulator import make_patient
@@ -469,13 +471,17 @@ def fault_table(seed: int, index: int) -> dict[str, Outcome]:
     return Judge(ROOT).table(man, other)
 
 
-def faults(men: int, seeds: list[int], jobs: int, summarised: bool) -> None:
-    """Print every fault, by man or summarised, then each man's silent and harmful ones."""
+def faults(men: int, seeds: list[int], jobs: int, out: Path | None) -> None:
+    """Print every fault by man, or summarise them in a file; list each man's silent harm."""
     use_one_thread()
     pairs = [(seed, index) for seed in seeds for index in range(men)]
     tables = Parallel(n_jobs=jobs)(delayed(fault_table)(seed, index) for seed, index in pairs)
     names = list(dict.fromkeys(name for table in tables for name in table))
-    print(summary(tables, names) if summarised else shown(tables, names))
+    if out is None:
+        print(shown(tables, names))
+    else:
+        of_all = summary(tables, names)
+        write_csv(out, of_all.round(2), list(of_all.columns))
     for (seed, index), table in zip(pairs, tables, strict=True):
         harmful = [name for name, outcome in table.items() if outcome.harmful]
         listed = ", ".join(harmful) or "-"
@@ -492,19 +498,20 @@ def shown(tables: list[dict[str, Outcome]], names: list[str]) -> str:
     return "\n".join(lines)
 
 
-def summary(tables: list[dict[str, Outcome]], names: list[str]) -> str:
-    """Return a row for each fault: in how many men each becomes of it, and what is silent."""
-    heads = ["fault", *WORDS.values(), f"changes above {HARM:g}", "change in silence"]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+def summary(tables: list[dict[str, Outcome]], names: list[str]) -> pd.DataFrame:
+    """Return a row for each fault: in how many men each becomes of it, and changes in silence."""
+    rows = []
     for name in names:
         outcomes = [table[name] for table in tables if name in table]
-        counts = [sum(outcome.how == how for outcome in outcomes) for how in WORDS]
-        harmful = sum(outcome.harmful for outcome in outcomes)
         changes = [outcome.change for outcome in outcomes if outcome.how == "silent"]
-        extent = f"{min(changes):+.2f} to {max(changes):+.2f}" if changes else ""
-        cells = [name, *(str(count or "") for count in counts), str(harmful or ""), extent]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        row: dict[str, object] = {"fault": name}
+        for how, word in WORDS.items():
+            row[word] = sum(outcome.how == how for outcome in outcomes)
+        row[f"changes above {HARM:g}"] = sum(outcome.harmful for outcome in outcomes)
+        row["lowest change"] = min(changes, default=np.nan)
+        row["highest change"] = max(changes, default=np.nan)
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def main() -> None:
@@ -513,7 +520,7 @@ def main() -> None:
     parser.add_argument("name", choices=("alarms", "table"))
     parser.add_argument("--men", type=int)
     parser.add_argument("--seed", type=int, nargs="+")
-    parser.add_argument("--summary", action="store_true", help="of the table: a row for each fault")
+    parser.add_argument("--summary", type=Path, help="file for the table with a row for each fault")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     use_one_thread()
