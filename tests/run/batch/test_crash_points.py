@@ -57,6 +57,10 @@ GROUPS = {
         "serve",
     ),
 }
+EVERY = {"extend": 3, "shadow": 3}
+"""Groups that write as "train" and "predict" do, and then something more: every third point of them
+is tried, all points with ``pytest -m slow``.
+"""
 ALL = {name for names in GROUPS.values() for name in names}
 # One of each way of writing; each is prepared and run as a whole for a second.
 FEW = (
@@ -110,10 +114,22 @@ def test_two_commands_at_once_lose_nothing():
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_kill_at_any_point_costs_nothing(group):
-    found = results(*GROUPS[group])
+    every = EVERY.get(group, 1)
+    found = results(*GROUPS[group], "--every", str(every))
     assert set(found) == set(GROUPS[group])
     for name, line in found.items():
-        assert line["tried"] == line["points"] > 5, name  # a list of suggestions is one file
+        assert line["tried"] >= line["points"] // every, name
+        assert line["points"] > 5, name  # a list of suggestions is one file
+    require_whole(found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("group", EVERY)
+def test_a_kill_at_any_point_of_the_longest_costs_nothing(group):
+    found = results(*GROUPS[group])
+    for line in found.values():
+        assert line["tried"] == line["points"] > 100
     require_whole(found)
 
 
