@@ -2,7 +2,8 @@
 
 Asks the registry of each `FROM name:tag` for the digest of that tag and writes it behind the tag.
 Exit 0: every base image is pinned (with --check: was already); 1: with --check, one is not pinned
-or has moved; 2: a registry was not reached, and nothing was written: nothing is known.
+or has moved; 2: a registry was not reached, or a FROM names no registry and tag, and nothing was
+written: nothing is known. A stage of the same file may stand behind FROM.
 """
 
 from __future__ import annotations
@@ -61,10 +62,27 @@ def _token(headers: object) -> str:
         return str(json.load(answer)["token"])
 
 
+def _unclear(text: str) -> str:
+    """Return the first FROM that names neither an image of a registry nor a stage before it."""
+    stages = set()
+    for line in text.splitlines():
+        words = line.split()
+        if not words or words[0].upper() != "FROM":
+            continue
+        if not FROM.match(line) and (len(words) < 2 or words[1] not in stages):
+            return line
+        if len(words) == 4 and words[2].upper() == "AS":
+            stages.add(words[3])
+    return ""
+
+
 def main(arguments: list[str]) -> int:
     check = "--check" in arguments
     path = Path(next((word for word in arguments if word != "--check"), "Containerfile"))
     text = path.read_text(encoding="utf-8")
+    if unclear := _unclear(text):
+        print(f"{unclear!r} was not looked up: name a registry, an image and a tag, and no option")
+        return 2
     digests: dict[tuple[str, str], str] = {}
     for match in FROM.finditer(text):
         key = match["image"], match["tag"]

@@ -7,6 +7,7 @@ fuzz tests are made from this table; a test also fails if a door for foreign byt
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -79,8 +80,8 @@ def door(
 ) -> Callable[[Function], Function]:
     """Declare the function that follows as a door, and hold its limit.
 
-    With a limit, the first argument that is a path or bytes is checked before the function is
-    called: a path that is not a regular file, and more bytes than the limit, are refused.
+    The first argument of a door "in" that is a path or bytes is checked before the function is
+    called: a path that is not a regular file is refused, and so are more bytes than the limit.
     :func:`cad.base.processes.limited.door_in_child` declares one whose function needs a child.
 
     Parameters
@@ -118,7 +119,7 @@ def door(
     def declare(function: Function) -> Function:
         name = f"{function.__module__}.{function.__qualname__}"
         DOORS[name] = Door(name, way, form, bound, owner, limit)
-        if not limit:
+        if way != "in":
             return function
 
         @wraps(function)
@@ -132,14 +133,15 @@ def door(
 
 
 def _check_size(arguments: tuple[Any, ...], limit: int) -> None:
-    """Refuse the first path or bytes among some arguments where it is larger than a limit.
+    """Refuse the first path or bytes among some arguments: no regular file, or above a limit.
 
     A path that is missing passes: the function says what is missing.
     """
+    most = limit or sys.maxsize
     for argument in arguments:
-        if isinstance(argument, bytes | str) and len(argument) > limit:
-            raise CadError(f"{size_text(len(argument))}, at most {size_text(limit)} are read")
+        if isinstance(argument, bytes | str) and len(argument) > most:
+            raise CadError(f"{size_text(len(argument))}, at most {size_text(most)} are read")
         if isinstance(argument, Path) and argument.exists():
-            check_file(argument, limit)
+            check_file(argument, most)
         if isinstance(argument, bytes | str | Path):
             return

@@ -117,12 +117,15 @@ def _check_replaceable(path: Path, inputs: Sequence[Path], force: bool) -> None:
         raise CadError(
             "the output is no regular file: it is not replaced", file=path, hint="name a new file"
         )
-    if any(source.exists() and source.samefile(path) for source in inputs):
-        raise CadError(
-            "the output is the input itself, which is never overwritten",
-            file=path,
-            hint="name another file with --out",
-        )
+    for source in inputs:
+        if source.exists() and any(
+            source.samefile(entry) for entry in (path, *path.absolute().parents)
+        ):
+            raise CadError(
+                "the output is the input itself, or lies in it, which is never overwritten",
+                file=path,
+                hint="name another file with --out",
+            )
     if force:
         return
     noted = b""

@@ -53,6 +53,38 @@ METHODS = {
     "file_digest",
     "to_parquet",
     "savefig",
+    "read_fwf",
+    "read_xml",
+    "read_html",
+    "read_hdf",
+    "read_orc",
+    "read_stata",
+    "ExcelFile",
+    "HDFStore",
+    "to_excel",
+    "to_pickle",
+    "to_hdf",
+    "to_feather",
+    "to_orc",
+    "read_partial",
+    "read_file",
+    "from_bytes_mime",
+    "to_filename",
+    "open_memmap",
+    "savez_compressed",
+    "tofile",
+    "symlink_to",
+    "hardlink_to",
+    "fromstring",
+    "load_all",
+    "safe_load_all",
+    "full_load",
+    "unsafe_load",
+    "raw_decode",
+    "FileIO",
+    "TarFile",
+    "LZMAFile",
+    "BZ2File",
 }
 CALLS = {
     ("json", "loads"),
@@ -75,6 +107,25 @@ CALLS = {
     ("yaml", "load"),
     ("nibabel", "load"),
     ("nibabel", "save"),
+    ("nifti1", "load"),
+    ("nifti2", "load"),
+    ("loadsave", "load"),
+    ("loadsave", "save"),
+    ("Nifti1Image", "load"),
+    ("Nifti2Image", "load"),
+    ("Nifti1Image", "from_bytes"),
+    ("Nifti2Image", "from_bytes"),
+    ("numpy", "savetxt"),
+    ("format", "read_array"),
+    ("tomllib", "load"),
+    ("tomllib", "loads"),
+    ("marshal", "load"),
+    ("marshal", "loads"),
+    ("shelve", "open"),
+    ("dbm", "open"),
+    ("shutil", "copyfileobj"),
+    ("minidom", "parse"),
+    ("minidom", "parseString"),
     ("sqlite3", "connect"),
     ("tarfile", "open"),
     ("gzip", "open"),
@@ -100,7 +151,8 @@ def imported(tree: ast.AST) -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 names[alias.asname or alias.name] = (alias.name.split(".")[-1], "")
-        if isinstance(node, ast.ImportFrom):
+        ours = isinstance(node, ast.ImportFrom) and str(node.module).startswith("cad")
+        if isinstance(node, ast.ImportFrom) and not ours:
             for alias in node.names:
                 module = (node.module or "").split(".")[-1]
                 names[alias.asname or alias.name] = (module, alias.name)
@@ -111,21 +163,38 @@ def primitive(call: ast.Call, file: str, names: dict[str, tuple[str, str]]) -> s
     """Return what a call opens or parses with; empty where it does neither."""
     function = call.func
     if isinstance(function, ast.Name):
-        if names.get(function.id) in CALLS:
-            return function.id
-        return function.id if function.id in NAMES else ""
+        module, original = names.get(function.id, ("", function.id))
+        foreign = function.id in names and original in METHODS
+        return function.id if (module, original) in CALLS or foreign or original in NAMES else ""
     if not isinstance(function, ast.Attribute):
         return ""
     owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    if isinstance(function.value, ast.Attribute):  # a class or module in a module
+        owner = function.value.attr
     module, of_module = names.get(owner, (owner, ""))
     if (of_module or module, function.attr) in CALLS or function.attr in METHODS:
         return f"{owner}.{function.attr}"
     if function.attr == "open" and file not in ASSOCIATIONS:
         return f"{owner}.open"
-    if function.attr in OF_A_PATH and len(call.args) == 1 and not call.keywords:
+    of_a_path = len(call.args) == 1 and not call.keywords
+    if [keyword.arg for keyword in call.keywords] == ["target"] and not call.args:
+        return f"{owner}.{function.attr}"
+    if function.attr in OF_A_PATH and of_a_path:
         if isinstance(call.args[0], ast.Dict):  # values of a table, by their old ones
             return ""
         return f"{owner}.{function.attr}"
+    return ""
+
+
+def handed_on(node: ast.AST, names: dict[str, tuple[str, str]]) -> str:
+    """Return what opens or parses and is used as a value: given to another name or function."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        module, original = names.get(node.id, ("", node.id))
+        return node.id if (module, original) in CALLS or original == "open" else ""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        module, of_module = names.get(node.value.id, (node.value.id, ""))
+        if (of_module or module, node.attr) in CALLS:
+            return f"{node.value.id}.{node.attr}"
     return ""
 
 
@@ -146,6 +215,9 @@ def undeclared(source: str, file: str) -> Iterator[str]:
         if isinstance(node, ast.Call) and not declared and (name := primitive(node, file, names)):
             yield f"{file}:{node.lineno} {name}"
         for child in ast.iter_child_nodes(node):
+            called = isinstance(node, ast.Call) and child is node.func
+            if not declared and not called and (name := handed_on(child, names)):
+                yield f"{file}:{child.lineno} {name}"  # type: ignore[attr-defined]
             yield from walk(child, declared)
 
     yield from walk(tree, False)
@@ -204,6 +276,25 @@ def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: P
         "kind.from_filename(path)",
         "import yaml; yaml.load(text, Loader)",
         "load_workbook(stream)",
+        "from SimpleITK import ReadImage; ReadImage(str(path))",
+        "from pandas import read_csv; read_csv(path)",
+        "import pandas as pd; pd.ExcelFile(path)",
+        "table.to_excel(path)",
+        "from pydicom import dcmread as d; d(path)",
+        "from numpy import fromfile; fromfile(path)",
+        "import numpy as np; np.savetxt(path, array)",
+        "array.tofile(path)",
+        "image.to_filename(path)",
+        "import nibabel as nib; nib.Nifti1Image.from_bytes(content)",
+        "from zipfile import ZipFile as Z; Z(path)",
+        "from yaml import safe_load; safe_load(text)",
+        "import tomllib; tomllib.load(stream)",
+        "import io; io.FileIO(path)",
+        "path.rename(target=other)",
+        "path.symlink_to(target)",
+        "f = open",
+        "list(map(open, paths))",
+        "import os; r = os.replace",
     ],
 )
 def test_a_new_door_that_is_not_declared_does_not_build(line: str):

@@ -204,6 +204,11 @@ def test_base_images_are_pinned_where_a_registry_answers(
         assert main([str(path)]) == 2
         assert path.read_text() == unknown
     assert "nothing is known" in capsys.readouterr().out
+    options = f"FROM --platform=x {host}/a/b:1"
+    for unclear in ("FROM python:3.13-slim", options, f"from {host}/a/b:1"):
+        path.write_text(f"{sound}{unclear}\n")
+        assert main([str(path), "--check"]) == 2
+        assert repr(unclear) in capsys.readouterr().out
     server.shutdown()
     server.server_close()
 

@@ -34,7 +34,7 @@ MAX_RATIO = 100
 _SMALL = 2**20
 
 
-@door("in", "zip", bound="MAX_BYTES, MAX_MEMBERS, MAX_RATIO; import's child")
+@door("in", "zip", bound="MAX_MEMBERS, MAX_RATIO; import's child", limit=MAX_BYTES)
 def unpack(archive: Path, into: Path) -> None:
     """Unpack a zip archive into an empty folder.
 

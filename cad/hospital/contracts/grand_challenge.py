@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy import ndimage
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.files import make_folder, write_json
 from cad.base.share import find
@@ -38,6 +39,7 @@ _STEM = "case_1"
 _CORNERS = np.ones((3, 3, 3), bool)
 
 
+@door("own", "links in a temporary folder")
 def run_grand_challenge(
     source: Path,
     out: Path,

@@ -21,6 +21,7 @@ FILE = "audit.jsonl"
 _TAIL = 4096
 
 
+@door("own", "link to the node's audit trail")
 def _place_of_trail(settings: NodeSettings) -> Path:
     """Return the path of the trail; let ``HOME/audit.jsonl`` be a link to a trail elsewhere.
 

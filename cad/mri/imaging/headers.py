@@ -3,15 +3,22 @@
 MetaImage and NRRD headers name the file with their voxels, which may be any file on the machine, a
 list of files, or a device without end. Here the voxels must be in the file itself or in one plain
 file beside it, and its length must be what the header states. Any other header is refused.
+
+The voxels are read here as well. A library reads some headers otherwise than they look, as with a
+colon for an equals sign, and returns memory that it never filled where packed voxels end early.
 """
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from cad.base.doors import door
 from cad.base.errors import CadError
@@ -112,28 +119,115 @@ _NRRD_FIELDS = {
 # The libraries copy unknown text into messages of a fixed length, and would write beyond it.
 _LONGEST_FIELD = 250
 _LONGEST_NOTE = 4000
+_META_KEY = re.compile(r"[^\s:=]+")
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
 
 @dataclass(frozen=True)
 class _Voxels:
-    """Hold where the voxels of a header are: file, first byte, size and compression."""
+    """Hold where the voxels of a header are, and how they are stored.
+
+    Parameters
+    ----------
+    file : Path
+        The file with the voxels.
+    start : int
+        Their first byte.
+    size : int
+        Number of their bytes when unpacked.
+    packed : int or None
+        Window bits of zlib; None for voxels that are not packed.
+    lengths : tuple of int
+        Voxels along x, y and z.
+    big_endian : bool
+        Whether the most significant byte of a voxel is first.
+    """
 
     file: Path
     start: int
     size: int
     packed: int | None
+    lengths: tuple[int, int, int]
+    big_endian: bool
 
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
-def check_own_voxels(path: Path) -> None:
+def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
+    """Read the voxels of a MetaImage or NRRD file.
+
+    Parameters
+    ----------
+    path : Path
+        ``.mha``, ``.mhd``, ``.nrrd`` or ``.nhdr``.
+    kind : dtype
+        Type of the voxels.
+
+    Returns
+    -------
+    ndarray, shape (z, y, x)
+        The voxels, in the machine's own byte order.
+
+    Raises
+    ------
+    CadError
+        As :func:`check_header`; and for voxels that are not as many as the header states, or of
+        another width.
+    """
+    voxels = check_header(path)
+    count = math.prod(voxels.lengths)
+    if voxels.size != count * kind.itemsize:
+        raise CadError(
+            f"voxels of {voxels.size // count} bytes by the header, of {kind.itemsize} by the "
+            "library that reads it",
+            file=path,
+            hint=_HINT,
+        )
+    with voxels.file.open("rb") as stream:
+        stream.seek(voxels.start)
+        content = stream.read(voxels.size + 1) if voxels.packed is None else b""
+        if voxels.packed is not None:
+            content = _unpacked(stream, voxels)
+    if len(content) != voxels.size:
+        raise CadError(
+            f"the header states {voxels.size:,} bytes of voxels; the packed ones are not as many, "
+            "or something follows them",
+            file=voxels.file,
+            hint="copy or export it again",
+        )
+    stored = kind.newbyteorder(">" if voxels.big_endian else "<")
+    array = np.frombuffer(content, stored).reshape(voxels.lengths[::-1])
+    return array.astype(kind)
+
+
+def _unpacked(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
+    """Unpack voxels; empty where they end early, or anything follows them."""
+    unpacker = zlib.decompressobj(wbits=voxels.packed or 0)
+    blocks: list[bytes] = []
+    count = 0
+    while not unpacker.eof and count <= voxels.size:
+        packed = unpacker.unconsumed_tail or stream.read(MIB)
+        if not packed:
+            break
+        blocks.append(unpacker.decompress(packed, MIB))
+        count += len(blocks[-1])
+    behind = len(unpacker.unused_data) + len(stream.read(1))
+    return b"".join(blocks) if unpacker.eof and not behind else b""
+
+
+@door("in", "MetaImage", limit=MAX_IMAGE)
+def check_header(path: Path) -> _Voxels:
     """Refuse a MetaImage or NRRD file whose voxels are elsewhere, or not as many as it says.
 
     Parameters
     ----------
     path : Path
         ``.mha``, ``.mhd``, ``.nrrd`` or ``.nhdr``.
+
+    Returns
+    -------
+    _Voxels
+        Where the voxels are; packed ones are not counted here.
 
     Raises
     ------
@@ -146,41 +240,15 @@ def check_own_voxels(path: Path) -> None:
         start = stream.read(_HEADER_BYTES)
     voxels = _of_nrrd(path, start) if start.startswith(b"NRRD") else _of_meta(path, start)
     stored = voxels.file.stat().st_size - voxels.start
-    if voxels.packed is None:
-        if stored != voxels.size:
-            raise CadError(
-                f"the header states {voxels.size:,} bytes of voxels, and {max(stored, 0):,} follow "
-                "it",
-                file=voxels.file,
-                hint="the file was cut off or changed: copy or export it again",
-            )
-        return
-    check_inflation(max(stored, 1), voxels.size, MAX_IMAGE, "voxels")
-    _check_packed(voxels)
-
-
-@door("in", "MetaImage", bound="the number of bytes that a checked header states")
-def _check_packed(voxels: _Voxels) -> None:
-    """Unpack voxels without keeping them, to check that they have exactly the stated number of
-    bytes.
-    """
-    unpacker = zlib.decompressobj(wbits=voxels.packed or 0)
-    count = 0
-    with voxels.file.open("rb") as stream:
-        stream.seek(voxels.start)
-        while not unpacker.eof and count <= voxels.size:
-            block = unpacker.unconsumed_tail or stream.read(MIB)
-            if not block:
-                break
-            count += len(unpacker.decompress(block, MIB))
-        behind = len(unpacker.unused_data) + len(stream.read(1))
-    if count != voxels.size or not unpacker.eof or behind:
+    if voxels.packed is None and stored != voxels.size:
         raise CadError(
-            f"the header states {voxels.size:,} bytes of voxels; the packed ones are not as many, "
-            "or something follows them",
+            f"the header states {voxels.size:,} bytes of voxels, and {max(stored, 0):,} follow it",
             file=voxels.file,
-            hint="copy or export it again",
+            hint="the file was cut off or changed: copy or export it again",
         )
+    if voxels.packed is not None:
+        check_inflation(max(stored, 1), voxels.size, MAX_IMAGE, "voxels")
+    return voxels
 
 
 def _of_meta(path: Path, start: bytes) -> _Voxels:
@@ -193,23 +261,34 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
         key, equals, value = start[offset:end].decode("latin-1").partition("=")
         offset = end + 1
         _check_line(path, key, value, _LONGEST_FIELD)
-        if not equals or key.strip() in entries:
+        # The library takes a colon for an equals sign, so that a key with one has two meanings.
+        if not equals or not _META_KEY.fullmatch(key.strip()) or key.strip() in entries:
             raise CadError(f"no entry of a MetaImage header: {key.strip()[:60]!r}", file=path)
         entries[key.strip()] = value.strip()
     _require_value(path, entries, "NDims", "3")
     _require_value(path, entries, "BinaryData", "True", "False")
     _require_value(path, entries, "HeaderSize", "0")
     _require_value(path, entries, "ElementNumberOfChannels", "1")
+    for key in ("CompressedData", "BinaryDataByteOrderMSB", "ElementByteOrderMSB"):
+        _require_value(path, entries, key, "True", "False")
     if entries.get("BinaryData", "True") != "True":
         raise CadError("voxels as text are not read", file=path, hint=_HINT)
     kind = entries.get("ElementType", "")
     if kind not in _META_BYTES:
         raise CadError(f"ElementType {kind[:40]!r} is no number", file=path, hint=_HINT)
-    size = _count(path, entries.get("DimSize", "")) * _META_BYTES[kind]
-    packed = zlib.MAX_WBITS if entries.get("CompressedData", "False").lower() == "true" else None
-    return _place_of_voxels(
-        path, entries["ElementDataFile"], offset, size, packed, inside=("LOCAL", "Local")
-    )
+    lengths = _lengths(path, entries.get("DimSize", ""))
+    orders = {entries.get(key) for key in ("BinaryDataByteOrderMSB", "ElementByteOrderMSB")}
+    if orders >= {"True", "False"}:
+        raise CadError("two byte orders of one image", file=path, hint=_HINT)
+    name = entries["ElementDataFile"]
+    inside = name in ("LOCAL", "Local")
+    file = path if inside else _file_beside(path, name)
+    first = offset if inside else 0
+    packed = zlib.MAX_WBITS if entries.get("CompressedData") == "True" else None
+    if packed is not None and "CompressedDataSize" in entries:
+        _require_value(path, entries, "CompressedDataSize", str(file.stat().st_size - first))
+    size = math.prod(lengths) * _META_BYTES[kind]
+    return _Voxels(file, first, size, packed, lengths, "True" in orders)
 
 
 def _of_nrrd(path: Path, start: bytes) -> _Voxels:
@@ -234,12 +313,16 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     width = next((size for size, names in _NRRD_BYTES.items() if kind in names), 0)
     if not width:
         raise CadError(f"type {kind[:40]!r} is no number", file=path, hint=_HINT)
-    size = _count(path, entries.get("sizes", "")) * width
+    _require_value(path, entries, "endian", "little", "big")
+    lengths = _lengths(path, entries.get("sizes", ""))
     packed = 16 + zlib.MAX_WBITS if entries.get("encoding", "raw") != "raw" else None
     data_file = entries.get("datafile", "")
     if not data_file and end is None:
         raise CadError("an NRRD header without an end", file=path, hint=_HINT)
-    return _place_of_voxels(path, data_file, end.end() if end else 0, size, packed, inside=("",))
+    file = _file_beside(path, data_file) if data_file else path
+    first = end.end() if end and not data_file else 0
+    size = math.prod(lengths) * width
+    return _Voxels(file, first, size, packed, lengths, entries.get("endian") == "big")
 
 
 def _check_line(path: Path, key: str, value: str, longest: int) -> None:
@@ -262,20 +345,17 @@ def _require_value(path: Path, entries: dict[str, str], key: str, *values: str) 
         )
 
 
-def _count(path: Path, text: str) -> int:
-    """Return the number of voxels for a text of three lengths."""
+def _lengths(path: Path, text: str) -> tuple[int, int, int]:
+    """Return three lengths of axes from their text."""
     lengths = text.split()
     if len(lengths) != 3 or not all(re.fullmatch(r"[1-9]\d{0,5}", length) for length in lengths):
         raise CadError(f"expected 3 lengths of axes, found {text[:40]!r}", file=path)
-    return math.prod(map(int, lengths))
+    x, y, z = map(int, lengths)
+    return x, y, z
 
 
-def _place_of_voxels(
-    path: Path, name: str, start: int, size: int, packed: int | None, inside: tuple[str, ...]
-) -> _Voxels:
-    """Return where the voxels are: after the header, or in a plain file beside it."""
-    if name in inside:
-        return _Voxels(path, start, size, packed)
+def _file_beside(path: Path, name: str) -> Path:
+    """Return a plain file beside the header; raise an error for any other."""
     beside = path.with_name(name) if _PLAIN_NAME.fullmatch(name) and name != "LIST" else None
     if beside is None or beside.is_symlink() or kind_of(beside) or beside == path:
         raise CadError(
@@ -284,4 +364,4 @@ def _place_of_voxels(
             file=path,
             hint=_HINT,
         )
-    return _Voxels(beside, 0, size, packed)
+    return beside

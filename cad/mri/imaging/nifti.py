@@ -24,7 +24,7 @@ from cad.base.errors import CadError, located
 from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import MAX_IMAGE, check_inflation, read_json, reading
 from cad.base.regular import MIB
-from cad.mri.imaging.headers import check_own_voxels
+from cad.mri.imaging.headers import check_header, read_own_voxels
 from cad.mri.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -56,6 +56,18 @@ _META = (
 )
 _HEADERS = {".nrrd": _NRRD, ".nhdr": _NRRD, ".mha": _META, ".mhd": _META}
 _HEADER_BYTES = 65536
+_NUMPY_TYPES = {
+    sitk.sitkInt8: "i1",
+    sitk.sitkUInt8: "u1",
+    sitk.sitkInt16: "i2",
+    sitk.sitkUInt16: "u2",
+    sitk.sitkInt32: "i4",
+    sitk.sitkUInt32: "u4",
+    sitk.sitkInt64: "i8",
+    sitk.sitkUInt64: "u8",
+    sitk.sitkFloat32: "f4",
+    sitk.sitkFloat64: "f8",
+}
 _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
@@ -195,20 +207,27 @@ def read_grid(path: Path) -> sitk.Image:
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
 def _stored_image(path: Path) -> sitk.Image:
-    """Return the image of a MetaImage or NRRD file, after its header was checked."""
+    """Return the image of a MetaImage or NRRD file, after its header was checked.
+
+    The library reads the header alone; the voxels are read by their checked place.
+    """
     if not path.is_file():
         raise CadError("no such image file", file=path)
     _require_place(path)
-    check_own_voxels(path)
+    voxels = check_header(path)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
     size = reader.GetSize()
-    if len(size) != 3 or reader.GetNumberOfComponents() != 1:
-        raise CadError(f"expected 3 axes of numbers, found size {size}")
-    # No voxel type has more than eight bytes.
-    check_inflation(path.stat().st_size, 8 * math.prod(size), MAX_IMAGE, "voxels")
-    image: sitk.Image = reader.Execute()
+    if size != voxels.lengths or reader.GetNumberOfComponents() != 1:
+        raise CadError(f"expected {voxels.lengths} numbers, found size {size}")
+    kind = _NUMPY_TYPES.get(reader.GetPixelID())
+    if kind is None:
+        raise CadError(f"voxels of type {reader.GetPixelIDValue()}, which are not read")
+    image = sitk.GetImageFromArray(read_own_voxels(path, np.dtype(kind)))
+    image.SetOrigin(reader.GetOrigin())
+    image.SetSpacing(reader.GetSpacing())
+    image.SetDirection(reader.GetDirection())
     return image
 
 
@@ -428,6 +447,7 @@ def _check_behind(content: bytes, end: int) -> None:
         raise CadError(f"the header states voxels up to byte {end:,}, and others follow them")
 
 
+@door("in", "NIfTI", limit=MAX_IMAGE)
 def _unpacked(path: Path) -> Any:
     # For gzip, ISA-L takes half the time of Arrow.
     unpacked: Callable[[Path], Any] = igzip.open if path.suffix == ".gz" else pa.input_stream

@@ -192,3 +192,16 @@ def test_a_card_shows_names_as_text(tmp_path: Path):
     assert "<script>" not in card
     assert "<b>" not in card
     assert "\\[a\\](javascript:1)" in card
+
+
+def test_a_file_of_an_input_folder_is_never_replaced(tmp_path: Path):
+    model = tmp_path / "model"
+    (model / "deep").mkdir(parents=True)
+    for path in (model / "README.md", model / "deep" / "weights.npz"):
+        path.write_bytes(b"of the model")
+        for force in (False, True):
+            with pytest.raises(CadError, match="the input itself, or lies in it"):
+                write_own(path, b"new\n", [tmp_path / "table.csv", model], force=force)
+        assert path.read_bytes() == b"of the model"
+    write_own(model / "new.csv", b"new\n", [model])
+    assert (model / "new.csv").read_bytes() == b"new\n"

@@ -267,3 +267,69 @@ def test_a_field_that_a_library_would_write_beyond_its_message_is_refused(
         path.write_bytes(head(**{field: value}) + bytes(120))
         with pytest.raises(CadError):
             read_image(path)
+
+
+VOXELS = sitk.GetArrayFromImage(image()).tobytes()
+PACKED = zlib.compress(VOXELS)
+
+
+@pytest.mark.parametrize("key", ["ElementDataFile", "HeaderSize", "CompressedData", "DimSize"])
+def test_a_key_with_a_colon_is_refused(folder: Path, key: str) -> None:
+    """MetaIO takes a colon for an equals sign, and would find another file or another start."""
+    path = folder / "x.mha"
+    for line in (f"{key}: ../secret = x", f"{key} : 10 = 0", f"{key}: True = 1"):
+        path.write_bytes(f"{line}\n".encode() + meta() + VOXELS)
+        with pytest.raises(CadError, match="no entry of a MetaImage header"):
+            read_image(path)
+
+
+@pytest.mark.parametrize("size", ["0", "1", "4611686018427387904", str(len(PACKED) - 20)])
+def test_a_wrong_size_of_packed_voxels_is_refused(folder: Path, size: str) -> None:
+    """MetaIO would stop early, and SimpleITK return memory that nothing was written to."""
+    path = folder / "x.mha"
+    path.write_bytes(meta(CompressedData="True", CompressedDataSize=size) + PACKED)
+    with pytest.raises(CadError, match="CompressedDataSize"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("word", ["T", "1", "tRUE", "t", "Yes"])
+def test_packed_or_not_is_said_by_one_word(folder: Path, word: str) -> None:
+    path = folder / "x.mha"
+    for content in (VOXELS, PACKED):
+        path.write_bytes(meta(CompressedData=word) + content)
+        with pytest.raises(CadError, match="CompressedData"):
+            read_image(path)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint16, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("suffix", [".mha", ".mhd", ".nrrd", ".nhdr"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_sound_files_are_read_as_the_library_reads_them(
+    tmp_path: Path, kind: type, suffix: str, packed: bool
+) -> None:
+    path = tmp_path / f"x{suffix}"
+    sitk.WriteImage(image(kind), str(path), useCompression=packed)
+    expected = Volume.from_sitk(sitk.ReadImage(str(path))).upright()
+    volume = read_image(path)
+    np.testing.assert_array_equal(volume.array, expected.array)
+    assert volume.array.dtype == expected.array.dtype
+    np.testing.assert_allclose(volume.affine, expected.affine)
+
+
+def test_the_most_significant_byte_may_be_first(folder: Path) -> None:
+    values = (100 * np.arange(120)).reshape(SHAPE).astype(">i2")
+    path = folder / "x.mha"
+    header = meta(ElementType="MET_SHORT", BinaryDataByteOrderMSB="True")
+    path.write_bytes(header + values.tobytes())
+    np.testing.assert_array_equal(
+        np.sort(read_image(path).array.ravel()), np.sort(values.astype(np.int16).ravel())
+    )
+    path = folder / "x.nrrd"
+    path.write_bytes(nrrd(type="short", endian="big") + values.tobytes())
+    assert read_image(path).array.max() == 11900
+
+
+def test_packed_voxels_without_their_size_are_read(folder: Path) -> None:
+    path = folder / "x.mha"
+    path.write_bytes(meta(CompressedData="True") + PACKED)
+    assert sorted(read_image(path).array.tobytes()) == sorted(VOXELS)
