@@ -200,6 +200,20 @@ def test_a_man_says_on_what_his_decision_rests(
     assert decided["basis"] == basis
 
 
+def test_a_man_without_a_region_has_no_decision_and_the_reason() -> None:
+    cells = {"decision": "malignant", "decision_reason": ""}
+    table = pd.DataFrame([region(0.9) | cells]).assign(participant_id="sub-1")
+    men = pd.DataFrame(
+        {"probability": [0.9, np.nan], "lower": 0.1, "truth": np.nan},
+        index=pd.Index(["sub-1", "sub-2"], name="participant_id"),
+    )
+    decided = decide_men(men, table, ())
+    assert decided["regions"].tolist() == [1, 0]
+    assert decided["decision"].tolist() == ["malignant", ""]
+    assert decided.at["sub-2", "decision_reason"] == "his latest study gave no result"
+    assert decided["basis"].tolist() == ["probability", ""]
+
+
 def test_decisions_on_men_are_counted_by_hand() -> None:
     """Histology knows three men called malignant, two rightly, and two called benign, one so."""
     men = pd.DataFrame(
