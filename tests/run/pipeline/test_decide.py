@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cad.base.settings import DecisionSettings
 from cad.run.stages.decide import (
     SIMULATED_TRAINING,
     UNSEEN,
+    _measures_of_decisions,
     _with_warning,
     decide_men,
     decide_regions,
@@ -233,6 +235,23 @@ def test_decisions_on_men_are_counted_by_hand() -> None:
     assert counts["lately"]["error"] == pytest.approx(1 / np.sqrt(6 * 0.25))
     # Four of six are ill, so the log-odds of one half lie log(2) below.
     assert counts["lately"]["intercept"] == pytest.approx(np.log(2), abs=1e-6)
+
+
+def test_no_predictive_value_is_stated_of_decisions_that_histology_changed() -> None:
+    results = pd.DataFrame(
+        {
+            "participant_id": ["sub-1", "sub-2", "sub-3"],
+            "truth": [0.0, 1.0, 0.0],
+            "decision": ["benign", "refer", "benign"],
+            "decision_before_histology": "benign",
+            "decision_model": "benign",
+        }
+    )
+    measured = _measures_of_decisions(results, DecisionSettings())
+    assert measured["stated"].npv is None
+    assert measured["before_histology"].npv.value == pytest.approx(2 / 3)
+    unchanged = results.assign(decision="benign")
+    assert _measures_of_decisions(unchanged, DecisionSettings())["stated"].npv is not None
 
 
 def test_a_warning_is_put_behind_those_that_are_there() -> None:
