@@ -11,6 +11,7 @@ import pytest
 from cad.base.settings import DecisionSettings
 from cad.run.stages.decide import (
     SIMULATED_TRAINING,
+    SUSPICIOUS,
     UNSEEN,
     _measures_of_decisions,
     _with_warning,
@@ -214,6 +215,19 @@ def test_a_man_without_a_region_has_no_decision_and_the_reason() -> None:
     assert decided["decision"].tolist() == ["malignant", ""]
     assert decided.at["sub-2", "decision_reason"] == "his latest study gave no result"
     assert decided["basis"].tolist() == ["probability", ""]
+
+
+@pytest.mark.parametrize(
+    ("grade", "decision"), [(SUSPICIOUS, "refer"), (SUSPICIOUS - 1e-9, "benign")]
+)
+def test_no_man_is_benign_whom_the_readers_mean_suspects(grade: float, decision: str) -> None:
+    cells = {"decision": "benign", "decision_reason": "", "readers_mean": grade}
+    table = pd.DataFrame([region(0.02) | cells]).assign(participant_id="sub-1")
+    men = pd.DataFrame(
+        {"probability": [0.02], "lower": 0.1, "truth": np.nan},
+        index=pd.Index(["sub-1"], name="participant_id"),
+    )
+    assert decide_men(men, table, ()).at["sub-1", "decision"] == decision
 
 
 def test_decisions_on_men_are_counted_by_hand() -> None:
