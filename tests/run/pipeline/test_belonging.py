@@ -48,7 +48,7 @@ def test_a_fault_that_is_seen(men: list[Study], fault: str) -> None:
 
 def published(repository: Path) -> dict[str, dict[str, str]]:
     """Return the published outcome of each fault in ten simulated men, by its name."""
-    path = repository / "docs" / "evidence" / "faults.csv"
+    path = repository / "docs" / "import" / "faults.csv"
     rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     return {row["fault"]: row for row in rows}
 
