@@ -378,3 +378,25 @@ def test_a_door_in_a_child_runs_in_a_child_whoever_calls_it():
     assert len(children) == 5
     for declared in children:
         assert function_of(declared.name).__code__.co_name == "in_child"
+
+
+def test_a_door_without_a_limit_of_its_own_takes_no_pipe(tmp_path: Path):
+    @door("in", "any", bound="the caller's limit")
+    def name_of(path: Path) -> str:
+        return path.name  # nothing is opened: without the check the test would wait for a writer
+
+    DOORS.pop(f"{__name__}.{name_of.__qualname__}")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CadError, match="a named pipe"):
+        name_of(tmp_path / "pipe")
+
+
+def test_bytes_are_limited_to_the_byte():
+    @door("in", "any", limit=4)
+    def length_of(content: bytes) -> int:
+        return len(content)
+
+    DOORS.pop(f"{__name__}.{length_of.__qualname__}")
+    assert length_of(b"1234") == 4
+    with pytest.raises(CadError, match="5 bytes, at most 4"):
+        length_of(b"12345")

@@ -277,7 +277,7 @@ PACKED = zlib.compress(VOXELS)
 def test_a_key_with_a_colon_is_refused(folder: Path, key: str) -> None:
     """MetaIO takes a colon for an equals sign, and would find another file or another start."""
     path = folder / "x.mha"
-    for line in (f"{key}: ../secret = x", f"{key} : 10 = 0", f"{key}: True = 1"):
+    for line in (f"{key}: ../secret = x", f"{key} : 10 = 0", f"{key}:True=1", f"{key}:-1 = 0"):
         path.write_bytes(f"{line}\n".encode() + meta() + VOXELS)
         with pytest.raises(CadError, match="no entry of a MetaImage header"):
             read_image(path)
@@ -333,3 +333,11 @@ def test_packed_voxels_without_their_size_are_read(folder: Path) -> None:
     path = folder / "x.mha"
     path.write_bytes(meta(CompressedData="True") + PACKED)
     assert sorted(read_image(path).array.tobytes()) == sorted(VOXELS)
+
+
+def test_two_byte_orders_of_one_image_are_refused(folder: Path) -> None:
+    path = folder / "x.mha"
+    header = meta(ElementType="MET_SHORT", ElementByteOrderMSB="True")
+    path.write_bytes(header + bytes(240))
+    with pytest.raises(CadError, match="two byte orders"):
+        read_image(path)
