@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from dicom_files import edit, write_seg, write_series
 from import_cases import RULES, adc_values, regions, voxels, write_patient, write_rois
 from typer.testing import CliRunner
@@ -128,6 +129,13 @@ def test_where_two_series_could_be_the_adc_map_a_person_decides(shared_data: Pat
     summary = import_source(source, tmp_path / "out", decided)
     assert summary.failures == []
     assert any("adc from series 12" in note for note in summary.notes)
+    # Rules that keep both matches take the first, and say which other series there is.
+    both = yaml.safe_load(rules.read_text(encoding="utf-8"))
+    del both["undecided"]
+    rules.write_text(yaml.safe_dump(both), encoding="utf-8")
+    summary = import_source(source, tmp_path / "both", rules)
+    (note,) = [note for note in summary.notes if "later match" in note]
+    assert re.search(r"adc: series (12|21) meet a later match .*; series (12|21) meets an", note)
 
 
 def test_a_decision_names_a_candidate(tmp_path: Path):

@@ -246,7 +246,19 @@ class _Job:
                 entries["BValue"] = head.b_value
             nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from series {head.series_number}")
+            self._note_later_matches(modality.name, stacks, head.series_number)
         return True
+
+    def _note_later_matches(self, name: str, stacks: list[Stack], taken: int | None) -> None:
+        """Note the series that a later match of a rule accepts: they are another choice."""
+        by_first = {stack.first.series_number for stack in stacks}
+        by_any = {stack.first.series_number for stack in self._accepted(self.rules.matches(name))}
+        others = sorted(str(number) for number in by_any - by_first)
+        if others:
+            self.done.notes.append(
+                f"{name}: series {', '.join(others)} meet a later match of the rule and are not "
+                f"taken; series {taken} meets an earlier one"
+            )
 
     def _from_file(self, modality: Modality) -> bool:
         """Write the Ktrans map that lies in the source as an image file."""
