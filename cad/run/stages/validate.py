@@ -77,11 +77,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     start = time.perf_counter()
     table = aggregated.table
     if not table.labelled.any():
-        raise CadError(
-            "no region has a score or a histology to learn from",
-            file=loaded.cohort.root,
-            hint="fill in scores.tsv, or use `cad predict` with a trained model",
-        )
+        raise _nothing_to_learn_from(loaded, aggregated)
     if loaded.settings.validate_.scheme == "none":
         return _not_validated(loaded, aggregated)
     groups = left_out_together(loaded, aggregated)
@@ -275,6 +271,20 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
             file=loaded.cohort.root / "participants.tsv",
         )
     return table.sites
+
+
+def _nothing_to_learn_from(loaded: Loaded, aggregated: Aggregated) -> CadError:
+    """Return the error for a cohort without a label; it says whether histology would give one."""
+    problem = "no region has a score or a histology to learn from"
+    hint = "fill in scores.tsv, or use `cad predict` with a trained model"
+    known = int(aggregated.table.labels["truth"].notna().sum())
+    if known and loaded.settings.labels.histology == "ignore":
+        problem = (
+            f"no region has a score, and the histology of {known} regions is left out "
+            "(labels.histology: ignore)"
+        )
+        hint = f"set labels.histology: override to learn from histology; or {hint}"
+    return CadError(problem, file=loaded.cohort.root, hint=hint)
 
 
 def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:

@@ -167,3 +167,19 @@ def test_a_ranker_may_have_an_eta_of_its_own() -> None:
 
     content = {"name": "x", "learner": {"name": "OPAUC", "params": {"eta": 0.5}}}
     assert make_estimator(PipelineSettings.model_validate(content))[-1].eta == 0.5
+
+
+def test_histology_that_is_left_out_is_named_where_nothing_else_teaches(
+    light_cohort: Path, tmp_path: Path
+) -> None:
+    """Regions with histology and without scores: the settings decide whether they teach."""
+    cohort = Path(shutil.copytree(light_cohort, tmp_path / "cohort"))
+    scores = cohort / "scores.tsv"
+    scores.write_text(scores.read_text(encoding="utf-8").splitlines()[0] + "\n", encoding="utf-8")
+    pipeline = tmp_path / "p.yaml"
+    pipeline.write_text(
+        "name: x\nfeatures: {families: [intensity]}\nlearner: {name: ProbabilisticSVC}\n"
+    )
+    with pytest.raises(CadError, match=r"histology of \d+ regions is left out") as caught:
+        train_model(pipeline, cohort, tmp_path / "out", HERE)
+    assert "labels.histology: override" in caught.value.hint
