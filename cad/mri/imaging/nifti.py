@@ -255,6 +255,27 @@ def _require_place(path: Path) -> None:
             file=path,
             hint="convert it to NIfTI, NRRD or MetaImage with a tool that keeps the geometry",
         )
+    _refuse_two_places(path, stated, required_entries)
+
+
+def _refuse_two_places(
+    path: Path, stated: dict[str, str], required_entries: tuple[tuple[str, ...], ...]
+) -> None:
+    """Raise an error for a header that states one entry under two names with two values.
+
+    Readers differ in which of the names they take, so the file would lie in two places.
+    """
+    for names in required_entries:
+        values = {name: stated[name].split() for name in names if name in stated}
+        first, *others = values
+        for other in others:
+            if values[other] != values[first]:
+                raise CadError(
+                    f"the header states {first} = {stated[first]} and {other} = {stated[other]}: "
+                    "two names of one entry, with two values",
+                    file=path,
+                    hint="keep the entry that is right, or convert the image from its source again",
+                )
 
 
 def write_volume(path: Path, volume: Volume) -> None:

@@ -277,10 +277,10 @@ def _nothing_to_learn_from(loaded: Loaded, aggregated: Aggregated) -> CadError:
     """Return the error for a cohort without a label; it says whether histology would give one."""
     problem = "no region has a score or a histology to learn from"
     hint = "fill in scores.tsv, or use `cad predict` with a trained model"
-    known = int(aggregated.table.labels["truth"].notna().sum())
-    if known and loaded.settings.labels.histology == "ignore":
+    proven = int(aggregated.table.labels["truth"].notna().sum())
+    if proven and loaded.settings.labels.histology == "ignore":
         problem = (
-            f"no region has a score, and the histology of {known} regions is left out "
+            f"no region has a score, and the histology of {proven} regions is left out "
             "(labels.histology: ignore)"
         )
         hint = f"set labels.histology: override to learn from histology; or {hint}"

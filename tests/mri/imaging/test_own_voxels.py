@@ -112,6 +112,28 @@ def test_a_header_that_points_elsewhere_is_refused(folder: Path, suffix: str, po
         read_image(path)
 
 
+TWO_PLACES: list[dict[str, object]] = [
+    {"Position": "5 0 0"},
+    {"Origin": "0 0 1"},
+    {"Orientation": "0 1 0 1 0 0 0 0 1"},
+    {"Rotation": "-1 0 0 0 -1 0 0 0 1"},
+]
+
+
+@pytest.mark.parametrize("entries", TWO_PLACES)
+def test_a_header_with_two_places_is_refused(folder: Path, entries: dict[str, object]):
+    path = folder / "x.mha"
+    path.write_bytes(meta(**entries) + bytes(120))
+    with pytest.raises(CadError, match="two names of one entry, with two values"):
+        read_image(path)
+
+
+def test_one_place_under_two_names_is_read(folder: Path):
+    path = folder / "x.mha"
+    path.write_bytes(meta(Offset="1 2 3", Position="1  2 3") + bytes(120))
+    assert read_image(path).origin == (1.0, 2.0, 3.0)
+
+
 META_LIES: list[tuple[str, dict[str, object]]] = [
     ("skips from the end", {"HeaderSize": -1}),
     ("skips far", {"HeaderSize": 2**62}),
