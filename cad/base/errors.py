@@ -72,6 +72,20 @@ class CadError(Exception):
         places = (str(self.file or file), str(self.patient or patient), str(self.roi or roi))
         return _rebuild(type(self), self.problem, self.hint, *places, self.place)
 
+    def with_path(self, path: object, shown: object) -> CadError:
+        """Return a copy of the error in which another path stands for one that the user cannot see.
+
+        Parameters
+        ----------
+        path, shown : object
+            The path as it stands in file, problem or hint, such as a temporary folder; and what is
+            shown for it.
+        """
+        problem = self.problem.replace(str(path), str(shown))
+        hint = self.hint.replace(str(path), str(shown))
+        file = self.file.replace(str(path), str(shown))
+        return _rebuild(type(self), problem, hint, file, self.patient, self.roi, self.place)
+
 
 @contextmanager
 def located(*, file: object = "", patient: object = "", roi: object = "") -> Iterator[None]:

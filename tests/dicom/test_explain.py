@@ -138,6 +138,49 @@ def test_where_two_series_could_be_the_adc_map_a_person_decides(shared_data: Pat
     assert re.search(r"adc: series (12|21) meet a later match .*; series (12|21) meets an", note)
 
 
+def test_a_series_that_a_man_has_twice_is_asked_and_the_answer_is_kept(tmp_path: Path):
+    """A description cannot decide between two series that share it; the series number can."""
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    tags = {"ImageType": ["DERIVED", "PRIMARY", "ADC"], "patient": "P-001", "study": "study1"}
+    write_series(folder / "again", adc_values(3), number=7, description="adc", **tags)
+    write_patient(tmp_path / "in" / "P-002", "P-002")
+    rules = tmp_path / "rules.yaml"
+    undecided = write_rules(tmp_path / "in", rules)
+    numbers = [re.findall(r"series (\d+)", candidate.line)[0] for candidate in undecided["adc"]]
+    assert list(undecided) == ["adc"]
+    assert numbers == ["2", "7"]  # the other man has one map, which nobody needs to be asked about
+    for number in (2, 7):
+        decided = tmp_path / f"decided-{number}.yaml"
+        assert write_rules(tmp_path / "in", decided, {"adc": number}) == {}
+        summary = import_source(tmp_path / "in", tmp_path / f"out-{number}", decided)
+        assert summary.failures == []
+        assert any(f"adc from series {number}" in note for note in summary.notes)
+        assert sum("adc from series" in note for note in summary.notes) == 2
+
+
+def test_series_of_lower_b_values_are_no_rivals_of_the_high_b_image(tmp_path: Path):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    tags = {"patient": "P-001", "study": "study1"}
+    for number, b_value in ((31, 50), (32, 800), (33, 1500), (34, 1500)):
+        write_series(
+            folder / f"b{number}",
+            voxels(number),
+            number=number,
+            description=f"diffusion b{b_value}",
+            DiffusionBValue=float(b_value),
+            **tags,
+        )
+        if number == 33:
+            assert write_rules(tmp_path / "in", tmp_path / "once.yaml") == {}
+    undecided = write_rules(tmp_path / "in", tmp_path / "twice.yaml")
+    numbers = [re.findall(r"series (\d+)", candidate.line)[0] for candidate in undecided["hbv"]]
+    assert numbers == ["33", "34"]
+    write_rules(tmp_path / "in", tmp_path / "decided.yaml", {"hbv": 34})
+    matches = yaml.safe_load((tmp_path / "decided.yaml").read_text())["hbv"]
+    assert [match.get("series_number") for match in matches] == [34, None]
+    assert [match["b_value"] for match in matches] == [1500.0, 1500.0]
+
+
 def test_a_decision_names_a_candidate(tmp_path: Path):
     write_patient(tmp_path / "in" / "P-001", "P-001")
     assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}

@@ -44,6 +44,22 @@ def test_zip_archives(tmp_path, rules):
     assert "not a readable zip archive" in only_failure(summary).problem
 
 
+def test_a_message_on_a_file_of_an_archive_names_the_archive(tmp_path, rules):
+    """A folder that is gone when the import ends would mean nothing to the user."""
+    sound = write_patient(tmp_path / "in", dce=False)
+    write_rois(sound, 1)
+    (sound / "broken.dcm").write_bytes(bytes(128) + b"DICM" + b"\1" * 40)
+    pack(sound, tmp_path / "one.zip")
+    ambiguous = write_patient(tmp_path / "other", "P2", dce=False)
+    write_series(ambiguous / "again", voxels(4), number=8, patient="P2", study="study1")
+    pack(ambiguous, tmp_path / "two.zip")
+    for name, words in (("one.zip", "broken.dcm"), ("two.zip", "2 images match")):
+        summary = import_source(tmp_path / name, tmp_path / f"out-{name}", rules)
+        texts = [str(failure) for failure in summary.failures]
+        assert any(f"{tmp_path / name}" in text and words in text for text in texts), texts
+        assert not any("zip-" in text for text in texts)
+
+
 @pytest.mark.parametrize(
     "name", ["../evil.dcm", "a/../../evil.dcm", "/evil.dcm", "C:\\evil.dcm", "..\\evil"]
 )

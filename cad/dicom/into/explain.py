@@ -120,15 +120,13 @@ def proposed_rules(
         for kind, series in kinds.items():
             if kind not in taken and test(series[0][0].description, series):
                 fitting.append(kind)
-        if take and name in take:
-            fitting = _decided_kind(name, take[name], fitting, kinds)
+        decided = take[name] if take and name in take else None
+        if decided is not None:
+            fitting = _decided_kind(name, decided, fitting, kinds)
         elif name in _ONE_IMAGE:
-            rivals = _rival_kinds(fitting, kinds)
-            candidates = []
-            for kind in rivals:
-                candidates += [_candidate(frames, call, pictures) for frames in kinds[kind]]
+            rivals = _rival_series(name, fitting, kinds)
             if rivals:
-                undecided[name] = candidates
+                undecided[name] = [_candidate(frames, call, pictures) for frames in rivals]
         if not fitting:
             continue
         if name in ("vfa", "dce"):
@@ -142,6 +140,9 @@ def proposed_rules(
         elif name == "diffusion":
             for match in matches:
                 match["exclude"] = "adc"
+        if decided is not None and _repeated_series(name, kinds[fitting[0]]):
+            # Where a man has two series of this description, the description cannot decide.
+            matches.insert(0, {**matches[0], "series_number": decided})
         rules[name] = matches
         if name == "dce":
             rules[name] = _dynamic(matches, kinds[fitting[0]])
@@ -165,17 +166,43 @@ def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> lis
     return rivals
 
 
+def _repeated_series(name: str, series: list[list[Frame]]) -> list[list[Frame]]:
+    """Return those series of one kind that share a study with another series of this kind.
+
+    Only series that hold the image count: for the high-b image, those with the highest b-value.
+    """
+    if name == "hbv":
+        highest = _highest_b(series)
+        series = [frames for frames in series if max(_b_values([frames]), default=0.0) == highest]
+    count = Counter(frames[0].study_uid for frames in series)
+    return [frames for frames in series if count[frames[0].study_uid] > 1]
+
+
+def _rival_series(
+    name: str, fitting: list[str], kinds: dict[str, list[list[Frame]]]
+) -> list[list[Frame]]:
+    """Return the series between which the source does not decide: of two kinds that one study has,
+    or of one kind that a study has twice.
+    """
+    rival_kinds = _rival_kinds(fitting, kinds)
+    rivals = []
+    for kind in fitting:
+        rivals += kinds[kind] if kind in rival_kinds else _repeated_series(name, kinds[kind])
+    return sorted(rivals, key=lambda frames: frames[0].series_number)
+
+
 def _decided_kind(
     name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
 ) -> list[str]:
     """Return the kind that a person chose by a series number, and kinds that never occur beside
     it.
     """
-    rivals = _rival_kinds(fitting, kinds) or fitting
+    candidates = _rival_series(name, fitting, kinds)
+    if not candidates:
+        candidates = [frames for kind in fitting for frames in kinds[kind]]
     kind_of_number = {}
-    for kind in rivals:
-        for frames in kinds[kind]:
-            kind_of_number[frames[0].series_number] = kind
+    for frames in candidates:
+        kind_of_number[frames[0].series_number] = NUMBER.sub("#", frames[0].description)
     if number not in kind_of_number:
         listed = ", ".join(str(candidate) for candidate in sorted(kind_of_number)[:20])
         raise CadError(f"series {number} could not be {name}", hint=f"candidates: {listed or '-'}")

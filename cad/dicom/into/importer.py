@@ -241,6 +241,8 @@ class _Import:
                     self._update(study, place)
         except (CadError, OSError) as error:
             problem = as_problem(error).naming(patient=participant)
+            if isinstance(study, SourceStudy):
+                problem = study.naming_source(problem)
             self.summary.failures.append(problem)
             return participant, problem.problem
         return participant, ""

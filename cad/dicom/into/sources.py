@@ -131,6 +131,8 @@ class SourceStudy:
         An error for each series that cannot be read with certainty, with the reason.
     given : Path or None
         Folder of the source as the user named it: a table may lie there, beside a zip archive.
+    archive : Path or None
+        The zip archive that holds the study; messages name it in place of ``top``.
     """
 
     uid: str
@@ -142,6 +144,11 @@ class SourceStudy:
     patients: frozenset[str] = frozenset()
     unusable: tuple[CadError, ...] = ()
     given: Path | None = None
+    archive: Path | None = None
+
+    def naming_source(self, error: CadError) -> CadError:
+        """Return an error that names the study's archive, not the folder of its unpacked files."""
+        return error if self.archive is None else error.with_path(self.top, self.archive)
 
     @property
     def tables(self) -> tuple[Path, ...]:
@@ -246,26 +253,31 @@ def find_studies(
         Sorted by PatientID, then study date.
     """
     studies: list[SourceStudy] = []
-    for root, paths in _roots(source, scratch, failures, notes, call):
+    for root, paths, archive in _roots(source, scratch, failures, notes, call):
         listing = _read_headers(paths, call)
-        failures += listing.unreadable
+        errors = list(listing.unreadable)
         # A study of which other series can be read reports its unusable series itself.
         for uid, series in listing.unusable.items():
             if not listing.studies.get(uid):
-                failures += series.values()
+                errors += series.values()
+        if archive is not None:
+            errors = [error.with_path(root, archive) for error in errors]
+        failures += errors
         source_folder = source if source.is_dir() else source.parent
-        studies += [replace(study, given=source_folder) for study in _studies(root, listing)]
+        for study in _studies(root, listing):
+            studies.append(replace(study, given=source_folder, archive=archive))
     # Sessions are numbered in this order: a man's earlier study gets the smaller number.
     return sorted(studies, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 
 
 def _roots(
     source: Path, scratch: Path, failures: list[CadError], notes: list[str], call: Call
-) -> Iterator[tuple[Path, list[Path]]]:
+) -> Iterator[tuple[Path, list[Path], Path | None]]:
+    """Yield the folder of the source and of each unpacked archive, its files, and the archive."""
     archives = [source]
     if source.is_dir():
         paths = plain_files(source, notes)
-        yield source, paths
+        yield source, paths, None
         archives = sorted(p for p in paths if p.suffix.lower() == ".zip")
     for archive in archives:
         into = Path(tempfile.mkdtemp(dir=scratch, prefix="zip-"))
@@ -274,7 +286,7 @@ def _roots(
         except (CadError, OSError) as error:
             failures.append(as_problem(error).naming(file=archive))
             continue
-        yield into, plain_files(into, notes)
+        yield into, plain_files(into, notes), archive
 
 
 def plain_files(root: Path, notes: list[str]) -> list[Path]:

@@ -16,7 +16,7 @@ from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, 
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.base.doors import door
-from cad.base.errors import CadError
+from cad.base.errors import CadError, install
 from cad.base.reading import MAX_IMAGE, check_inflation, reading
 from cad.mri.imaging.elements import PIXELS
 from cad.mri.imaging.frame_headers import LAYOUT
@@ -24,7 +24,6 @@ from cad.mri.imaging.frames import STATE, Frame, read_dataset
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
-_EXTRA = "prostate-cad[codecs]"
 # Other ways to decompress a file, by a part of the name of its syntax; DCMTK supports JPEG.
 _TOOLS = {
     "High-Throughput": "have the archive export the series without compression",
@@ -301,14 +300,10 @@ def _needs_codec(syntax: UID) -> bool:
 
 
 def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
-    # Each package of the extra decodes some syntaxes; for these two a single small package is
-    # enough.
-    packages = {"JPEG-LS": "pyjpegls or prostate-cad[codecs]", "RLE": "pylibjpeg-rle"}
-    package = next((p for name, p in packages.items() if name in syntax.name), _EXTRA)
     tools = next((t for name, t in _TOOLS.items() if name in syntax.name), _JPEG_TOOL)
     reason = " ".join(str(error).split()).removesuffix(":")
     return CadError(
         f"compressed pixel data that cannot be decoded: {syntax.name} ({syntax}): {reason[:200]}",
         file=path,
-        hint=f"install {package}, or {tools}",
+        hint=f"{install('codecs')}; or {tools}",
     )

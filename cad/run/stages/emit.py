@@ -95,18 +95,25 @@ class Emitted:
             lines += [f"failed: {text}" for text in failed]
         lines += self.patients
         further = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
-        if self.kinds.repeated or self.kinds.acknowledged:
+        if self.failures:
             lines.insert(0, f"failures: {self.kinds.words}")
         failures_text = f"failed: {'; '.join(failed[:MOST_FAILURES])}{further}"
         model = "" if self.model is None else f"model: {self.model}; "
         measures = f"{model}measures: {folder.validation}, or --verbose"
-        lines += [failures_text if failed else "nothing failed", measures]
+        if failed:
+            lines.append(failures_text)
+        elif not self.failures:
+            lines.append("nothing failed")
+        lines.append(measures)
         return "\n".join([*lines, f"open {folder.page('index.html')}"])
 
     def _failed(self) -> list[str]:
-        """Return the failures as lines; regions of one study with the same reason share a line."""
+        """Return the failures that nobody has acknowledged as lines.
+
+        Regions of one study with the same reason share a line.
+        """
         rois: dict[tuple[str, str, str], list[str]] = {}
-        for f in self.failures:
+        for f in [*self.kinds.new, *self.kinds.repeated]:
             rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)
         return [
             f"{study}{' ROI ' * bool(named[0])}{', '.join(named)} ({where}): {reason}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -94,7 +93,8 @@ def test_three_nights(light_cohort: Path, tmp_path: Path) -> None:
 
     first = CliRunner().invoke(app, [*words, "--tell", tell])
     assert first.exit_code == 1, first.output
-    assert not re.search(r"failures: .*known", first.output)
+    assert "failures: 1 new\n" in first.output
+    assert f"failed: {names[1]} (read)" in first.output
     table = (out / "probabilities.csv").read_text()
     assert "phantom-psvm-biparametric" in next(x for x in table.splitlines() if names[0] in x)
     told = json.loads(mail.read_text())
@@ -110,6 +110,10 @@ def test_three_nights(light_cohort: Path, tmp_path: Path) -> None:
 
     settled = CliRunner().invoke(app, ["acknowledge", str(out), names[1], "--reason", "no T2"])
     assert settled.exit_code == 0, settled.output
+    quiet = CliRunner().invoke(app, words)
+    assert quiet.exit_code == 0, quiet.output
+    assert "failures: 1 acknowledged\n" in quiet.output
+    assert "failed" not in quiet.output.replace("failures", "")
     third = CliRunner().invoke(app, [*words, "--json"])
     assert third.exit_code == 0, third.output
     kinds = json.loads(third.stdout)["failures_by_kind"]
