@@ -16,19 +16,22 @@ from import_cases import RULES, SHAPE, only_failure, regions, write_mha, write_p
 from typer.testing import CliRunner
 
 from cad.base.errors import CadError
-from cad.base.settings import PipelineSettings, parse_settings
+from cad.base.settings import ImageSettings, PipelineSettings, parse_settings
+from cad.base.share import find
 from cad.base.terms.modality import KTRANS
 from cad.cli import app
 from cad.dicom.into.importer import import_source
 from cad.folders.cohort import read_cohort
 from cad.mri.features.table import extract
+from cad.mri.imaging.displacement_search import displacements
 from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
-from cad.mri.imaging.plausibility import implausible
+from cad.mri.imaging.plausibility import RANGES, implausible, study_statistics
+from cad.mri.imaging.prepare import prepare_study
 from cad.mri.imaging.registration import moved_together
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import image_path, read_study, write_study
 from cad.mri.imaging.units import in_unit
-from cad.mri.imaging.volume import Dynamic
+from cad.mri.imaging.volume import Dynamic, Volume, triple
 from cad.run.stages.study import read_study_of
 
 SETTINGS = {
@@ -171,3 +174,81 @@ def test_radbouds_own_maps_of_two_men(
             regions_seen += 1
     assert regions_seen >= len(names)
     counted(regions_seen, "medians of Radboud's Ktrans maps beside SimpleITK's")
+
+
+@pytest.fixture(scope="module")
+def real_men(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Study]:
+    """Five men of PROSTATEx with their ADC and Radboud's Ktrans maps, as read."""
+    out = tmp_path_factory.mktemp("men") / "cohort"
+    rules = find("configs/import", "prostatex", ".yaml")
+    assert import_source(shared_data / "prostatex-men", out, rules).failures == []
+    return [read_study_of(ref) for ref in read_cohort(out).studies()]
+
+
+def refused_for(study: Study, ktrans: Volume) -> set[str]:
+    """The statistics of a Ktrans map that lie outside their ranges, without its median."""
+    statistics = set()
+    for name, value, _ in study_statistics(replace(study, ktrans=ktrans)):
+        low, high = RANGES[name]
+        if name.startswith("ktrans_") and name != "ktrans_map_median" and not low <= value <= high:
+            statistics.add(name)
+    return statistics
+
+
+def centre(image: Volume) -> np.ndarray:
+    return image.index_to_patient((np.array(image.shape[::-1]) - 1.0) / 2.0)
+
+
+@pytest.mark.reference
+def test_a_map_that_is_not_the_mans_is_refused_where_the_images_show_it(
+    real_men: list[Study],
+) -> None:
+    """Radboud's maps of five men against T2: the counts that docs/import.md states."""
+    counts = dict.fromkeys(("own", "shuffled", "upside down", "head for feet", "another man's"), 0)
+    random = np.random.default_rng(0)
+    for number, man in enumerate(real_men):
+        own = man.ktrans
+        assert own is not None
+        shuffled = random.permutation(own.array.ravel()).reshape(own.shape)
+        counts["own"] += bool(refused_for(man, own))
+        counts["shuffled"] += bool(refused_for(man, own.with_array(shuffled)))
+        counts["upside down"] += bool(refused_for(man, own.with_array(own.array[:, ::-1])))
+        counts["head for feet"] += bool(refused_for(man, own.with_array(own.array[::-1])))
+        for other_number, other in enumerate(real_men):
+            if other_number != number and other.ktrans is not None:
+                offset = centre(own) - centre(other.ktrans)
+                placed = replace(other.ktrans, origin=triple(other.ktrans.origin + offset))
+                counts["another man's"] += bool(refused_for(man, placed))
+    assert counts == {
+        "own": 0,
+        "shuffled": 5,
+        "upside down": 3,
+        "head for feet": 4,
+        "another man's": 13,
+    }
+
+
+@pytest.mark.reference
+def test_a_map_beside_t2_is_measured_and_moved_back(real_men: list[Study]) -> None:
+    for man in real_men:
+        assert man.ktrans is not None
+        before = {shift.name: shift for shift in displacements(man)}["ktrans"]
+        along = np.array(man.ktrans.direction) @ np.array([3.0, -4.0, 0.0])
+        moved = replace(man.ktrans, origin=triple(np.array(man.ktrans.origin) + along))
+        displaced = replace(man, ktrans=moved)
+        after = {shift.name: shift for shift in displacements(displaced)}["ktrans"]
+        np.testing.assert_allclose(
+            np.array(after.shift_mm) - before.shift_mm, [3.0, -4.0], atol=0.5
+        )
+        mended, _ = prepare_study(displaced, ImageSettings())
+        assert mended.ktrans is not None
+        apart = np.linalg.norm(centre(mended.ktrans) - centre(man.ktrans))
+        assert apart <= before.size_mm + 0.5
+        assert mended.mended_mm["ktrans"] == pytest.approx(after.size_mm)
+
+
+def test_a_map_on_the_grid_of_the_dynamic_series_is_not_measured_by_itself() -> None:
+    grid = regions(1).with_array(np.zeros(SHAPE, np.float32))
+    frames = np.zeros((4, *SHAPE), np.float32)
+    man = Study("sub-1", "sub-1", t2w=grid, ktrans=grid, dce=Dynamic(frames, grid, np.arange(4.0)))
+    assert [shift.name for shift in displacements(man)] == []

@@ -20,7 +20,7 @@ from cad.mri.features.regions import RegionVoxels
 from cad.mri.features.size import size_columns
 from cad.mri.features.unscaled import UnscaledT2, unscaled_t2
 from cad.mri.imaging.belonging import measurable
-from cad.mri.imaging.drawn import Drawn, shares_on, without_void
+from cad.mri.imaging.drawn import Drawn, shares_on, why_unmeasured, without_void
 from cad.mri.imaging.geometry import MIN_VOXELS
 from cad.mri.imaging.interpolate import at_spacing
 from cad.mri.imaging.standardise import NyulScale
@@ -128,7 +128,7 @@ def extract(
     columns = size_columns(study, [roi.label for roi in rois], settings.features)
     for name in names:
         on_grid = [drawn[roi.roi_id][name] for roi in rois]
-        result.notes += _left_out(name, on_grid, rois, result.gaps)
+        result.notes += _left_out(study, name, on_grid, rois, result.gaps)
         if any(not d.too_little for d in on_grid):
             columns |= _modality(work, settings, name, on_grid, rois, result, scale)
     if study.adc is not None:
@@ -155,14 +155,15 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
 
 
 def _left_out(
-    name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
+    study: Study, name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
 ) -> list[str]:
     """Say which regions a modality does not measure, and why; and which it sees in part."""
     notes = []
     for roi, outline in zip(rois, drawn, strict=True):
         if outline.too_little:
-            gaps.setdefault(roi.roi_id, {})[name] = outline.too_little
-            notes.append(f"{name} not measured in ROI {roi.roi_id}: {outline.too_little}")
+            why = why_unmeasured(study, name, outline)
+            gaps.setdefault(roi.roi_id, {})[name] = why
+            notes.append(f"{name} not measured in ROI {roi.roi_id}: {why}")
             continue
         if outline.valued <= 1 - _SAID_WITHOUT_VALUE:
             notes.append(

@@ -13,7 +13,7 @@ from cad.base.terms.modality import short_name
 from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
-"""Shift from T2 below which no sentence is written; it is about the size of a voxel."""
+"""Shift from T2 from which an import names it; it is about the size of a voxel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Displacement:
     Parameters
     ----------
     name : str
-        The image: ``adc``, ``hbv`` or ``dce``.
+        The image: ``adc``, ``hbv``, ``dce`` or ``ktrans``.
     shift_mm : tuple of 2 floats
         How far its content lies from where T2 shows it, mm along the x and y axes of its grid.
     error_mm : tuple of 2 floats
@@ -43,6 +43,8 @@ class Displacement:
         image fits T2 better so.
     fixed, moving : Volume
         The images that were compared.
+    drawn : bool
+        False where the images were compared in the middle of T2, as no gland or region is drawn.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Displacement:
     turned: float
     fixed: Volume
     moving: Volume
+    drawn: bool = True
 
     @property
     def size_mm(self) -> float:
@@ -74,6 +77,11 @@ class Displacement:
         return self.size_mm + 1.96 * self.uncertainty_mm
 
     @property
+    def is_certain(self) -> bool:
+        """Tell whether the displacement is larger than its uncertainty (95 %)."""
+        return self.size_mm > 1.96 * self.uncertainty_mm
+
+    @property
     def sentence(self) -> str:
         """Return a sentence for the patient's page: how far and in which direction, with its
         uncertainty.
@@ -89,9 +97,13 @@ class Displacement:
             encoded = "across its phase-encoding direction"
         low = min(self.slices_mm)
         high = max(self.slices_mm)
+        where = ""
+        if not self.drawn:
+            where = "; measured in the middle of T2, as no gland or region is drawn yet"
         return (
             f"{named} lies {self.size_mm:.1f} mm (± {self.most_mm - self.size_mm:.1f}) beside T2, "
             f"{towards}, {encoded}; {low:.1f} to {high:.1f} mm along {along} from slice to slice"
+            f"{where}"
         )
 
     def mend(self, image: Volume) -> Volume:

@@ -1,8 +1,9 @@
 """Search the displacement at which an image shares most information with T2 in the slice.
 
 Images are compared in a box around the gland, or around the regions if there is no gland mask.
-Slices are independent measurements. Leaving out each slice in turn gives the uncertainty. The best
-displacement of each slice shows how much it varies from slice to slice.
+While nothing is drawn, they are compared in the middle of T2, where an examination of the prostate
+has it. Slices are independent measurements. Leaving out each slice in turn gives the uncertainty.
+The best displacement of each slice shows how much it varies from slice to slice.
 """
 
 from collections.abc import Callable
@@ -30,6 +31,10 @@ _GLAND_MARGIN_MM = 8.0
 _REGIONS_MARGIN_MM = 35.0
 _GLAND_SLICES = 1
 _REGIONS_SLICES = 3
+# The middle of T2 has about the size of a gland: this width and height, and the middle half of the
+# slices.
+_MIDDLE_MM = 50.0
+_MIDDLE_SLICES = 0.5
 # T2 is smoothed, because it is finer than the images compared with it.
 _SMOOTHING_MM = 0.5
 _BINS = 16
@@ -41,7 +46,7 @@ _LEAST_VOXELS = 5000
 
 
 def displacements(study: Study) -> list[Displacement]:
-    """Return how far ADC, high-b image and dynamic series of a study lie beside its T2 image.
+    """Return how far ADC, high b, dynamic series and Ktrans map of a study lie beside its T2 image.
 
     Parameters
     ----------
@@ -52,11 +57,11 @@ def displacements(study: Study) -> list[Displacement]:
     Returns
     -------
     list of Displacement
-        One for each image that can be compared, in the order ``adc``, ``hbv``, ``dce``. Empty
-        without a T2 image, or without gland mask and regions. A high-b image on the grid of the
-        ADC map is of one acquisition with it and not measured by itself.
+        One for each image that can be compared, in the order ``adc``, ``hbv``, ``dce``, ``ktrans``.
+        Empty without a T2 image. A high-b image on the grid of the ADC map is of one acquisition
+        with it and not measured by itself, nor is a Ktrans map on the grid of the dynamic series.
     """
-    if study.t2w is None or (study.gland is None and study.roi_map is None):
+    if study.t2w is None:
         return []
     images: dict[str, Volume] = {}
     if study.adc is not None:
@@ -65,6 +70,13 @@ def displacements(study: Study) -> list[Displacement]:
         images["hbv"] = study.hbv
     if study.dce is not None:
         images["dce"] = study.dce.grid
+    follows_dce = (
+        study.ktrans is not None
+        and study.dce is not None
+        and study.ktrans.same_grid(study.dce.grid)
+    )
+    if study.ktrans is not None and not follows_dce:
+        images["ktrans"] = study.ktrans
     results = []
     for name, image in images.items():
         result = _remembered(study, name, image)
@@ -229,16 +241,34 @@ def phase_axis(direction: tuple[float, float, float] | None, image: Volume) -> i
 def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
     if study.t2w is None:
         raise CadError("displacement needs a T2 image", patient=study.participant_id)
-    mask = study.gland if study.gland is not None else study.roi_map
-    if mask is None:
-        raise CadError("displacement needs a gland mask or regions", patient=study.participant_id)
+    drawn = study.gland if study.gland is not None else study.roi_map
+    if drawn is not None:
+        around = drawn
+        is_gland = study.gland is not None
+    else:
+        around = _middle_of(study.t2w)
+        is_gland = True  # the middle has the size of a gland
     moving = image
     if study.dce is not None and name == "dce":
         moving = dce_reference(study.dce)
     protocol = study.protocols.get(name)
     axis = None if protocol is None else phase_axis(protocol.phase_encoding, image)
-    result = measure(study.t2w, moving, mask, gland=study.gland is not None, axis=axis)
-    return replace(result, name=name, moving=image)
+    result = measure(study.t2w, moving, around, gland=is_gland, axis=axis)
+    return replace(result, name=name, moving=image, drawn=drawn is not None)
+
+
+def _middle_of(image: Volume) -> Volume:
+    """Return a mask of the middle of an image."""
+    ranges = []
+    shares = [_MIDDLE_SLICES]
+    for count, step in zip(image.shape[1:], image.spacing[1::-1], strict=True):
+        shares.append(min(_MIDDLE_MM / (count * step), 1.0))
+    for count, share in zip(image.shape, shares, strict=True):
+        begin = int(0.5 * count * (1.0 - share))
+        ranges.append(slice(begin, max(count - begin, begin + 1)))
+    inside = np.zeros(image.shape, bool)
+    inside[tuple(ranges)] = True
+    return image.with_array(inside)
 
 
 def _remembered(study: Study, name: str, image: Volume) -> Displacement | None:

@@ -129,14 +129,34 @@ def require_measurable(
     mask = study.mask_of(roi)
     drawn_on = {name: fill(mask, grid, half) for name, grid in grids.items()}
     if all(drawn.too_little for drawn in drawn_on.values()):
-        why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in drawn_on.items())
+        reasons = []
+        for name, drawn in drawn_on.items():
+            reasons.append(f"{name}: {why_unmeasured(study, name, drawn)}")
         raise CadError(
-            f"the ROI cannot be measured in any image: {why}",
+            f"the ROI cannot be measured in any image: {'; '.join(reasons)}",
             hint="draw a larger ROI, on the images of this study",
             patient=study.participant_id,
             roi=roi.roi_id,
         )
     return drawn_on
+
+
+def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
+    """Return why an image does not measure a region, and whether the image was moved before.
+
+    Parameters
+    ----------
+    study : Study
+        The study, with the images in their mended places.
+    name : str
+        The image.
+    drawn : Drawn
+        The region on the image, of which it measures too little.
+    """
+    moved_mm = study.mended_mm.get(name)
+    if moved_mm is None:
+        return drawn.too_little
+    return f"{drawn.too_little}, after the image was moved back by {moved_mm:.1f} mm"
 
 
 def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:

@@ -163,7 +163,7 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     if registered:
         for name in ("adc", "dce", "gland"):
             beside[f"{name}_placed"] = (-math.inf, math.inf)
-        for name in ("adc", "hbv", "dce"):
+        for name in ("adc", "hbv", "dce", "ktrans"):
             beside[f"{name}_displaced"] = (0.0, math.inf)
             beside[f"{name}_unsure"] = (0.0, math.inf)
     paths = [parent / RANGES_FILE for parent in folder.parents[:2]]
@@ -240,9 +240,17 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     mended = dict(images)
     measured = {displacement.name: displacement for displacement in displacements(study)}
     for name, displacement in measured.items():
-        yield f"{name}_displaced", displacement.size_mm, ""
-        yield f"{name}_unsure", displacement.uncertainty_mm, ""
-        yield f"{name}_shared", displacement.after, ""
+        statistics = {
+            f"{name}_displaced": displacement.size_mm,
+            f"{name}_unsure": displacement.uncertainty_mm,
+            f"{name}_shared": displacement.after,
+        }
+        if displacement.drawn:
+            yield from _placeless_statistics(**statistics)
+        elif not _all_plausible(statistics):
+            # The middle of T2 may not be the prostate: such a displacement is no reason to refuse
+            # the image, and explains nothing either.
+            continue
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
     # Without contrast agent, the gland hardly differs from the tissue behind it.
@@ -255,13 +263,16 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             yield f"gland_{kind}", gain, ""
     if study.t2w is None:
         return
+    if "ktrans" in measured and measured["ktrans"].drawn:
+        yield "ktrans_mirrored", measured["ktrans"].mirrored, ""
+        yield "ktrans_turned_near", measured["ktrans"].turned, ""
     mirrors = []
     for name, image in images.items():
         gains = belonging.better_placed(study.t2w, image, distorted=name == "adc")
         if mended[name] is not image and _doubtful(name, gains):
             elsewhere = belonging.better_placed(study.t2w, mended[name])
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
-        if name in measured:
+        if name in measured and measured[name].drawn:
             # Around the gland, each image in its own best place: whole images would be mirrored
             # about their middle, which may not be the gland.
             gains["mirrored"] = measured[name].mirrored
@@ -274,6 +285,15 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     yield from _placeless_statistics(
         adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
     )
+
+
+def _all_plausible(statistics: Mapping[str, float]) -> bool:
+    """Tell whether all statistics lie in the usual ranges."""
+    for name, value in statistics.items():
+        low, high = RANGES[name]
+        if not low <= value <= high:
+            return False
+    return True
 
 
 def _doubtful(name: str, gains: Mapping[str, float]) -> bool:

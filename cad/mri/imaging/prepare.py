@@ -72,12 +72,17 @@ def _mended(read: Study, out: Study, settings: ImageSettings) -> Study:
     moved = []
     for displacement in measured:
         words = displacement.sentence
-        if settings.displacement == "mended" and displacement.size_mm >= settings.mend_from_mm:
+        is_moved = (
+            settings.displacement == "mended" and displacement.size_mm >= settings.mend_from_mm
+        )
+        if is_moved:
             moved.append(displacement)
             words += ": moved back"
         if displacement.most_mm >= settings.withdraw_from_mm:
             words += "; no decision is stated (images.registration: rigid may align it)"
-        if displacement.size_mm >= SAID_MM:
+        # Moving an image changes what its regions measure, so it is said of small shifts, too. A
+        # shift within its uncertainty is none.
+        if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_certain):
             out.notes.append(words)
     mended = mend(out, moved)
     mended.displacements = tuple(measured)

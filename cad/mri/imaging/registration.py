@@ -143,7 +143,7 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
         ``dce`` the flip-angle images, the transmit field, and a vessel mask or Ktrans map on its
         grid.
     name : str
-        ``adc``, ``hbv`` or ``dce``.
+        ``adc``, ``hbv``, ``dce`` or ``ktrans``.
     move : callable
         Gives an image in its new place.
     """
@@ -156,6 +156,8 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
         study.adc = move(study.adc)
     if name == "hbv" and study.hbv is not None:
         study.hbv = move(study.hbv)
+    if name == "ktrans" and study.ktrans is not None:
+        study.ktrans = move(study.ktrans)
     if name == "dce" and study.dce is not None:
         if study.vessel is not None and study.vessel.same_grid(study.dce.grid):
             study.vessel = move(study.vessel)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from scipy.spatial.transform import Rotation
 
 from cad.base.errors import CadError
 from cad.base.settings import ImageSettings, PipelineSettings, parse_settings
+from cad.base.share import find
+from cad.dicom.into.importer import import_source
 from cad.folders.cohort import read_cohort
 from cad.mri.features.provenance import displaced_from
 from cad.mri.features.table import extract
@@ -21,6 +25,7 @@ from cad.mri.imaging.displacement_search import (
     _first_counts,
     _jackknife,
     _joint,
+    _middle_of,
     _parabola_maximum,
     _peak,
     displacements,
@@ -28,6 +33,7 @@ from cad.mri.imaging.displacement_search import (
     phase_axis,
     remember,
 )
+from cad.mri.imaging.drawn import fill, require_measurable, why_unmeasured
 from cad.mri.imaging.frame_headers import TAGS, frames_of
 from cad.mri.imaging.frames import read_header
 from cad.mri.imaging.geometry import resample_image
@@ -210,7 +216,11 @@ def test_a_study_is_mended_from_the_stated_size_on() -> None:
     assert left.mended_mm == {}
     small, _ = prepare_study(near, ImageSettings())
     assert 0.7 < small.mended_mm["adc"] < 1.6
-    assert small.notes == []  # less than a voxel is no sentence
+    # Less than a voxel, but beyond its uncertainty, and other tissue is measured: it is said.
+    assert small.notes[-1].endswith("moved back")
+    still, _ = prepare_study(study((0.0, 0.0)), ImageSettings())
+    assert still.mended_mm["adc"] < 0.5
+    assert still.notes == []  # a shift within its uncertainty is none
     mended, _ = prepare_study(far, ImageSettings())
     assert mended.adc is not None
     assert far.adc is not None
@@ -291,13 +301,62 @@ def test_a_displacement_is_measured_once() -> None:
     assert displacements(other)[0].size_mm < 0.5  # of another image it is measured anew
 
 
-def test_without_a_mask_or_t2_nothing_is_measured() -> None:
+def test_a_region_that_is_lost_by_mending_says_so() -> None:
+    """A hole of the ADC map lies beside the region, and on it once the map is moved back."""
+    man = study((4.0, -3.0))
+    assert man.adc is not None
+    prepared, _ = prepare_study(man, ImageSettings())
+    moved = prepared.mended_mm["adc"]
+    none = man.adc.with_array(np.zeros_like(man.adc.array))
+    mask = man.gland
+    assert mask is not None
+    drawn = fill(mask, none.with_array(np.full(none.shape, np.nan)))
+    reason = why_unmeasured(prepared, "adc", drawn)
+    assert reason == f"{drawn.too_little}, after the image was moved back by {moved:.1f} mm"
+    assert f"{moved:.1f}" == "5.0"
+    assert why_unmeasured(man, "adc", drawn) == drawn.too_little
+    lone = replace(prepared, roi_map=mask, rois=[Roi("1", 1, "PZ")])
+    with pytest.raises(CadError, match=r"in any image: adc: .*moved back by 5\.0 mm"):
+        require_measurable(lone, lone.rois[0], {"adc": none.with_array(none.array + np.nan)})
+
+
+def test_without_t2_or_with_an_empty_mask_nothing_is_measured() -> None:
     assert displacements(study((4.0, 0.0), t2w=None)) == []
-    assert displacements(study((4.0, 0.0), gland=None, roi_map=None)) == []
     bare = study((0.0, 0.0))
     assert bare.roi_map is not None
     empty = replace(bare, gland=bare.roi_map.with_array(np.zeros(bare.roi_map.shape, bool)))
     assert displacements(empty) == []
+
+
+def test_while_nothing_is_drawn_the_middle_of_t2_is_compared() -> None:
+    undrawn = study((4.0, -3.0), gland=None, roi_map=None)
+    (result,) = displacements(undrawn)
+    assert not result.drawn
+    np.testing.assert_allclose(result.shift_mm, (4.0, -3.0), atol=0.4)
+    assert result.sentence.endswith("middle of T2, as no gland or region is drawn yet")
+    (with_gland,) = displacements(study((4.0, -3.0)))
+    assert with_gland.drawn
+    assert "drawn" not in with_gland.sentence
+    # Half of the slices, and 50 mm of 112 mm in both directions.
+    middle = _middle_of(scene()).array
+    assert middle.any(axis=(1, 2)).sum() == 6
+    assert abs(middle.any(axis=(0, 1)).sum() * 0.7 - 50.0) < 1.5
+    assert abs(np.argwhere(middle).mean(axis=0) - np.array([5.5, 79.5, 79.5])).max() <= 0.5
+
+
+def test_a_man_whose_displacement_explains_his_place_is_not_refused_before_he_is_drawn(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    """ProstateX-0006, whose ADC lies 5 mm beside T2, as an archive sends him: without regions."""
+    source = tmp_path / "in"
+    source.mkdir()
+    shutil.copy(shared_data / "prostatex-men" / "ProstateX-0006.zip", source)
+    summary = import_source(source, tmp_path / "out", find("configs/import", "prostatex", ".yaml"))
+    assert summary.failures == []
+    assert summary.awaiting == ["sub-ProstateX0006"]
+    (note,) = [note for note in summary.notes if "beside T2" in note]
+    assert re.search(r"ADC lies [56]\.\d mm .* towards right, along its phase-enc", note)
+    assert note.endswith("as no gland or region is drawn yet")
 
 
 def test_the_sentence_says_how_far_and_which_way() -> None:
