@@ -57,10 +57,8 @@ GROUPS = {
         "serve",
     ),
 }
-EVERY = {"extend": 3, "shadow": 3}
-"""Groups that write as "train" and "predict" do, and then something more: every third point of them
-is tried, all points with ``pytest -m slow``.
-"""
+EVERY = {"extend": 3, "shadow": 3, "watch": 3, "predict": 2, "cohort": 2}
+"""The longest groups: every second or third point of them is tried, all with ``pytest -m slow``."""
 ALL = {name for names in GROUPS.values() for name in names}
 # One of each way of writing; each is prepared and run as a whole for a second.
 FEW = (
@@ -129,7 +127,7 @@ def test_a_kill_at_any_point_costs_nothing(group):
 def test_a_kill_at_any_point_of_the_longest_costs_nothing(group):
     found = results(*GROUPS[group])
     for line in found.values():
-        assert line["tried"] == line["points"] > 100
+        assert line["tried"] == line["points"] > 5
     require_whole(found)
 
 
@@ -140,7 +138,7 @@ def test_two_of_any_command_at_once_lose_nothing(group):
     names = {*GROUPS[group], *([TWO_SOURCES] if group == "cohort" else [])}
     found = results(*names, "--pairs", "20")
     assert set(found) == names
-    assert {line["tried"] for line in found.values()} == {20}
+    assert min(line["tried"] for line in found.values()) >= 20
     assert all(line["points"] for line in found.values()), "no try met the other command"
     require_whole(found)
 
