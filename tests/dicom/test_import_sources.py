@@ -298,3 +298,22 @@ def test_every_key_stands_on_its_page(repository):
     shipped += (repository / "docs/public-data.md").read_text(encoding="utf-8")
     unsaid = {"patient_column", "study_column", "grade_column"}  # their defaults are PI-CAI's
     assert [k for k in FilesRule.model_fields if k not in unsaid and k not in shipped] == []
+
+
+def test_links_out_of_the_source_are_named(tmp_path, rules):
+    """The process that reads a source can open nothing else, so such links cannot be followed."""
+    source = tmp_path / "in"
+    study = write_patient(source, dce=False)
+    write_rois(study, 1)
+    elsewhere = write_patient(tmp_path / "elsewhere", "P2", dce=False)
+    pack(elsewhere, tmp_path / "p2.zip")
+    (source / "p2.zip").symlink_to(tmp_path / "p2.zip")
+    (source / "folder").symlink_to(elsewhere)
+    inside = next(study.rglob("*.dcm"))
+    (source / "again").symlink_to(inside.parent)
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == ["sub-P001"]
+    assert summary.failures == []
+    left_out = sorted(note for note in summary.notes if note.startswith("left out"))
+    assert [note.split(" is ")[0] for note in left_out] == ["left out: folder", "left out: p2.zip"]
+    assert all("a link that leads out of the source; copy" in note for note in left_out)

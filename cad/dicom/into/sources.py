@@ -32,6 +32,7 @@ MAX_MEMBERS = 200_000
 # images.
 MAX_RATIO = 100
 _SMALL = 2**20
+_LINK_OUT = "a link that leads out of the source; copy what it names into the source"
 
 
 @door("in", "zip", bound="MAX_MEMBERS, MAX_RATIO; import's child", limit=MAX_BYTES)
@@ -297,18 +298,35 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     root : Path
         Folder to search, with all folders below it.
     notes : list of str
-        A message is appended for each thing that is no file: a pipe, a socket, a device.
+        A message is appended for each thing that is left out: a pipe, a socket, a device, and a
+        link to a file or folder outside of ``root``.
     """
     paths = []
-    for folder, _, names in os.walk(root):
+    real_root = root.resolve()
+
+    def leave_out(path: Path, kind: str) -> None:
+        notes.append(f"left out: {printable(str(path.relative_to(root)), 200)} is {kind}")
+
+    for folder, folder_names, names in os.walk(root):
+        for name in sorted(folder_names):
+            # Links to folders are not followed. What one inside the source names is found anyway.
+            if _leads_out(Path(folder) / name, real_root):
+                leave_out(Path(folder) / name, _LINK_OUT)
         for name in sorted(names):
             path = Path(folder) / name
             kind = kind_of(path)
             if kind:
-                notes.append(f"left out: {printable(str(path.relative_to(root)), 200)} is {kind}")
+                leave_out(path, kind)
+            elif _leads_out(path, real_root):
+                leave_out(path, _LINK_OUT)
             else:
                 paths.append(path)
     return paths
+
+
+def _leads_out(path: Path, real_root: Path) -> bool:
+    """Tell whether a path is a link to something that does not lie in a folder."""
+    return path.is_symlink() and not path.resolve().is_relative_to(real_root)
 
 
 def _read_headers(paths: list[Path], call: Call) -> Listing:
