@@ -21,6 +21,8 @@ from cad.base.processes.limited import door_in_child
 # What opens, parses or puts into place, however it is spelled.
 NAMES = {"open", "ZipFile", "load_workbook", "dcmread", "ImageFileReader", "read_schema"}
 METHODS = {
+    "read_dataset",
+    "from_json",
     "read_text",
     "read_bytes",
     "write_text",
@@ -264,6 +266,8 @@ def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: P
         "sitk.ReadImage(name)",
         "reader = sitk.ImageFileReader()",
         "pydicom.dcmread(path)",
+        "from pydicom.filereader import read_dataset; read_dataset(stream, True, True)",
+        "Dataset.from_json(answer)",
         "import nibabel; nibabel.load(path)",
         "open(path, 'w')",
         "path.open('wb')",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import random
 import re
 import shutil
@@ -46,11 +47,14 @@ from cad.base.reading import (
 )
 from cad.base.settings import PipelineSettings, read_settings
 from cad.base.share import shared
+from cad.dicom.archive.interface import understood
+from cad.dicom.archive.web import WebArchive
 from cad.dicom.into.sources import unpack
 from cad.folders.cohort.traces import members
 from cad.hospital.node import instance
 from cad.hospital.node.inbox import Inbox
 from cad.mri.imaging.frames import dataset_of, read_dataset, read_excerpt, read_header
+from cad.mri.imaging.listing import list_files
 from cad.mri.imaging.nifti import read_image, read_label_map, stored_axes, write_volume
 from cad.mri.imaging.pixels import PixelReader
 from cad.mri.imaging.volume import Volume
@@ -99,6 +103,27 @@ def _json(root: Path) -> Boundary:
     path = root / "x.json"
     path.write_text('{"a": [1, 2.5, {"b": "text", "c": null}], "d": true, "e": {"f": [[]]}}')
     return Boundary([(path, JSON)], lambda: read_json(path))
+
+
+def _archive(root: Path) -> Boundary:
+    """What an archive answers to a query, as the client hands it on."""
+    path = root / "answers.json"
+    answer = {
+        "00100020": {"vr": "LO", "Value": ["P-001"]},
+        "00100010": {"vr": "PN", "Value": [{"Alphabetic": "A^B"}]},
+        "00200011": {"vr": "IS", "Value": [3]},
+        "00081140": {"vr": "SQ", "Value": [{"00081155": {"vr": "UI", "Value": ["1.2.3"]}}]},
+        "00420011": {"vr": "OB", "InlineBinary": "AAEC"},
+    }
+    path.write_text(json.dumps([answer, answer]))
+    archive: Any = SimpleNamespace(name="archive", _not_too_many=lambda answers: None)
+
+    def read() -> None:
+        with understood("archive"):
+            for dataset in WebArchive._datasets(archive, json.loads(path.read_bytes())):
+                str(dataset)
+
+    return Boundary([(path, JSON)], read)
 
 
 def _settings(root: Path) -> Boundary:
@@ -285,9 +310,10 @@ def _headers(root: Path) -> Boundary:
 def _dicom(root: Path) -> Boundary:
     series = root / "series"
     write_series(series, np.arange(2 * 8 * 8, dtype=np.int16).reshape(2, 8, 8))
-    path = sorted(series.glob("*.dcm"))[0]
+    path, whole = sorted(series.glob("*.dcm"))
 
     def read() -> None:
+        list_files([whole, path])  # the second header is read by what differs from the first
         read_header(path)
         dataset = read_dataset(path)
         part = read_excerpt(path, [0x00100020, 0x0020000D])
@@ -311,6 +337,7 @@ def _node(root: Path) -> Boundary:
     def read() -> None:
         with Inbox.copied(spool, path) as copy:
             instance.digest_of(copy)
+            instance.head_of(copy)
             instance.deflated_head(copy)
             instance.same_content(copy, other)
 
@@ -397,6 +424,7 @@ def _bundle(root: Path) -> Boundary:
 READING, IMAGES = "cad.base.reading", "cad.mri.imaging"
 CASES: dict[str, Case] = {
     "JSON": Case((f"{READING}.parse_json", f"{READING}.read_bytes"), _json),
+    "archive": Case(("cad.dicom.archive.web.WebArchive._datasets",), _archive),
     "settings": Case(("cad.base.settings.read_settings",), _settings),
     "table": Case((f"{READING}.read_frame",), _table),
     "npz": Case((f"{READING}.open_arrays",), _arrays),
@@ -432,6 +460,7 @@ CASES: dict[str, Case] = {
             f"{IMAGES}.frames.read_dataset",
             f"{IMAGES}.frames.dataset_of",
             f"{IMAGES}.frames._check_deflated",
+            f"{IMAGES}.frame_headers._value",
             f"{IMAGES}.pixels.PixelReader._stored",
         ),
         _dicom,
@@ -440,6 +469,7 @@ CASES: dict[str, Case] = {
         (
             "cad.hospital.node.inbox.Inbox.copied",
             "cad.hospital.node.instance._opened",
+            "cad.hospital.node.instance._picked",
             "cad.hospital.node.instance.deflated_head",
             "cad.hospital.node.instance.digest_of",
             "cad.hospital.node.instance._plain_dataset",

@@ -64,6 +64,7 @@ class WebArchive(interface.Protocolled):
         answers = self._client.search_for_instances(study, series, search_filters=filters)
         return {str(answer.get("SOPInstanceUID", "")) for answer in self._datasets(answers)}
 
+    @door("in", "JSON", bound="the client's limits of bytes and entries")
     def _datasets(self, answers: Any) -> list[Dataset]:
         if not isinstance(answers, list):
             raise CadError(f"{self.name}: answered a query with no list")

@@ -159,6 +159,7 @@ def _reader_of_file(stream: io.BufferedReader) -> tuple[Read, int]:
     return lambda offset, count: os.pread(file, count, offset), os.fstat(file).st_size
 
 
+@door("in", "DICOM", bound="elements of at most _LONGEST bytes")
 def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> Dataset:
     """Return the elements that identify an instance."""
     read, size = _reader_of_file(stream)

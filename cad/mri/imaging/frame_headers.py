@@ -21,6 +21,7 @@ from pydicom.dataset import Dataset
 from pydicom.filereader import read_dataset
 from pydicom.multival import MultiValue
 
+from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import reading
 from cad.base.terms.beside import table_beside
@@ -141,6 +142,7 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
 
 # in a dynamic series the same positions, numbers and times occur again and again
 @lru_cache(maxsize=20_000)
+@door("in", "DICOM", bound="one element, of at most _LONGEST bytes")
 def _value(field: str, element: bytes, implicit: bool) -> Any:
     with reading("", field):
         return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)
