@@ -268,6 +268,10 @@ def _typed(kind: Any, content: Any) -> Any:
         return {key: _typed(element_types[1], item) for key, item in content.items()}
     fields = _types(kind)
     if fields:
+        if not isinstance(content, dict):
+            raise TypeError(
+                f"expected an object with the fields of {kind.__name__}, found {content!r:.40}"
+            )
         # A TypedDict is created in the same way as a dataclass.
         return kind(**{k: _typed(fields[k], v) for k, v in content.items() if k in fields})
     return content

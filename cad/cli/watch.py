@@ -61,7 +61,7 @@ def watch_show(
     from cad.base.files import write_atomic
     from cad.base.reading import read_text
     from cad.folders.cohort import read_cohort
-    from cad.hospital.node.kept import hidden_truths
+    from cad.hospital.node.pseudonyms import hidden_truths
     from cad.run.reports.watch_page import watch_page
     from cad.run.workflows.watch import read_rows, truths_of, verdict, watch_summary, watch_text
 

@@ -206,7 +206,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     list of str
         Shadow models that could not score the study.
     """
-    from cad.hospital.node.kept import hidden_rows
+    from cad.hospital.node.pseudonyms import hidden_rows
     from cad.run.pipeline import watch_cohort
     from cad.run.workflows.watch import write_rows
 

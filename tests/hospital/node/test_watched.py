@@ -25,8 +25,8 @@ from cad.folders.cohort.traces import Names
 from cad.hospital.node import champion
 from cad.hospital.node.champion import promote
 from cad.hospital.node.compute import RUN, WATCH, compute, keep_watch, objects
-from cad.hospital.node.kept import hidden_truths
 from cad.hospital.node.names import key_of, node_key
+from cad.hospital.node.pseudonyms import hidden_truths
 from cad.hospital.node.queue import STATES, Queue
 from cad.hospital.node.settings import ModelsInUse, NodeSettings
 from cad.hospital.node.withdrawal import NodeHome
