@@ -41,7 +41,7 @@ SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", Path(__file__).parents[2] / "
 N_PHASES, FIRST_S, STEP = 70, 55.0, 9  # every ninth sample of the object, that is every 4.5 s
 NOISE_MM = 0.005
 COPIES = 2000  # copies of the object's 30 voxels, each with other noise
-REFERENCE_COPIES = 6  # copies for curve_fit, which takes milliseconds for each
+REFERENCE_COPIES = 6  # copies that curve_fit gets: it needs milliseconds for each curve
 LOWER, UPPER, START = (0.0, 1e-3, 0.0), (5.0, 1.0, 1.0), (0.6, 0.2, 0.01)
 
 # Simulation for the table of limits: number of tissues, step and arrival of the contrast agent (s),

@@ -63,9 +63,10 @@ Every wait, time, count of answers and amount of bytes is limited:
 
 ## Security
 
-Plain DICOM, or TLS 1.2 and later (BCP 195) with certificates of both sides, as caller and in the
-node; DICOMweb by HTTPS, with client certificates where they are named. Revocation is not looked up;
-there are no passwords.
+Connections are plain DICOM, or TLS 1.2 and later (BCP 195, the standard for secure TLS). Under TLS
+both sides show a certificate, whether `cad` calls or the node is called. DICOMweb uses HTTPS, and
+shows a client certificate if the settings name one. Whether a certificate was revoked is not
+checked. There are no passwords.
 """
 
 

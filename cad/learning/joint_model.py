@@ -128,16 +128,16 @@ class MenAndRegions:
         chosen : ndarray of bool, shape (m,)
             Which men.
         """
-        regions = chosen[self.man]
-        index = np.cumsum(chosen) - 1
+        is_chosen = chosen[self.man]
+        number_among_chosen = np.cumsum(chosen) - 1
         return MenAndRegions(
-            self.belief[regions],
-            index[self.man[regions]],
-            self.readers[regions],
-            self.truth[regions],
-            self.density[chosen],
-            self.age[chosen],
-            self.truth_of_man[chosen],
+            belief=self.belief[is_chosen],
+            man=number_among_chosen[self.man[is_chosen]],
+            readers=self.readers[is_chosen],
+            truth=self.truth[is_chosen],
+            density=self.density[chosen],
+            age=self.age[chosen],
+            truth_of_man=self.truth_of_man[chosen],
         )
 
     def histology_of_men(self) -> np.ndarray:
@@ -830,15 +830,16 @@ def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
 
 
 def contradiction(man: ArrayLike, prevalence: float) -> str:
-    """Return in words how the men of a cohort contradict a stated prevalence; empty where not.
+    """Return a sentence if the men of a cohort contradict a stated prevalence, else an empty text.
 
-    The mean P(man) of m men lies within 3 standard errors of the prevalence in nearly all cohorts
-    of a place where that share has cancer.
+    If the prevalence is right, the mean probability of the men lies within 3 standard errors of it
+    in nearly all cohorts.
 
     Parameters
     ----------
     man : array, shape (m,)
-        P(man) of the cohort by a model that was shifted to the prevalence; NaN is left out.
+        Each man's probability of cancer by a model that was shifted to the prevalence; NaN is left
+        out.
     prevalence : float
         Share of men with cancer that was stated.
 
@@ -911,7 +912,7 @@ def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
     data : MenAndRegions
         Men and regions, with truths.
     seed : int
-        Of the dealing of more than 100 men.
+        Seed of the folds, which are random only if more than 100 men have a truth.
     """
     of_regions = {
         name: np.full(len(data.belief), np.nan)

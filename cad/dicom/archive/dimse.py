@@ -186,7 +186,7 @@ class Received:
             self.cut()
 
     def cut(self) -> None:
-        """End the connection at once; a thread that waits in a read from it wakes up."""
+        """End the connection at once. A thread that is waiting to read from it wakes up."""
         if self._socket is not None:
             cut(self._socket)
 

@@ -147,8 +147,8 @@ class _Job:
         """Write every modality, and the flip-angle and diffusion images."""
         written = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
         written["ktrans"] = written["ktrans"] or self._from_file(KTRANS)
-        written["vfa"] = self._several("flip angle", "vfa", "flip_angle")
-        written["diffusion"] = self._several("b-value", "diffusion", "b_value")
+        written["vfa"] = self._write_by_value("flip angle", "vfa", "flip_angle")
+        written["diffusion"] = self._write_by_value("b-value", "diffusion", "b_value")
         if self.rules.t2w and not written["t2w"]:
             problem = f"no series is the T2 image by the rules; {self.study.listed()}"
             hint = "name it in the rules file; `cad import --explain` shows what matches"
@@ -236,7 +236,7 @@ class _Job:
                 target, [stack], lambda: in_unit(read_stack(stack), modality, match.scale)[0]
             )
         else:
-            entries = self._origin([stack])
+            entries = self._sidecar_entries([stack])
             image, source = in_unit(read_stack(stack), modality, match.scale)
             nifti.write_volume(target, image)
             if modality.unit:
@@ -408,7 +408,7 @@ class _Job:
                 f"the dynamic series has one phase only: {stacks[0]}", file=self.study.top
             )
         phases = order_phases(stacks, rule.clock, rule.time_pattern, rule.interval)
-        entries = self._origin([stack for _, stack in phases.timed])
+        entries = self._sidecar_entries([stack for _, stack in phases.timed])
         entries["SeriesInstanceUIDs"] = list(
             dict.fromkeys(stack.first.series_uid for _, stack in phases.timed)
         )
@@ -422,7 +422,8 @@ class _Job:
         )
         return True
 
-    def _several(self, what: str, name: str, key: str) -> bool:
+    def _write_by_value(self, what: str, name: str, key: str) -> bool:
+        """Write one image for each flip angle or b-value; return whether there is any."""
         stacks = self._accepted(self.rules.matches(name))
         by_value: dict[float, list[Stack]] = defaultdict(list)
         for stack in stacks:
@@ -439,14 +440,14 @@ class _Job:
             if self._is_there(target, chosen):
                 self._require_same(target, chosen, partial(_signal, chosen))
                 continue
-            entries = self._origin(chosen)
+            entries = self._sidecar_entries(chosen)
             image = _signal(chosen)
-            if len(chosen) > 1:
-                self.done.notes.append(
-                    f"b = {value:g} s/mm2: geometric mean of {len(chosen)} images of one series "
-                    "(trace)"
-                )
             if key == "b_value":
+                if len(chosen) > 1:
+                    self.done.notes.append(
+                        f"b = {value:g} s/mm2: geometric mean of {len(chosen)} images of one "
+                        "series (trace)"
+                    )
                 entries["BValue"] = value
                 nifti.write_gradients(target, value)
             nifti.write_volume(target, image)
@@ -480,8 +481,10 @@ class _Job:
                 return stacks
         return [self._preferred(stacks, what)]
 
-    def _origin(self, stacks: list[Stack]) -> dict[str, Any]:
-        """Return sidecar entries: physics in SI units and degrees, and UIDs for DICOM output."""
+    def _sidecar_entries(self, stacks: list[Stack]) -> dict[str, Any]:
+        """Return sidecar entries: acquisition parameters (SI units, degrees), and UIDs for DICOM
+        output. Raise an error for a series that may be incomplete.
+        """
         for stack in stacks:
             if any(item.path.parent in self.study.damaged for item in stack.slices):
                 problem = f"{stack} may be incomplete: a file beside its slices could not be read"

@@ -83,13 +83,14 @@ def write_sr_and_seg(
         try:
             if study_id not in studies:
                 raise CadError("the study is not in the cohort", file=cohort_root)
-            with reading(paths[1], "cannot be written as DICOM"):  # its libraries check values
+            # `reading` turns exceptions of the DICOM libraries, which check values, into CadError.
+            with reading(paths[1], "cannot be written as DICOM"):
                 medians = page_measurements(folder, str(study_id))
                 pair = study_objects(studies[str(study_id)], rows, medians, run)
                 for path, dataset in zip(paths, pair, strict=True):
                     write_atomic(path, objects.content(dataset))
                 # From the disk, not from memory: the file is what will be sent.
-                _prove(paths[1], rows)
+                _compare_with_run(paths[1], rows)
         except CadError as error:
             failures.append(error.naming(patient=participant))
             continue
@@ -142,7 +143,7 @@ def study_objects(
     return seg, report
 
 
-def _prove(path: Path, rows: pd.DataFrame) -> None:
+def _compare_with_run(path: Path, rows: pd.DataFrame) -> None:
     """Read a report back, hold it against its template and its numbers against the run's."""
     report = read_report(path)
     scored = rows[rows["probability"].notna()]

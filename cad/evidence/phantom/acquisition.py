@@ -88,12 +88,15 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     if shift_mm is None:
         return image
     step = shift_mm / spacing_y
+    # A voxel gets the signal from as far before it as it is itself displaced: the field is smooth,
+    # so its neighbours are displaced alike.
     count = image.shape[1]
     source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
     low = np.minimum(source.astype(int), count - 2)
     fraction = source - low
     moved = np.take_along_axis(image, low, 1) * (1 - fraction)
     moved += np.take_along_axis(image, low + 1, 1) * fraction
+    # Where the displacement falls along y, signal of several voxels piles up.
     return np.asarray(moved * (1 - np.gradient(step, axis=1)))
 
 

@@ -36,7 +36,7 @@ from cad.mri.imaging.elements import TooManyElements, data_set, elements
 # only their names are searched, because text in a picture cannot be found
 _PIXELS = (".nii.gz", ".png")
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
-_TAR = 257  # position of the mark of a tar file
+_TAR = 257  # byte at which a tar file says "ustar"
 _UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"  # packed otherwise
 _NO_IDENTITY = "SOPClassUID"
 # least number of bytes that a packed file counts for, since millions of empty ones would take
@@ -44,7 +44,7 @@ _NO_IDENTITY = "SOPClassUID"
 _LEAST = 512
 # least length of a PatientID to search for; a shorter one would be found in many numbers
 _SHORTEST = 5
-_DICOM = 128  # position of the mark of a DICOM file
+_DICOM = 128  # byte at which a DICOM file says "DICM"
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),

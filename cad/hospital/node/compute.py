@@ -191,8 +191,8 @@ def _scratch(work: Path) -> Iterator[None]:
 def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     """Score a computed study with the shadow models, and keep the numbers of all models.
 
-    Only numbers are kept, under keys, in ``watch/KEY.json`` of the node; no page and no DICOM
-    object is made.
+    Only numbers are kept, in ``watch/KEY.json`` of the node. Secret keys replace the man's label
+    and the ids of his regions. No page and no DICOM object is made.
 
     Parameters
     ----------

@@ -58,15 +58,15 @@ class StudySettings(Section):
     count
         also ask the archive whether it has more images of the study
     wait_hours
-        hours after which a study fails that lacks images which the archive has
+        a study that lacks images of the archive fails after so many hours
     jobs
         studies that are computed at once, each in a process of its own
     time_limit
-        seconds that one study may compute, or wait
+        seconds of processor time for one study; it may wait for as many again
     memory_limit
         gigabytes that one study may ask for
     keep_days
-        a study that is done or failed is swept after so many days
+        a study that is done or failed is deleted after so many days
     """
 
     quiet_seconds: float = Field(60.0, gt=0)

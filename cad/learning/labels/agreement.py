@@ -193,8 +193,10 @@ def reader_agreement(
     rule = AgreementReaders().fit(grades, np.full(len(grades), np.nan))
     group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
     persons, person_of_reader = np.unique(rule.copies_, return_inverse=True)
+    # Readers with the same scores count as one person.
     each = _persons(grades, rule.copies_)
     weight = np.bincount(person_of_reader, rule.weights_).astype(float)
+    # z is Fisher's: tanh(z) is the correlation of a person with the mean of the others.
     z, variance, n = _agreements(each, weight, group)
     rows = []
     for j, reader in enumerate(readers):
@@ -205,22 +207,23 @@ def reader_agreement(
         deviation = np.sqrt(variance[person])
         lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
         nothing_shown = z[person] - _Z99 * deviation <= 0
-        # Needs three or more persons: of two who disagree, nobody knows which one is odd.
+        # Odd is whose 99 % interval reaches 0 and whose 95 % interval lies far below the others'
+        # median. Of two persons who disagree, nobody knows which one is odd.
         odd = len(persons) >= FEWEST_READERS and bool(
             nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
         )
         same = [readers[k] for k in np.flatnonzero(person_of_reader == person) if k != j]
         rows.append(
             ReaderAgreement(
-                reader,
-                int(n[person]),
-                float(np.tanh(z[person])),
-                float(lower),
-                float(upper),
-                median_of_others,
-                float(rule.weights_[j]),
-                tuple(same),
-                odd,
+                reader=reader,
+                n=int(n[person]),
+                correlation=float(np.tanh(z[person])),
+                lower=float(lower),
+                upper=float(upper),
+                others=median_of_others,
+                weight=float(rule.weights_[j]),
+                copy_of=tuple(same),
+                odd=odd,
             )
         )
     return rows

@@ -404,8 +404,9 @@ class AveragedProbabilisticSVC(KernelMachine):
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
         """Return the decision values of rows that take some of their features from another row.
 
-        The same as :meth:`decision_function` of these rows. Features are scaled one by one and
-        squared distances are sums over features, so that each given row is scaled once.
+        The same as :meth:`decision_function` of these rows. Scaling works feature by feature, and
+        a squared distance is a sum over features. So the distance of a mixed row is a sum of two
+        parts, and no mixed row has to be made and scaled.
 
         Parameters
         ----------
@@ -424,15 +425,17 @@ class AveragedProbabilisticSVC(KernelMachine):
         unmixed = np.asarray(~mixed, dtype=float)
         # Squared distances are summed separately over the mixed and the unmixed features.
         # Correcting one sum by differences would lose precision where a feature is huge.
-        mixed_squares = {k: mixed @ ((v[-1] - self._supports[k]) ** 2).T for k, v in views.items()}
+        mixed_squares = {}
+        for scaling, view in views.items():
+            other_view = view[-1]
+            mixed_squares[scaling] = mixed @ ((other_view - self._supports[scaling]) ** 2).T
         decided = []
         for number in range(len(rows)):
-            row_squares = {
-                k: unmixed @ ((v[number] - self._supports[k]) ** 2).T for k, v in views.items()
-            }
-            decided.append(
-                self._decided({k: square + row_squares[k] for k, square in mixed_squares.items()})
-            )
+            distances = {}
+            for scaling, view in views.items():
+                row_squares = unmixed @ ((view[number] - self._supports[scaling]) ** 2).T
+                distances[scaling] = mixed_squares[scaling] + row_squares
+            decided.append(self._decided(distances))
         return np.array(decided)
 
     def _decided(self, distances: dict[str, Array]) -> Array:
@@ -466,13 +469,11 @@ class AveragedProbabilisticSVC(KernelMachine):
         tried: list[list[Any]] = [scalings]
         for name, end in (("gamma", np.inf), ("eta0", 0.5), ("kappa", np.inf), ("C", np.inf)):
             values = np.atleast_1d(np.asarray(getattr(self, name), dtype=float))
-            start = 0.0 if name == "kappa" else np.nextafter(0.0, 1.0)
-            if (
-                values.ndim != 1
-                or not len(values)
-                or not ((values >= start) & (values < end)).all()
-            ):
-                bracket = "[" if name == "kappa" else "("
+            # Of these parameters only kappa may be 0.
+            zero_allowed = name == "kappa"
+            above_start = values >= 0.0 if zero_allowed else values > 0.0
+            if values.ndim != 1 or not len(values) or not (above_start & (values < end)).all():
+                bracket = "[" if zero_allowed else "("
                 raise LearnerError(
                     f"{name} = {getattr(self, name)!r}, must lie in {bracket}0, {end:g})"
                 )

@@ -396,7 +396,11 @@ class FederatedSite:
         self.patients_in_sums.append(count)
 
     def _change(self, dx: Array, to_v: Array, to_xi: Array) -> tuple[Array, Array, Array]:
-        """Return the changes of gamma, v and xi that result from a change of x."""
+        """Return the changes of the dual variables gamma and of v and xi, for a change of x.
+
+        v is how far each row lies above its margin, xi how far it falls short. ``to_v`` and
+        ``to_xi`` are the changes that the products of each with its dual variable shall have.
+        """
         h = self._off - to_xi / self._back + to_v / self._gamma
         d_gamma = self._give * (h - self._Z @ dx)
         d_v = (to_v - self._v * d_gamma) / self._gamma
@@ -445,18 +449,18 @@ class FederatedSite:
 
 @dataclass(frozen=True)
 class FederatedRound:
-    """Hold the cost of one step of a federated fit and the state that it reached.
+    """Hold one step of a federated fit: its cost so far, and the state before it.
 
     Parameters
     ----------
     step : int
         Number of the step, from 1.
     gap : float
-        Bound of the relative distance of the objective from the optimum, before the step.
+        Upper bound of the objective's relative distance from its optimum, before the step.
     sent : int
         Bytes of the sites' answers so far, as JSON, all sites together.
     x : ndarray
-        Weights, intercept and, where it is learned, scale, before the step.
+        The unknowns before the step: weights, intercept, and the scale if it is learned.
     """
 
     step: int

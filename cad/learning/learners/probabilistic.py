@@ -304,8 +304,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 labels, _, scale = self._read_labels(p, spread, weight)
                 problem = self._problem(labels, weight, scale)
                 solution = self._solve(gram, problem, start)
-                # The active set failed: solve again without the start, since the answer would
-                # depend on it.
+                # Not the active set but another solver has answered, and its answer depends on
+                # the start: solve again without one.
                 if start is not None and solution.solver != "hybrid":
                     solution = self._solve(gram, problem)
                 s = self._accept(solution, labels, weight, scale)

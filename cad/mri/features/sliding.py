@@ -146,8 +146,8 @@ def sliding_rows(
     points = inside.index_to_patient(chosen[:, ::-1])
     names, absent = images.available(study, settings)
     notes = images.absence_notes(absent)
-    # After the grid was taken: the map keeps the voxels of T2 as acquired, features are measured
-    # at the spacing that the model learned from.
+    # The spacing changes only now: the map keeps T2's voxels as acquired, while features are
+    # measured at the spacing that the model learned from.
     study = at_spacing(study, settings.images)
     work = images.compact(study)
     columns: dict[str, np.ndarray] = {}

@@ -110,7 +110,8 @@ def require_measurable(
     roi : Roi
         The region.
     grids : mapping of str to Volume
-        Images by name; each may be a part that contains the region. A voxel of NaN has no value.
+        Images by name; each may be cropped, if it still contains the region. A voxel of NaN has no
+        value.
     half : bool
         By default a voxel counts by the share that the region fills. With True a voxel counts whole
         where the mask, interpolated at its centre, is at least one half, else not at all.
@@ -123,8 +124,8 @@ def require_measurable(
     Raises
     ------
     CadError
-        Naming patient and ROI, when the study has no label map, the region is empty, or no grid
-        can measure it, with every reason.
+        When the study has no label map, the region is empty, or no grid can measure it. The error
+        names patient, ROI and every reason.
     """
     mask = study.mask_of(roi)
     drawn_on = {name: fill(mask, grid, half) for name, grid in grids.items()}

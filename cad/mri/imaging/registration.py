@@ -412,7 +412,7 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
     study : Study
         Study with a gland mask; without one the box is around its regions.
     fixed : Volume
-        Grid of the result, of the image that stays in place; its values are not read.
+        The image that stays in place. The result has its grid; its values are not read.
 
     Returns
     -------

@@ -28,13 +28,13 @@ class PrivateElement(NamedTuple):
     Parameters
     ----------
     maker : str
-        Whose it is.
+        Manufacturer of the scanner.
     creator : str
-        Private creator under which it stands.
+        The private creator, which reserves the element's block.
     group, element : int
         Group, and the last two hexadecimal digits of the element's number.
     meaning : str
-        The meaning of its value, in a word that the functions of this module know.
+        What the value is; the functions of this module look elements up by this text.
     """
 
     maker: str
@@ -69,7 +69,10 @@ _BLOCKS = range(0x10, 0x18)
 
 
 def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
-    """Return the tags of creators and elements, wherever a file has put their block."""
+    """Return the tags of private elements and of their creators.
+
+    They are returned for every block that a file may have put them in, 0x10 to 0x17.
+    """
     tags = []
     for private_element in elements:
         group = private_element.group << 16

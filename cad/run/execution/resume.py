@@ -110,7 +110,9 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
 def _plan_of_studies(
     tasks: Sequence[StudyTask], remembered: dict[str, _EarlierOutcome], options: ExecutionOptions
 ) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
-    """Return the outcomes that need no work, the studies to measure, and all fingerprints."""
+    """Return by study the earlier outcomes that still hold; the tasks that are left; and by study
+    the fingerprint of its input and settings.
+    """
     settings = settings_key(tasks[0].settings)
     outcomes: dict[str, StudyOutcome] = {}
     pending = []

@@ -401,14 +401,14 @@ class Paper:
     def drawing(
         self, path: str, x: float, y: float, scale: tuple[float, float], **style: Any
     ) -> None:
-        """Draw the path of a page's drawing (SVG ``d`` of M, h, v and z).
+        """Draw an SVG path that a page draws, too.
 
         Parameters
         ----------
         path : str
-            The path.
+            The attribute ``d``, with the commands M, h, v and z only.
         x, y : float
-            Place of the path's origin, mm.
+            Where the path's origin lies on the sheet, mm.
         scale : (float, float)
             Size of the path's unit along x and y, mm.
         **style
@@ -416,9 +416,9 @@ class Paper:
         """
         from matplotlib.patches import PathPatch
 
-        self.content.append(path)
-        style = {"facecolor": "none", "edgecolor": "none", **style}
-        self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **style))
+        self.content.append(path)  # the sheet's hash is made of all that is drawn
+        patch_style = {"facecolor": "none", "edgecolor": "none", **style}
+        self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **patch_style))
 
     def curve(
         self,

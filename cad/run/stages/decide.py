@@ -108,8 +108,9 @@ def decide_regions(
     ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, where their
     mean is 0.5 or more from what the tool believes they would say, or where one reader's
     probability is 0.75 or more and the tool calls the region benign. The same holds where the
-    region is unlike the training cohort, where the conformal prediction set (90 %) excludes the
-    decision, or where histology says otherwise.
+    region is unlike the training cohort, where an image may lie too far beside T2, where the
+    conformal prediction set (90 %) excludes the decision, or where histology says otherwise. A
+    region that software detected and no reader has scored is not called benign.
 
     Parameters
     ----------
@@ -117,8 +118,8 @@ def decide_regions(
         ``probability, belief``; ``readers_mean``; ``truth``: 1 or 0 by histology, NaN where
         histology does not tell. Optional: ``reader_values``, the readers' probabilities as text;
         ``unlike``, how the region differs from the training cohort; ``displaced``, which image lies
-        too far beside T2; ``p_benign, p_malignant``,
-        conformal p-values; ``model``, the name of the model that scored it.
+        too far beside T2; ``confidence``, of the software that detected it; ``p_benign,
+        p_malignant``, conformal p-values; ``model``, the name of the model that scored it.
     lower, upper : ndarray, shape (n,)
         Thresholds of each row: benign below the first, malignant above the second.
     withheld : collection of str
@@ -163,13 +164,13 @@ def decide_regions(
     codes = by_thresholds(results["probability"], lower, upper)
     rows = []
     for row, code in zip(results.to_dict("records"), codes.tolist(), strict=True):
-        model = ""
+        by_limits = ""
         if np.isfinite(row["probability"]):
-            model = DECISIONS[code]
-        if model and row.get("model") in withheld:
+            by_limits = DECISIONS[code]
+        if by_limits and row.get("model") in withheld:
             rows.append(_withheld(row))
         else:
-            rows.append(_decision_columns(model, row))
+            rows.append(_decision_columns(by_limits, row))
     return results.assign(**pd.DataFrame(rows, index=results.index))
 
 

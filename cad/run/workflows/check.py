@@ -220,9 +220,7 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:
-    """Return what ``run`` and ``train`` need and the cohort lacks, although ``predict`` does not
-    need it.
-    """
+    """Return what the cohort lacks for ``run`` and ``train``; ``predict`` works without it."""
     remarks = []
     if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
         remarks.append(

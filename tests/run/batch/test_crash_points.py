@@ -57,8 +57,8 @@ GROUPS = {
         "serve",
     ),
 }
-EVERY = {"extend": 3, "shadow": 3, "watch": 3, "predict": 2, "cohort": 2}
-"""The longest groups: every second or third point of them is tried, all with ``pytest -m slow``."""
+EVERY = {"extend": 5, "shadow": 5, "watch": 5, "predict": 3, "cohort": 3}
+"""The longest groups: every third or fifth point of them is tried, all with ``pytest -m slow``."""
 ALL = {name for names in GROUPS.values() for name in names}
 # One of each way of writing; each is prepared and run as a whole for a second.
 FEW = (

@@ -1,6 +1,7 @@
 """A power cut drops what was not flushed and costs nothing that was reported.
 
-``tests/support/power_loss.py``: here every k-th point; all of them with ``pytest -m faults``.
+``tests/support/power_loss.py``: here every k-th point; with ``pytest -m faults`` every third one of
+the longest commands and all of the others, with ``pytest -m slow`` all.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from cad.hospital.node.service import _sound_queue
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs tmpfs")  # noqa: S108
 
+LONGEST = ("predict", "cohort remove", "train")
+
 
 def lost(*arguments: str) -> dict[str, list[str]]:
     """Run the program; what was lost, by case."""
@@ -47,6 +50,14 @@ def test_every_so_often_a_power_cut_costs_nothing():
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", power_loss.CASES)
 def test_a_power_cut_at_any_call_costs_nothing(name):
+    every = 3 if name in LONGEST else 1
+    assert lost(name, "--every", str(every)) == {name: []}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", LONGEST)
+def test_a_power_cut_at_any_call_of_the_longest_costs_nothing(name):
     assert lost(name) == {name: []}
 
 

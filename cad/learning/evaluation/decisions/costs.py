@@ -36,7 +36,8 @@ class Reject:
     Parameters
     ----------
     against : str
-        Truth of the errors: ``histology``, or ``readers`` where too few regions have histology.
+        What decides whether a decision is an error: ``histology``, or ``readers`` where too few
+        regions have histology.
     curve : dict of str to list of float
         One value per point of the curve: ``reject_rate``, ``error_rate``, ``cost``, the thresholds
         ``lower`` and ``upper``, and more

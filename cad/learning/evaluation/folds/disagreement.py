@@ -182,7 +182,7 @@ def _predicted_by_spread(
     train: NDArray[np.intp],
     test: NDArray[np.intp],
 ) -> Array:
-    """Return the probabilities of a fold's left-out rows for each version of the spread."""
+    """Return the probabilities of a fold's left-out rows, one line for each row of ``spreads``."""
     table = X(train) if callable(X) else X
     inside = _safe_indexing(table, train)
     new = _safe_indexing(table, test)

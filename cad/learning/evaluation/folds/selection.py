@@ -179,19 +179,20 @@ class StabilitySelector(_Selector):
         """
         values, positive = self._checked(X, y)
         owner = np.arange(len(values)) if groups is None else np.asarray(groups)
-        names, code = np.unique(owner, return_inverse=True)
+        patients, code = np.unique(owner, return_inverse=True)
         rng = np.random.default_rng(self.random_state)
         chosen = np.zeros(values.shape[1])
         for _ in range(self.resamples):
-            half = np.zeros(len(names), dtype=bool)
-            half[rng.permutation(len(names))[: (len(names) + 1) // 2]] = True
-            rows = half[code]
+            drawn = rng.permutation(len(patients))[: (len(patients) + 1) // 2]
+            rows = np.isin(code, drawn)
             if positive[rows].all() or not positive[rows].any():
                 continue
             t = welch_t(values[rows], positive[rows])
             chosen[np.argsort(-t, kind="stable")[: self.n_features]] += 1
         self.scores_ = chosen / self.resamples
-        self.order_ = np.lexsort((-welch_t(values, positive), -self.scores_))[: self.n_features]
+        # Columns that were chosen most often come first; among equals, those of the largest t.
+        t = welch_t(values, positive)
+        self.order_ = np.lexsort((-t, -self.scores_))[: self.n_features]
         return self
 
 

@@ -203,9 +203,10 @@ def brier_differences(
     names : list of str
         The patients.
     difference : ndarray, shape (patients,)
-        Mean over a patient's regions of (q - y)^2 - (p - y)^2; below 0 the challenger is better.
+        Mean over a patient's regions of (challenger - truth)^2 - (champion - truth)^2. Below 0 the
+        challenger is better.
     lowest, highest : ndarray, shape (patients,)
-        Ends of the difference before the truth was known.
+        Smallest and largest difference that was possible before the truth was known.
 
     Examples
     --------

@@ -217,8 +217,9 @@ def auc_without_each_patient(
     # those between his own regions, which were subtracted twice.
     lost = n * np.bincount(code[y], weights=positive, minlength=clusters)
     lost += m * np.bincount(code[~y], weights=negative, minlength=clusters)
-    # Scores are ranked patient after patient: a positive then wins over all negatives of earlier
-    # patients, and over some of its own patient's.
+    # Pairs within one patient: scores are ranked so that each patient lies above all earlier ones.
+    # A positive then wins over every negative of earlier patients. What it wins beyond that, it
+    # wins in its own patient.
     ranked = code * len(s) + rankdata(s, "dense")
     won_over = n * np.bincount(
         code[y], weights=_placements(y, ranked[None, :])[0][0], minlength=clusters

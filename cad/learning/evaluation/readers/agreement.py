@@ -208,8 +208,8 @@ def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
     if level == "interval":
         return np.asarray((values[:, None] - values[None, :]) ** 2)
     if level == "ordinal":
-        # Distance of two values: the number of values between them, with the two themselves counted
-        # half.
+        # Distance of two scores: how many ratings lie between them. Ratings equal to either score
+        # count half.
         position = np.cumsum(total) - total / 2
         return (position[:, None] - position[None, :]) ** 2
     raise ValueError(f"level {level!r} is none of nominal, ordinal, interval")
