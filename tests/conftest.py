@@ -27,8 +27,15 @@ sys.dont_write_bytecode = False
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("CAD_REFERENCE_DATA", REPOSITORY.parent / "shared" / "data"))
 
-LONGEST = ("test_crash_points.py", "test_power_loss.py", "test_faults.py")
-"""Files whose tests marked `faults` take minutes each."""
+LONGEST = (
+    "test_crash_points.py",
+    "test_power_loss.py",
+    "test_faults.py",
+    "test_structured.py",
+    "test_commands_in_trouble.py",
+    "test_misbehaving.py",
+)
+"""Files whose tests marked `faults` or `fuzz` take minutes each."""
 
 _checked: Counter[str] = Counter()
 _absent: set[str] = set()
@@ -153,7 +160,12 @@ def part_of() -> Callable[[Path, Path, Collection[str]], Path]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, so that processes which share them end together."""
-    items.sort(key=lambda item: item.path.name not in LONGEST or "faults" not in item.keywords)
+
+    def is_short(item: pytest.Item) -> bool:
+        is_marked = "faults" in item.keywords or "fuzz" in item.keywords
+        return item.path.name not in LONGEST or not is_marked
+
+    items.sort(key=is_short)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -35,7 +35,7 @@ from cad.run.pipeline import run_pipeline
 from cad.run.stages.study import process_study
 
 pytestmark = pytest.mark.faults
-KILLS = 20
+KILLS = 10
 FEW = ("sub-0001", "sub-0002", "sub-0003", "sub-0004")
 
 
@@ -75,7 +75,7 @@ def undisturbed(simulated: Path, quick: str, tmp_path_factory: pytest.TempPathFa
 def test_kill_9_of_the_driver_at_random_moments(
     undisturbed: Path, simulated: Path, quick: str, tmp_path: Path
 ):
-    """20 runs killed at random moments each end, resumed, with the undisturbed bytes."""
+    """10 runs killed at random moments each end, resumed, with the undisturbed bytes."""
     expected = outputs(undisturbed)
     rng = random.Random(8)
     # Imports are done, so that the kill falls into the work, in a process without threads.

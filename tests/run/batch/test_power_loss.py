@@ -1,6 +1,6 @@
 """A power cut drops what was not flushed and costs nothing that was reported.
 
-``tests/support/power_loss.py``: here every k-th point; with ``pytest -m faults`` every third one of
+``tests/support/power_loss.py``: here every k-th point; with ``pytest -m faults`` every sixth one of
 the longest commands and all of the others, with ``pytest -m slow`` all.
 """
 
@@ -50,14 +50,14 @@ def test_every_so_often_a_power_cut_costs_nothing():
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", power_loss.CASES)
 def test_a_power_cut_at_any_call_costs_nothing(name):
-    every = 3 if name in LONGEST else 1
+    every = 6 if name in LONGEST else 1
     assert lost(name, "--every", str(every)) == {name: []}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", LONGEST)
-def test_a_power_cut_at_any_call_of_the_longest_costs_nothing(name):
+def test_a_power_cut_at_every_call_of_the_longest_costs_nothing(name):
     assert lost(name) == {name: []}
 
 
