@@ -25,53 +25,54 @@ _HEAD = """# Do the papers' results come out?
 *For a researcher: which results of the papers does this program reach?*
 
 Each section below comes from one command, `cad experiment NAME -o OUT`, which stands under its
-heading. Data that are not simulated are given with `--data`; without it `wang2014-uci` fetches its
-sets from OpenML. `wang2014-roi` takes the cohort that `niaf2014-clinical` simulates (`--data
-OUT/cohort`). All cohorts of patients are simulated. The lesions of Mesejo et al. 2016, which none
-of the four papers had, are real. No constant was tuned to a published figure. Changes of seeds and
-tests are in [history.md](history.md).
+heading. The option `--data` names the folder of data that are not simulated; without it
+`wang2014-uci` fetches its sets from OpenML. `wang2014-roi` takes the cohort that
+`niaf2014-clinical` simulates (`--data OUT/cohort`). All cohorts of patients are simulated. The
+lesions of Mesejo et al. 2016, which none of the four papers had, are real. No constant was tuned to
+a published figure. Changes of seeds and tests are in [history.md](history.md).
 
-The papers: [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et al. 2014, [A14] Amirou
-et al. 2014. [N14] Figs 4 and 5 are the pictures of Tables I and II. Maps over a grid of settings
-([W14] Figs 1 and 4) are shown without a verdict. A table of more than five rows is a CSV file
-beside its figures. [Methods](methods.md#6-measures-and-validation) defines the measures: KL, and
-Err, the alignment error. Acc is the accuracy at .5, MCE the mean cross-entropy.
+The papers are [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et al. 2014 and [A14]
+Amirou et al. 2014. [N14] Figs 4 and 5 are the pictures of Tables I and II. Maps over a grid of
+settings ([W14] Figs 1 and 4) are shown without a verdict. A table of more than five rows is a CSV
+file beside its figures. [Methods](methods.md#6-measures-and-validation) defines the measures: KL
+(the divergence of two probabilities) and Err (the alignment error). Acc is the accuracy at .5, and
+MCE is the mean cross-entropy.
 
 ## What was claimed and what came out
 
 A claim is a number or an order of methods that a paper prints. Where a figure has no printed
 number, the paper's sentence about it is the claim. The verdicts are:
 
-- **yes**: it comes out. For several methods this is their order. Where the P-SVM's own number falls
-  short of the published one, the claim's row says so.
-- **order only** (of patients): the P-SVM is first as published, but not beyond chance, or that was
-  not tested.
-- **no**: it does not come out.
-- **not defined**: a quotient whose denominator is 0.
-- **shuffled labels too**: it comes out, but also with labels in random order, in more than one of
-  twenty runs. Such a result is no evidence for a method.
-- **not in most other draws**: it comes out on the published seeds, but in less than half of other
-  draws. These have a tenth or a fifth of the published number of seeds, so that a small effect may
-  be missed.
-- **no control**: it comes out, and was not run with other draws and with shuffled labels.
-- **by construction**: it follows from the formulas, whatever the scores are.
+- **yes**: the claim comes out. A claim on several methods comes out if their order is the published
+  one. Where the P-SVM's own number falls short of the published number, the claim's row says so.
+- **order only** (for patients): the P-SVM is first as published, but not beyond chance, or chance
+  was not tested.
+- **no**: the claim does not come out.
+- **not defined**: the claim is a quotient whose denominator is 0.
+- **shuffled labels too**: the claim comes out, but with labels in random order it also comes out in
+  more than one of twenty runs. Such a result is no evidence for a method.
+- **not in most other draws**: the claim comes out on the published seeds, but in less than half of
+  other draws of the data. These draws have a tenth or a fifth of the published number of seeds, so
+  that they may not show a small effect.
+- **no control**: the claim comes out, but was not run with other draws and with shuffled labels.
+- **by construction**: the claim follows from the formulas, whatever the scores are.
 - **another cohort**: the numbers are of the paper's own patients, whose data nobody else has.
 
-For patients, p comes from swapping two methods in random patients. For seeds, p is the largest of
-the one-sided signed-rank tests. `python -m benchmarks.verdicts -o OUT/verdicts --data FOLDER`
-repeats the simulated experiments with other draws and with shuffled labels and counts how often
-each claim comes out; its `rates.csv` goes to `OUT`. Then `python scripts/reproduction_page.py OUT
-docs` makes this page.
+For claims on patients, the p-value comes from swapping two methods in random patients. For claims
+on seeds, it is the largest of the one-sided signed-rank tests. `python -m benchmarks.verdicts -o
+OUT/verdicts --data FOLDER` repeats the experiments with other draws and with shuffled labels, and
+counts how often each claim comes out. Copy its `rates.csv` to `OUT`. Then `python
+scripts/reproduction_page.py OUT docs` makes this page.
 
 Claims on simulated points and on [A14]'s sets have twenty other draws and twenty runs with shuffled
-labels, claims on [W14]'s public sets three of each. Claims on simulated patients have eight other
-draws and six runs with shuffled labels, and most of them come out with shuffled labels, too. With
-shuffled labels a learner of probabilities predicts close to the mean label, and a classifier does
-not. So the classifier has the larger KL and error of the probability, although neither has learned
-anything.
+labels. Claims on [W14]'s public sets have three of each. Claims on simulated patients have eight
+other draws and six runs with shuffled labels. Most of the claims on simulated patients come out
+with shuffled labels, too. With shuffled labels a learner of probabilities predicts close to the
+mean label, and a classifier does not. So the classifier has the larger KL and error of the
+probability, although neither has learned anything.
 
-What was published and measured of each claim, and how often it came out in other draws and with
-shuffled labels: [claims.csv](reproduction/claims.csv).
+[claims.csv](reproduction/claims.csv) has the published and the measured value of each claim, and
+how often it came out in other draws and with shuffled labels.
 """
 _REAL = """# Real data
 
