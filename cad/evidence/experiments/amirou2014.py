@@ -207,7 +207,9 @@ def synthetic(options: Options) -> Result:
         (0, 1),
         ("x1", "x2"),
     )
-    result = _study(problem, options, "Two Gaussian classes, means ∓1, standard deviation 1")
+    result = _study(
+        problem, options, "There are two Gaussian classes, with means ∓1 and standard deviation 1"
+    )
     result.figures["Losses for θ = 1 and θ = 1.2, r = .3 (Figs 2, 3)"] = _draw_losses()
     return result
 
@@ -235,8 +237,9 @@ def ecg(options: Options) -> Result:
     return _study(
         problem,
         options,
-        f"Records {', '.join(RECORDS)}: {len(pvc)} beats, {int(pvc.sum())} premature ventricular "
-        f"contractions against all others; features: {'; '.join(FEATURES)}",
+        f"Records {', '.join(RECORDS)} have {len(pvc)} beats. {int(pvc.sum())} premature "
+        "ventricular contractions are one class, all other beats the other. "
+        f"Features: {'; '.join(FEATURES)}",
         "ecg",
     )
 
@@ -271,7 +274,10 @@ def covertype(options: Options) -> Result:
         (str(X.columns[0]), str(X.columns[3])),
     )
     return _study(
-        problem, options, f"{len(y)} rows, {int(y.sum())} cottonwood; constant columns left out"
+        problem,
+        options,
+        f"The data have {len(y)} rows, {int(y.sum())} of them cottonwood. "
+        "Constant columns are left out",
     )
 
 

@@ -117,9 +117,10 @@ def men(options: Options) -> Result:
         f"The FAE table has {len(y)} men with one region each, {int(y.sum())} of them with "
         f"significant cancer, and {len(every)} image features of T2, ADC and diffusion (DWI). "
         f"The men are divided once into {FOLDS} stratified folds (the protocol of radMLBench, "
-        "seed 0), and everything is fitted inside the folds. Intervals are by man. Most of what "
-        "this table tells of cancer is size, so each result is given with all features, without "
-        "those of size and shape, and with these alone.",
+        "seed 0), and everything is fitted inside the folds. Intervals are by man. What "
+        "this table tells of cancer comes mostly from size. So each result is given with all "
+        "features, without the features of size and shape, and with the features of size and "
+        "shape alone.",
         {"Learners by the features that they see": pd.DataFrame(rows)},
         remarks=[f"The P-SVM's Brier score (lower is better) is {ours}."],
     )
