@@ -47,10 +47,10 @@ _ABOUT_SOFTWARE = (
     "",
     'These packages are installed with `cad`. The packages under "Needed" are always installed,',
     "the packages of an extra only if the extra is chosen. Versions are those that the tests ran",
-    "with. Beside a known fault stands, after a colon, what `cad` does about it. `bash",
-    "scripts/sbom.sh FILE` writes a bill of materials, which also lists the packages that these",
-    "packages need. `bash scripts/advisories.sh` lists known weaknesses of all packages. `python",
-    "scripts/dossier.py` makes this page from `pyproject.toml`, the packages' metadata and",
+    "with. Beside a known fault stands, after a colon, what `cad` does about it.",
+    "`bash scripts/sbom.sh FILE` writes a bill of materials, which also lists the packages that",
+    "these packages need. `bash scripts/advisories.sh` lists known weaknesses of all packages.",
+    "`python scripts/dossier.py` makes this page from `pyproject.toml`, the packages' metadata and",
     "`software.yaml`.",
 )
 _HEAD = "| software | version | licence | what it does here | known faults that matter here |"

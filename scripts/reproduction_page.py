@@ -59,10 +59,10 @@ number, the paper's sentence about it is the claim. The verdicts are:
 - **another cohort**: the numbers are of the paper's own patients, whose data nobody else has.
 
 For claims on patients, the p-value comes from swapping two methods in random patients. For claims
-on seeds, it is the largest of the one-sided signed-rank tests. `python -m benchmarks.verdicts -o
-OUT/verdicts --data FOLDER` repeats the experiments with other draws and with shuffled labels, and
-counts how often each claim comes out. Copy its `rates.csv` to `OUT`. Then `python
-scripts/reproduction_page.py OUT docs` makes this page.
+on seeds, it is the largest of the one-sided signed-rank tests.
+`python -m benchmarks.verdicts -o OUT/verdicts --data FOLDER` repeats the experiments with other
+draws and with shuffled labels, and counts how often each claim comes out. Copy its `rates.csv` to
+`OUT`. Then `python scripts/reproduction_page.py OUT docs` makes this page.
 
 Claims on simulated points and on [A14]'s sets have twenty other draws and twenty runs with shuffled
 labels. Claims on [W14]'s public sets have three of each. Claims on simulated patients have eight
