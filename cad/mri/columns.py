@@ -1,7 +1,8 @@
 """The columns of the feature table: each is one object that holds definition, unit and words.
 
 :func:`columns_of` returns the columns that the code makes under given settings, in the order in
-which they are stored. To learn about a column, look its name up there: names are never split.
+which they are stored. The result is looked up by a column's whole name, because names are never
+split into their parts.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from cad.base.settings import FeatureSettings, FilterSettings
 from cad.base.terms import features as terms
 from cad.base.terms.modality import short_name
 
-# Maps of a fit's quality get one statistic each: twenty would tell no more.
+# A map of a fit's quality gets one statistic, because twenty statistics would tell no more.
 _OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
 _SIGNED_MAPS = ("wash_out", "bolus_arrival", "input_delay")
 
@@ -39,7 +40,7 @@ class Column:
         The map or response that is measured: ``intensity``, ``sobel``, ``tofts_ktrans``,
         ``log3mm``.
     statistic : str
-        The number taken of that channel: ``median``, ``contrast``.
+        The statistic that is taken of the channel's values: ``median``, ``contrast``.
     definition : str
         The feature's definition in one sentence.
     unit : str
@@ -325,7 +326,7 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
         whole = terms.DCE_IMAGES[name]
         columns += _statistics("dce", "intensity", name, whole)
     else:
-        whole = terms.MAPS[name]  # no intensities: they are the map's columns already
+        whole = terms.MAPS[name]  # the intensities are columns of the map already
     for operator, words in terms.GRADIENTS.items():
         channel = _of(whole, words, whole.title)
         columns += _statistics("dce", "gradient", f"{name}_{operator}", channel)
@@ -369,8 +370,8 @@ def map_channel(name: str) -> str:
 
 
 def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Channel:
-    """Return a channel as made from an image: with the image's name and unit before its own."""
-    # Counts of grey levels have no unit, whatever the unit of the image.
+    """Return a channel of an image: the image's name and unit precede the channel's own."""
+    # Counts of grey levels have no unit, whatever unit the image has.
     unit = channel.unit if channel.unit == "1" else whole.unit + channel.unit
     definition = f"{whole.definition}, {channel.definition}"
     title = f"{short} {channel.title}"

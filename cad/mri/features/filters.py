@@ -1,11 +1,11 @@
 """Response maps of IBSI 2: mean, Laplacian of Gaussian, separable stationary wavelets.
 
 Kernels are sampled at voxel centres and cut as IBSI's manual of convolutional filters says. A
-filter is made for voxels of equal sides: in the slice (``dimension: slice``) or in space (``3D``);
-what is not equal is refused, not rescaled. Beyond the image's border, its values go on as
-``boundary`` says; a response is NaN where its support holds a voxel without a value. A region
-smaller than the support is measured all the same: the response at its voxels sees their
-surroundings.
+filter is made for voxels of equal sides: in the slice (``dimension: slice``) or in space (``3D``).
+Voxels of unequal sides are refused and not rescaled. ``boundary`` says which values the image has
+beyond its border. A response is NaN where the support of the filter holds a voxel without a value.
+A region smaller than the support is measured all the same: the response at the region's voxels
+includes their surroundings.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ from cad.mri.columns import filter_name
 
 # IBSI's mirror repeats the voxel at the border, which SciPy calls reflect.
 _MODES = {"mirror": "reflect", "nearest": "nearest", "zero": "constant", "periodic": "wrap"}
-# Which keys each kind takes, beside dimension and boundary; the first ones it needs.
+# The keys that each kind takes, beside dimension and boundary.
 _KEYS = {
     "mean": ("support_mm",),
     "log": ("sigma_mm", "truncate"),
@@ -46,7 +46,7 @@ def filter_words(chosen: FilterSettings) -> str:
 
 
 def check_filters(settings: FeatureSettings) -> None:
-    """Refuse settings of filters that are wrong whatever the image is.
+    """Refuse settings of filters that are wrong for any image.
 
     Parameters
     ----------
@@ -151,8 +151,9 @@ def response_map(
     Returns
     -------
     ndarray of float64, shape (z, y, x)
-        In the image's unit; of the Laplacian of Gaussian per mm2, IBSI's value (per voxel) divided
-        by the voxel's side squared, so that the voxel size does not change it.
+        In the image's unit. For the Laplacian of Gaussian the unit is the image's per mm2: IBSI's
+        value (per voxel) divided by the squared side of the voxel, so that the voxel size does not
+        change the response.
 
     Raises
     ------
@@ -175,7 +176,8 @@ def response_map(
             hint="set its dimension to slice",
         )
     kernels = _kernels(chosen, spacing)
-    # float64: sums over a wide support would lose the digits of a small response.
+    # The type is float64, because sums over a wide support would lose the digits of a small
+    # response.
     values = np.where(np.isfinite(image), image, np.nan).astype(np.float64)
     if chosen.kind == "mean":
         return _along(values, dict.fromkeys(_axes(chosen), kernels[0]), chosen)
@@ -188,14 +190,15 @@ def response_map(
 
 
 def _axes(chosen: FilterSettings) -> tuple[int, ...]:
-    """Return the axes of z, y, x that a filter works along, in the order x, y, z of its bands."""
+    """Return the axes (of z, y, x) that a filter works along, in the order x, y, z of its bands."""
     return (2, 1, 0) if chosen.dimension == "3D" else (2, 1)
 
 
 def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> list[np.ndarray]:
     """Return a filter's kernels of one dimension for voxels of this size.
 
-    One for the mean; Gaussian and its second derivative; low- and high-pass of level 1.
+    The mean has one kernel. The Laplacian has a Gaussian and its second derivative. A wavelet has
+    the low-pass and high-pass kernel of level 1.
     """
     sides = spacing if chosen.dimension == "3D" else spacing[:2]
     if max(sides) > (1 + _EQUAL) * min(sides):
@@ -209,7 +212,7 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
         import pywt
 
         wavelet = pywt.Wavelet(chosen.wavelet)
-        # Odd kernels have a middle: an even one is followed by 0.
+        # Odd kernels have a middle voxel; an even kernel is therefore followed by 0.
         pair = [np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)]
         return [np.append(k, 0.0) if len(k) % 2 == 0 else k for k in pair]
     if chosen.kind == "mean":
@@ -236,7 +239,7 @@ def _too_small(chosen: FilterSettings, key: str, side: float, smallest: float) -
 def _along(
     values: np.ndarray, kernels: Mapping[int, np.ndarray], chosen: FilterSettings
 ) -> np.ndarray:
-    """Apply to each axis its kernel."""
+    """Apply to each axis the kernel of that axis."""
     for axis, kernel in kernels.items():
         values = convolve1d(values, kernel, axis=axis, mode=_MODES[chosen.boundary])
     return values
@@ -261,9 +264,9 @@ def _turns(
 ) -> Iterator[list[dict[int, np.ndarray]]]:
     """Yield the kernels of every level by axis, for every rotation by right angles (4 or 24).
 
-    Turning the image, filtering and turning back is filtering with kernels that change axes and
-    direction. Rotations of equal kernels are yielded once: each set of kernels is
-    met equally often.
+    To turn the image, filter it and turn it back is the same as to filter with kernels that change
+    axes and direction. Rotations that give equal kernels are yielded once, because each set of
+    kernels is met equally often.
     """
     axes = _axes(chosen)
     low = kernels[0]
@@ -289,7 +292,7 @@ def _turns(
 
 
 def _holes(kernel: np.ndarray, level: int) -> np.ndarray:
-    """Put zeros between the weights: stationary wavelets keep the image's grid (a trous)."""
+    """Put zeros between the weights: stationary wavelets then keep the image's grid (a trous)."""
     step = 2**level
     out = np.zeros((len(kernel) - 1) * step + 1)
     out[::step] = kernel

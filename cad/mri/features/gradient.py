@@ -1,7 +1,7 @@
 """Gradient magnitude: Sobel in 3-D with the voxels' spacing, Kirsch in the slices.
 
-Both are computed only at the voxels that are asked for; beyond the image's border the nearest voxel
-is repeated. In a constant neighbourhood both are 0.
+Both are computed only at the voxels of a mask. Beyond the image's border the nearest voxel is
+repeated. In a constant neighbourhood both are 0.
 """
 
 from itertools import product
@@ -16,8 +16,9 @@ def sobel_map(
 ) -> np.ndarray:
     """Return the magnitude of the 3-D Sobel gradient.
 
-    Central difference along one axis, weights 1 2 1 across the two others, so that a ramp of one
-    unit per mm gives 1 whatever the voxel size. An image of one slice has no gradient along z.
+    The gradient is the central difference along one axis, with weights 1 2 1 across the two other
+    axes. A ramp of one unit per mm therefore gives 1, whatever the voxel size. An image of one
+    slice has no gradient along z.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def sobel_map(
     weight = (1.0, 2.0, 1.0)
     slopes = np.zeros((3, cube.shape[-1]))
     for a, b in product(range(3), repeat=2):
-        # 1/16 for the weights 1 2 1 squared, 1/2 for the central difference.
+        # The divisor has 16 for the weights 1 2 1 squared, and 2 for the central difference.
         w = weight[a] * weight[b] / 32.0
         slopes[0] += w * (cube[a, b, 2] - cube[a, b, 0])
         slopes[1] += w * (cube[a, 2, b] - cube[a, 0, b])
@@ -87,7 +88,8 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     plane = _neighbours(image, mask)[1]
     ring = [plane[y, x] for y, x in _RING]
     total = sum(ring)
-    # 5 on three neighbours in a row, -3 on the other five: 8 (the three) - 3 (all eight).
+    # A kernel has 5 on three neighbours in a row and -3 on the other five: 8 times the sum of the
+    # three, less 3 times the sum of all eight.
     threes = [ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8] for k in range(8)]
     out = np.full(image.shape, np.nan)
     out[mask] = np.max([8.0 * three - 3.0 * total for three in threes], axis=0)
@@ -95,7 +97,7 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _neighbours(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the voxels around each one of a mask, shape (3, 3, 3, n): the border is repeated."""
+    """Return the voxels around each voxel of a mask, shape (3, 3, 3, n); the border is repeated."""
     steps = np.array([-1, 0, 1])[:, None]
     z, y, x = (
         np.clip(position + steps, 0, size - 1)

@@ -1,17 +1,17 @@
 """The 25 co-occurrence features of IBSI, for any number of regions, in any of six aggregations.
 
-Pairs of voxels at one distance along a direction are counted once and read as a symmetric matrix.
-Three features need the matrix itself (joint maximum, energy, joint entropy); the others follow
-from the counts of single levels, of level differences and of level sums, so the matrix is visited
-only where it is occupied. The sum of c log2 c over integer counts comes from a table: no logarithm
-is taken in the loop.
+Pairs of voxels at one distance along a direction are counted once, and the counts are read as a
+symmetric matrix. Three features need the matrix itself (joint maximum, energy, joint entropy). The
+others follow from the counts of single levels, of level differences and of level sums. The matrix
+is therefore visited only where it is occupied. The sum of c log2 c over integer counts c comes from
+a table, so that no logarithm is taken in the loop.
 
-A constant region has a single cell: entropies, contrast and all measures of spread are 0, joint
-maximum, energy and the inverse differences 1, inverse variance 0, correlation 1, both measures of
-information correlation 0.
+A constant region has a single occupied cell. Its entropies, contrast, inverse variance, both
+measures of information correlation and all measures of spread are 0. Its joint maximum, energy,
+inverse differences and correlation are 1.
 
-At distance d the 13 (in a slice 4) unit directions are multiplied by d (IBSI). Other tools take all
-offsets of Chebyshev norm d instead; at distance 1 both are the same.
+At distance d IBSI multiplies the 13 unit directions (4 in a slice) by d. Other tools take all
+offsets of Chebyshev norm d instead; at distance 1 both rules give the same pairs.
 """
 
 import itertools
@@ -45,7 +45,8 @@ _AGGREGATION = {"merged": "comb", "averaged": "avg"}
 
 
 def directions(three_d: bool, distance: int = 1) -> np.ndarray:
-    """Return the steps from one voxel of a pair to the other; of two opposite steps only one.
+    """Return the steps from one voxel of a pair to the other; of two opposite steps only one is
+    kept.
 
     Parameters
     ----------
@@ -88,7 +89,8 @@ def aggregation_of(texture: TextureSettings) -> str:
 
 
 def haralick_of(sample: Sample) -> np.ndarray:
-    """Return the co-occurrence features of each region of a sample, as its settings ask.
+    """Return the co-occurrence features of each region of a sample, by the sample's texture
+    settings.
 
     Parameters
     ----------
@@ -158,7 +160,7 @@ def haralick_features(
     number = np.arange(_TABLE, dtype=float)
     highest = int(n_levels.max())
     size = (highest + 1) << _row_bits(highest)
-    counts = (  # one set for all regions, emptied by _finish()
+    counts = (  # one set for all regions; _finish() empties it
         np.zeros(size, np.int32),
         np.zeros(size + 1, np.int32),
         np.zeros(highest, np.int64),
@@ -182,18 +184,20 @@ def haralick_features(
         out,
         matrices,
     )
-    # out holds sums over matrices; a region without a pair has none, and 0 / 0 is its NaN.
+    # The array out holds sums over matrices. A region without a pair has no matrix, so that 0 / 0
+    # gives its NaN.
     values = out.view(float).reshape(len(out), -1)
     with np.errstate(invalid="ignore"):
         values /= matrices[:, None]
     return out
 
 
-_TABLE = 4096  # counts c whose c log2 c is looked up
+_TABLE = 4096  # counts c below this limit have their c log2 c in the table
 
 
-# The joint matrix (one row and column more than levels: 0 is outside), the occupied cells' numbers,
-# counts of single levels, of level differences and of level sums, and the table of c log2 c.
+# The joint matrix (it has one row and one column more than there are levels: level 0 is outside),
+# the numbers of the occupied cells, the counts of single levels, of level differences and of level
+# sums, and the table of c log2 c.
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -222,8 +226,9 @@ def _add_features(
     cells : (int, float, float)
         Largest cell, sum of squared cells, sum of c log2 c over cells of the symmetric matrix.
     counts : Counts
-        Its last four: both voxels of every pair counted by level; pairs counted by the difference
-        of their levels, and by the sum less 2; c log2 c by c.
+        Its last four arrays: the voxels of all pairs (two per pair) counted by level; pairs counted
+        by the difference of their levels; pairs counted by the sum of their levels less 2; c log2 c
+        by c.
     pairs : int
         Number of pairs, > 0; the symmetric matrix sums to twice that.
     n_levels : int
@@ -233,16 +238,16 @@ def _add_features(
     out : record of :data:`cad.mri.features.haralick.RECORD`
         Sums over matrices.
     """
-    # Sums run over counts, not probabilities, and are divided once at the end: integers are exact
-    # and c log c comes from the table.
+    # Sums run over counts and not over probabilities, and are divided once at the end. Integers are
+    # exact, and c log c comes from the table.
     joint_max, squares, joint_log = cells
     _, _, single, difference, total, table = counts
     low, high = extremes
     whole = 2.0 * pairs
     log_pairs = math.log2(pairs)
     log_whole = log_pairs + 1.0
-    # mu and H(X): the marginal p_i is single / whole, so that
-    # H = -sum p log2 p = log2(whole) - sum c log2 c / whole.
+    # For mu and H(X): the marginal p_i is single / whole, so that H = -sum p log2 p = log2(whole) -
+    # sum c log2 c / whole.
     mean = 0.0
     single_log = 0.0
     for g in range(low, high + 1):
@@ -253,7 +258,7 @@ def _add_features(
     mean /= whole
     h_single = max(log_whole - single_log / whole, 0.0)
 
-    # Everything of k = |i - j|: p_{x-y}(k) is difference[k] / pairs.
+    # Sums over k = |i - j|: p_{x-y}(k) is difference[k] / pairs.
     diff_avg = contrast = inv = inv_n = idm = idm_n = inv_var = diff_log = 0.0
     for d in range(high - low + 1):
         c = difference[d]
@@ -272,7 +277,7 @@ def _add_features(
     diff_avg = diff_avg / pairs
     contrast = contrast / pairs
 
-    # Everything of i + j, from s = i + j - 2: cluster features are the moments of i + j - 2 mu.
+    # Sums over i + j, with s = i + j - 2: cluster features are the moments of i + j - 2 mu.
     tendency = shade = prominence = sum_log = 0.0
     for s in range(2 * low, 2 * high + 1):
         c = total[s]
@@ -289,7 +294,7 @@ def _add_features(
     # sum (i - mu)^2 p = (tendency + contrast) / 4 and cov(i, j) = (tendency - contrast) / 4.
     variance = (tendency + contrast) / 4.0
     covariance = (tendency - contrast) / 4.0
-    constant = low == high  # one cell: entropies are 0 without rounding
+    constant = low == high  # with one cell, entropies are 0 without rounding
     h_joint = 0.0 if constant else max(log_whole - joint_log / whole, 0.0)
     h_difference = 0.0 if constant else max(log_pairs - diff_log / pairs, 0.0)
     h_sum = 0.0 if constant else max(log_pairs - sum_log / pairs, 0.0)
@@ -316,7 +321,8 @@ def _add_features(
     out.cluster_tendency += tendency
     out.cluster_shade += shade
     out.cluster_prominence += prominence
-    # The matrix is symmetric: both cross entropies HXY1 and HXY2 equal twice the single entropy.
+    # The matrix is symmetric, so that both cross entropies HXY1 and HXY2 equal twice the single
+    # entropy.
     if not constant:
         out.information_correlation_1 += (h_joint - 2.0 * h_single) / h_single
         out.information_correlation_2 += math.sqrt(
@@ -331,7 +337,8 @@ def _row_bits(n_levels: int) -> int:
     The cell of the joint matrix in row i and column j, each 0 to ``n_levels``, has the number
     ``(i << bits) | j``.
     """
-    # A power of two, so that a cell is split by shift and mask instead of by division.
+    # The number of rows becomes a power of two, so that a cell's number is split by shift and mask
+    # instead of by division.
     bits = 1
     while (1 << bits) <= n_levels:
         bits += 1
@@ -340,19 +347,21 @@ def _row_bits(n_levels: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -> int:
-    """Add one matrix's features to ``out``, empty the counts, return 1; 0 without any pair."""
-    # Only occupied cells are visited: 30 pairs in a matrix of 32 x 32 leave most of it empty.
+    """Add one matrix's features to ``out``, empty the counts, return 1; return 0 without a pair."""
+    # Only occupied cells are visited, because 30 pairs leave most of a matrix of 32 x 32 cells
+    # empty.
     joint, cells, single, difference, total, table = counts
     low = n_levels
-    high = largest = pairs = 0 * occupied  # literals would have _add_features() compiled twice
+    high = largest = pairs = 0 * occupied  # a literal would have _add_features() compiled twice
     squares = joint_log = 0.0
     for k in range(occupied):
         cell = cells[k]
         c = int(joint[cell])
-        joint[cell] = 0  # emptied on the way: clearing the whole matrix would dominate
+        # emptied here, because clearing the whole matrix would take most of the time
+        joint[cell] = 0
         i = (cell >> bits) - 1
         j = (cell & ((1 << bits) - 1)) - 1
-        # Level 0 is outside the region; a count of 0 was taken up by its mirror cell before.
+        # Level 0 is outside the region. A count of 0 means that its mirror cell included it before.
         if i < 0 or j < 0 or c == 0:
             continue
         low = min(low, i, j)
@@ -422,7 +431,7 @@ def _regions(
             y1 = max(y1, y)
             x0 = min(x0, x)
             x1 = max(x1, x)
-        # The region's own box with a border of level 0, so that no neighbour needs a check.
+        # The region's own box has a border of level 0, so that no neighbour needs a check.
         ny = y1 - y0 + 1 + 2 * distance
         nx = x1 - x0 + 1 + 2 * distance
         box = np.zeros((z1 - z0 + 1 + 2 * distance) * ny * nx, np.int64)
@@ -458,7 +467,7 @@ def _group(
     counts: Counts,
     out: Any,
 ) -> int:
-    """Add the features of one slice (or of all voxels); returns the matrices that had pairs."""
+    """Add the features of one slice (or of all voxels); return how many matrices have pairs."""
     joint = counts[0]
     cells = counts[1]
     bits = _row_bits(n_levels)

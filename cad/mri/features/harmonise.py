@@ -19,15 +19,17 @@ _MIN_ROWS = 3
 class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Remove each site's shift and scale of every feature by ComBat (empirical Bayes).
 
-    Site effects are estimated from the rows given to ``fit`` only; ``transform`` applies them to
-    any rows, so test patients take no part. No covariate is preserved, because none is known of a
-    new patient: a difference in prevalence between sites is partly removed with the site effect.
+    Site effects are estimated only from the rows given to ``fit``. ``transform`` applies them to
+    any rows, so that test patients take no part in the estimate. No covariate is preserved, because
+    no covariate is known of a new patient. A difference in prevalence between sites is therefore
+    partly removed with the site effect.
 
     Parameters
     ----------
     unseen : {"error", "keep"}
         Treatment in ``transform`` of rows from a site that ``fit`` did not see: raise an error, or
-        leave the rows as they are (the only honest choice when a whole site is left out).
+        leave the rows as they are. The second is the only honest choice when a whole site is left
+        out.
 
     Attributes
     ----------
@@ -53,7 +55,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, shape (n_rows, n_features)
-            Finite values; impute before.
+            Finite values; missing values must have been imputed before.
         y : ignored
         site : array-like of str, shape (n_rows,)
             Site of each row.
@@ -83,7 +85,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     f"{_MIN_ROWS} a site",
                     hint="merge sites in participants.tsv or set harmonisation: none",
                 )
-        # Inside every site: ComBat divides by that variance.
+        # The spread is taken inside every site, because ComBat divides by that variance.
         spreads = np.array([np.ptp(X[labels == name], axis=0) for name in self.sites_])
         varies = np.asarray((spreads > 0).all(axis=0))
         if varies.any():
@@ -136,7 +138,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 dat=X[:, varies].T,
                 covars=pd.DataFrame({"site": labels.astype(object)}),
                 batch_col="site",
-                # The prior is a distribution over features: with one feature there is none.
+                # The prior is a distribution over features; with one feature there is no prior.
                 eb=int(varies.sum()) > 1,
             )["estimates"]
         self.mean_[varies] = estimates["stand.mean"][:, 0]

@@ -1,11 +1,12 @@
 """Grey-level discretisation, and the 23 intensity-histogram features of IBSI.
 
-A fixed bin number divides the region's own range: level = floor(N (v - min) / (max - min)) + 1, the
-maximum belongs to level N. A fixed bin width with an anchor counts from there: level = floor((v -
-anchor) / w) + 1 (IBSI, with the lower bound of the re-segmentation range); without one it cuts at
-multiples of the width and counts from the lowest level that the region reaches: level = floor(v /
-w) - floor(min / w) + 1. A constant region without an anchor has one level, 1. In one level entropy
-is 0, uniformity 1, both gradients are 0 at level 1.
+A fixed bin number N divides the region's own range of values v: level = floor(N (v - min) / (max -
+min)) + 1, and the maximum belongs to level N. A fixed bin width w with an anchor counts from the
+anchor: level = floor((v - anchor) / w) + 1. IBSI takes the lower bound of the re-segmentation range
+as the anchor. A fixed bin width without an anchor cuts at multiples of the width, and counts from
+the lowest level that the region reaches: level = floor(v / w) - floor(min / w) + 1. A constant
+region without an anchor has one level, 1. A region of one level has entropy 0, uniformity 1, and
+both gradients 0 at level 1.
 """
 
 import math
@@ -23,10 +24,11 @@ from cad.mri.imaging.geometry import MIN_VOXELS
 RECORD = np.dtype([(name, float) for name in HISTOGRAM])
 """Result of :func:`histogram_features` for a region: a field for each feature."""
 
-# A value this close below the edge of a grey level (in levels) lies on it: stored integers often
-# meet an edge exactly, and rounding must not decide, or a scanner's gain would move the texture.
+# A value this close below the edge of a grey level (in levels) lies on the edge. Stored integers
+# often meet an edge exactly. Rounding must not decide there, or a scanner's gain would change the
+# texture.
 _TIE = 1e-4
-# More levels than this and a bin width was meant for another unit.
+# If a bin width gives more levels than this, it was meant for another unit.
 MAX_LEVELS = 1024
 
 
@@ -40,8 +42,8 @@ def discretise(
     """Turn values into grey levels, region by region, as IBSI defines them.
 
     With ``bins`` the range of each region is cut into that many equal bins. With ``bin_width``,
-    bins are counted from ``anchor``; without an anchor, they are cut at multiples of the width, and
-    counted from the region's lowest.
+    bins are counted from ``anchor``. Without an anchor, bins are cut at multiples of the width, and
+    counted from the region's lowest bin.
 
     Parameters
     ----------
@@ -80,12 +82,12 @@ def discretise(
     filled = sizes > 0
     first = start[:-1][filled]
     length = sizes[filled]
-    # The region's own range: bins divide it, a width counts from its lower end.
+    # Bins divide the region's own range, and a width counts from the lower end of that range.
     low = np.repeat(np.minimum.reduceat(values, first), length)
     if bins is not None:
         span = np.repeat(np.maximum.reduceat(values, first), length) - low
         share = bins * (values - low) / np.where(span > 0, span, 1.0)
-        # The maximum itself would open a level bins + 1.
+        # Without this limit, the maximum itself would open a level bins + 1.
         cuts = np.minimum(np.floor(share + _TIE) + 1, bins)
     elif bin_width is None:
         raise CadError(
@@ -155,7 +157,8 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     summary = statistics(levels.astype(float), start)
     out = np.full(len(start) - 1, np.nan, RECORD)
     _histogram(levels, start, n_levels, summary["mean"], out)
-    for name in set(HISTOGRAM) & set(STATISTICS):  # what levels share with any values
+    # statistics that grey levels share with any values
+    for name in set(HISTOGRAM) & set(STATISTICS):
         out[name] = summary[name]
     return out
 
@@ -180,7 +183,7 @@ def _histogram(
             uniformity += p * p
             if p > 0:
                 entropy -= p * math.log2(p)
-            # The mode nearest to the mean when several levels tie (IBSI).
+            # When several levels tie, the mode is the level nearest to the mean (IBSI).
             nearer = abs(g + 1 - means[r]) < abs(mode + 1 - means[r])
             if counts[g] > counts[mode] or (counts[g] == counts[mode] and nearer):
                 mode = g
@@ -192,14 +195,14 @@ def _histogram(
 
 @njit(cache=True)
 def _gradients(counts: np.ndarray, out: Any) -> None:
-    """Write the largest and smallest slope of the histogram and their levels (first on ties)."""
+    """Write the largest and smallest slope of the histogram, and the first level of each."""
     top = len(counts)
     steepest = 0.0
     steepest_at = 1
     lowest = 0.0
     lowest_at = 1
     for g in range(top if top > 1 else 0):
-        # Central differences of the counts, one-sided at both ends (IBSI).
+        # The slopes are central differences of the counts, one-sided at both ends (IBSI).
         if g == 0:
             slope = counts[1] - counts[0]
         elif g == top - 1:

@@ -1,7 +1,7 @@
 """What is measured: each modality's images, cut to the part of the grid that regions need.
 
-Nothing is computed for a whole grid: the T2 image is standardised and cut, perfusion maps are made
-inside gland and regions only. A cut image keeps its place in the patient.
+Nothing is computed for a whole grid: the T2 image is standardised and cut, and perfusion maps are
+made only inside the gland and the regions. A cut image keeps its place in the patient.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from cad.mri.imaging.standardise import NyulScale, standardise_t2
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import CORNERS, Dynamic, Volume
 
-# Gradients look one voxel beyond a region; filters say themselves how far they see.
+# Gradients use one voxel beyond a region; :func:`filter_reach` says how far filters reach.
 _MARGIN = 2
 
 
@@ -34,21 +34,21 @@ class Prepared:
     ----------
     name : str
         ``t2w``, ``adc`` or ``dce``.
-    grid : Volume
+    The part of the modality's grid that is measured. For ``t2w`` and ``adc`` it has the values.
         The part of the modality's grid that is measured; for ``t2w`` and ``adc`` with the values.
     maps : dict of str to ndarray
-        For ``dce``: maps on ``grid`` by the names of :data:`cad.base.terms.features.MAPS`.
+        For ``dce``: maps on ``grid``, by the names of :data:`cad.base.terms.features.MAPS`.
     images : dict of str to ndarray
-        For ``dce``: on ``grid``, what gradients and co-occurrence are measured on, by the names of
-        ``features.dce_images``; NaN where a map has no value.
+        For ``dce``: the images on ``grid`` of which gradients and co-occurrence are measured, by
+        the names of ``features.dce_images``. They are NaN where a map has no value.
     notes : list of str
         Assumptions, a sentence each.
     perfusion : PerfusionMaps or None
         For ``dce``: object that makes the regions' mean curves; else None.
     provenance : dict of str to str or float
         How the values were made, by name. For ``t2w``: the tissue that the intensities are scaled
-        by, and the median intensity before that. For ``dce``: source of T1, arterial input, and
-        how far frames were moved (mm) where that was corrected. Empty for ``adc``.
+        by, and the median intensity before the scaling. For ``dce``: the source of T1, the arterial
+        input and, where motion was corrected, how far frames were moved (mm). Empty for ``adc``.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Prepared:
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """List the modalities that settings ask for: those a study has, and those it lacks.
+    """List the modalities that settings name, in two lists: those that a study has, and the others.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def grid_of(study: Study, name: str) -> Volume:
 
 
 def compact(study: Study) -> Study:
-    """Return a study with its label map cut to the box around its regions, so that masks are small.
+    """Return a study with its label map cut to the box around its regions, to keep masks small.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def filters_of(settings: FeatureSettings, name: str) -> tuple[FilterSettings, ..
 def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = ()) -> Volume:
     """Return the part of an image that is enough to measure a mask.
 
-    Filters of the part give, in the mask, what filters of the whole image give.
+    Inside the mask, filters of the part give the same values as filters of the whole image.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
 
 
 def crop(volume: Volume, box: Box) -> Volume:
-    """Return a part of a volume that keeps its place in the patient; values are a view.
+    """Return a part of a volume that keeps its place in the patient; the values are a view.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
 
 
 def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
-    """Return a part of a dynamic series that keeps its place; frames are a view.
+    """Return a part of a dynamic series that keeps its place; the frames are a view.
 
     Parameters
     ----------
@@ -286,7 +286,8 @@ def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
-    # Input function and bolus are found in vessel and gland: both stay inside the cut.
+    # The input function is found in the vessel and the bolus in the gland; both stay inside the
+    # cut.
     boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
     for mask in (study.gland, study.vessel):
         around = None if mask is None else box_around(mask, study.dce.grid, 0.0)
@@ -300,14 +301,14 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         cut.gland = resample_mask(study.gland, dynamic.grid)
         inside |= cut.gland.array
     chosen = settings.features.dce_images
-    if any(name in MAPS for name in chosen):  # gradients look one voxel beyond a region
+    if any(name in MAPS for name in chosen):  # gradients use one voxel beyond a region
         inside = binary_dilation(inside, np.ones((3, 3, 3), bool))
     made = perfusion_maps(cut, settings.features.perfusion, inside)
     fixed = settings.features.perfusion.t1 == "fixed" or not study.vfa
     maps = {
         name: volume.array
         for name, volume in made.maps.items()
-        if not (name == "t1" and fixed)  # a constant that was put in is no measurement
+        if not (name == "t1" and fixed)  # a constant T1 from the settings is no measurement
     }
     provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
     if study.frames_moved_mm is not None:
@@ -342,7 +343,7 @@ def _cut_flips(
 
 
 def _box_in(mask: Volume, grid: Volume, margin: np.ndarray | int) -> Box:
-    """Return the box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
+    """Return the box of a mask as indices of ``grid``; the mask is given on a part of ``grid``."""
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     box = bounding_box(mask.array)
     if box is None:

@@ -1,14 +1,14 @@
 """First-order statistics of a region: the 18 of IBSI's family and the two quartiles.
 
-Logarithms do not occur, variance is the population's, kurtosis is excess kurtosis, percentiles are
-interpolated linearly between order statistics. A constant region has a defined value everywhere:
-its intensity for mean, median, extremes, percentiles and root mean square; 0 for every measure of
-spread, for skewness and for kurtosis. The two ratios (coefficient of variation, quartile
-coefficient of dispersion) are 0 when their denominator is 0.
+No statistic takes a logarithm. Variance is the population's, kurtosis is excess kurtosis, and
+percentiles are interpolated linearly between order statistics. A constant region has a defined
+value of every statistic. Mean, median, extremes, percentiles and root mean square are its
+intensity. Every measure of spread, skewness and kurtosis are 0. The two ratios (coefficient of
+variation, quartile coefficient of dispersion) are 0 when their denominator is 0.
 
-Voxels may have weights, the share of each that is the region's; percentiles are then linear between
-the middles of the weights. Equal values share their weights evenly: none of them is the first. With
-equal weights nothing changes.
+Voxels may have weights: the weight is the share of the voxel that belongs to the region.
+Percentiles are then linear between the middles of the weights. Equal values share their weights
+evenly, so that their order does not matter. With equal weights nothing changes.
 """
 
 import itertools
@@ -35,7 +35,7 @@ def statistics(
 
     Parameters
     ----------
-    values : ndarray, shape (n_voxels,)
+    Values of all regions one after another; values that are not finite are left out.
         Values of all regions one after another; those that are not finite are left out.
     start : ndarray of int64, shape (n_regions + 1,)
         Region r owns ``values[start[r]:start[r + 1]]``.
@@ -60,7 +60,7 @@ def statistics(
     finite, limits, is_finite = keep_finite(np.ascontiguousarray(values, float), start)
     limits = np.ascontiguousarray(limits, np.int64)
     out = np.full(len(start) - 1, np.nan, RECORD)
-    # Sorted by NumPy: with a sort in them kernels would take twice as long to compile.
+    # NumPy sorts the values, because kernels that sort would take twice as long to compile.
     ends = list(itertools.pairwise(limits))
     if weight is None or core is None:
         ordered = [np.sort(finite[a:b]) for a, b in ends]
@@ -130,8 +130,8 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
     p75 = percentile(ordered, 0.75)
     p90 = percentile(ordered, 0.90)
     if ordered[0] == ordered[n - 1]:
-        mean = ordered[0]  # the sum's rounding must not give a constant a spread
-    # Central moments in a second pass: differences of raw moments would cancel.
+        mean = ordered[0]  # a constant must get no spread from the rounding of the sum
+    # Central moments need a second pass, because differences of raw moments would lose digits.
     m2 = m3 = m4 = mad = medad = 0.0
     robust_sum = 0.0
     robust_n = 0
@@ -145,8 +145,8 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
         if p10 <= v <= p90:
             robust_sum += v
             robust_n += 1
-    # The robust deviation is about the mean of what lies from the 10th to the 90th percentile: that
-    # mean must be known first.
+    # The robust deviation is taken about the mean of the values from the 10th to the 90th
+    # percentile, so that this mean must be known first.
     rmad = 0.0
     if robust_n > 0 and ordered[0] != ordered[n - 1]:
         centre = robust_sum / robust_n
@@ -170,15 +170,16 @@ def _write(
 ) -> None:
     """Write a region's statistics from its sums.
 
-    ``total`` is the sum of weights; ``ranks`` are minimum, p10, p25, median, p75, p90, maximum;
-    ``moments`` the central ones from the second on; ``deviations`` MAD, robust MAD and MAD about
-    the median; ``squares`` the weighted sum of squares.
+    ``total`` is the sum of weights. ``ranks`` are minimum, p10, p25, median, p75, p90, maximum.
+    ``moments`` are the central moments from the second on. ``deviations`` are the mean absolute
+    deviation (MAD), the robust MAD and the MAD about the median. ``squares`` is the weighted sum of
+    squares.
     """
     low, p10, p25, median, p75, p90, high = ranks
     m2, m3, m4 = moments
     out.mean = mean
     out.variance = m2
-    # A constant region has no spread: 0 / 0 is 0 by definition, and so are both ratios below.
+    # A constant region has no spread: 0 / 0 is 0 by definition here and in both ratios below.
     out.skewness = m3 / m2**1.5 if m2 > 0 else 0.0
     out.kurtosis = m4 / (m2 * m2) - 3.0 if m2 > 0 else 0.0
     out.median = median
@@ -224,7 +225,7 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     >>> weighted_percentile(np.array([1.0, 2.0, 4.0]), np.array([0.0, 0.5, 1.0]), 0.75)
     3.0
     """
-    # The first place at or beyond the share: both neighbours then enclose it.
+    # This is the first place at or beyond the share, so that both neighbours enclose the share.
     high = min(int(np.searchsorted(place, share)), len(place) - 1)
     low = max(high - 1, 0)
     gap = place[high] - place[low]
@@ -239,7 +240,8 @@ def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
     first = 0
     for last in range(1, len(ordered) + 1):
         if last == len(ordered) or ordered[last] != ordered[first]:
-            # Of ascending weights: the mean must not depend on the voxels' order.
+            # The mean is taken of ascending weights, so that it does not depend on the voxels'
+            # order.
             if last - first > 1:
                 weight[first:last] = weight[first:last].mean()
             first = last
@@ -267,8 +269,8 @@ def _weighted_statistics(
             summarise_ordered(v, out[r])
             out[r].energy = total * v[0] * v[0]
             continue
-        # The middle of each voxel's weight, scaled so that the extremes lie at 0 and 1: with equal
-        # weights this is i / (n - 1), as for whole voxels.
+        # The place is the middle of each voxel's weight, scaled so that the extremes lie at 0 and
+        # 1. With equal weights this is i / (n - 1), as for whole voxels.
         place = np.empty(n)
         until = 0.0
         for i in range(n):
@@ -281,7 +283,7 @@ def _weighted_statistics(
         p75 = weighted_percentile(v, place, 0.75)
         p90 = weighted_percentile(v, place, 0.90)
         m2 = m3 = m4 = mad = medad = robust = robust_weight = 0.0
-        # A voxel that the region only grazes must not be its minimum: extremes are the core's.
+        # A voxel that the region only touches must not be its minimum: extremes come from the core.
         low = np.inf
         high = -np.inf
         for i in range(n):

@@ -1,9 +1,9 @@
 """Haralick's fourteenth feature: the maximal correlation coefficient of neighbouring grey levels.
 
-It is the largest correlation that any renaming of the grey levels gives the two levels of a pair of
-neighbours: the square root of the second largest eigenvalue of
-Q(i, j) = sum_k p(i, k) p(j, k) / (p(i) p(k)) (Haralick et al., IEEE Trans Syst Man Cybern 3 (1973)
-610). IBSI leaves it out; pyradiomics calls it MCC.
+The coefficient is the largest correlation that the two levels of a pair of neighbours can get by
+any renaming of the grey levels. It is the square root of the second largest eigenvalue of Q(i, j) =
+sum_k p(i, k) p(j, k) / (p(i) p(k)) (Haralick et al., IEEE Trans Syst Man Cybern 3 (1973) 610). IBSI
+leaves this feature out; pyradiomics calls it MCC.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def maximal_correlation_of(sample: Sample) -> np.ndarray:
     Returns
     -------
     ndarray of ``RECORD``, shape (n_regions,)
-        0 to 1; 1 for a region of one level, NaN for one without a pair of neighbours.
+        0 to 1; 1 for a region of one level, and NaN for a region without a pair of neighbours.
     """
     three_d, per_slice, per_direction = AGGREGATIONS[aggregation_of(sample.texture)]
     steps = directions(three_d, sample.texture.distance)
@@ -94,7 +94,7 @@ def _box(index: np.ndarray, levels: np.ndarray, shape: tuple[int, int, int]) -> 
 
 
 def _counts(box: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Count pairs of levels a step apart, both ways; level 0 counts with nothing."""
+    """Count pairs of levels that lie a step apart, in both directions; level 0 is left out."""
     first_voxels = []
     second_voxels = []
     for size, move in zip(box.shape, step, strict=True):

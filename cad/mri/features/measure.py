@@ -1,7 +1,7 @@
 """Feature columns of any set of regions on one prepared modality.
 
 Regions of interest, perturbed copies of them and spheres around voxels all pass through
-:func:`measure`: a probability map and a table of features cannot disagree.
+:func:`measure`. A probability map and a table of features can therefore not disagree.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,9 @@ from cad.mri.features.intensity import statistics
 from cad.mri.features.regions import RegionVoxels, Sample, keep_finite
 from cad.mri.imaging.geometry import MIN_VOXELS
 
-# A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it, and none
-# of a region where the model fits less than this share. How good fits are is said of all voxels.
+# A parameter of a voxel whose fit failed is a bound or noise, so that no statistic uses it. A
+# region has no statistic where the model fits less than this share of its voxels. The statistics of
+# the fits' quality use all voxels.
 MIN_FITTED = 0.5
 
 _MEASURED_BY: dict[str, Callable[[Sample], np.ndarray]] = {
@@ -31,7 +32,7 @@ _MEASURED_BY: dict[str, Callable[[Sample], np.ndarray]] = {
 
 
 def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
-    """Return a modality's texture settings: ``texture_adc``, ``texture_dce``, else ``texture``.
+    """Return a modality's texture settings: ``texture_adc`` or ``texture_dce``, else ``texture``.
 
     Parameters
     ----------
@@ -48,8 +49,8 @@ def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
 def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
     """Return values with NaN for those that re-segmentation (IBSI 2.5) leaves out.
 
-    Left out are values outside ``range``, and outliers of the region's own values; a setting that
-    is None leaves nothing out. NaN and infinite values count as left out already.
+    Re-segmentation leaves out values outside ``range``, and outliers of the region's own values. A
+    setting that is None leaves no value out. NaN and infinite values count as left out already.
 
     Parameters
     ----------
@@ -72,7 +73,7 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     if texture.range is not None:
         counts &= (values >= texture.range[0]) & (values <= texture.range[1])
     for first, last in pairwise(start) if texture.outliers else ():
-        # Of the region as drawn: range and outliers do not wait for each other (IBSI 2.5).
+        # Both rules use the region as drawn: neither range nor outliers come first (IBSI 2.5).
         region = values[first:last]
         finite = region[np.isfinite(region)].astype(float)
         if len(finite):
@@ -101,9 +102,9 @@ def measure(
         voxels of a map have a value, or a region has no pair of neighbours for co-occurrence.
         Statistics weigh each voxel by the share of it that the region fills. Histogram and
         co-occurrence use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels.
-        Kinetic parameters leave out voxels that did not fit, and are NaN for a
-        region where less than half fits. The fit's quality (R2, residual, share that did not fit)
-        is taken over all voxels.
+        Kinetic parameters leave out voxels whose fit failed, and are NaN for a region where less
+        than half of the voxels fit. The fit's quality (R2, residual, share of failed fits) is taken
+        over all voxels.
     """
     if prepared.name == "dce":
         channels = _of_series(prepared, regions, settings)
@@ -157,7 +158,7 @@ def pick(
 def _of_image(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return the statistics of an image's channels, each a record a region."""
+    """Return the statistics of each channel of an image: an array with a record per region."""
     name = prepared.name
     image = prepared.grid.array
     texture = texture_of(settings, name)
@@ -165,7 +166,8 @@ def _of_image(
     inside = resegmented(regions.values(image), regions.start, texture)
     for chosen in filters_of(settings, name):
         response = regions.values(response_map(image, prepared.grid.spacing, chosen))
-        # Re-segmentation is the region's: what does not count there does not count here (IBSI).
+        # Re-segmentation belongs to the region: a voxel that it leaves out has no response either
+        # (IBSI).
         response[~np.isfinite(inside)] = np.nan
         channels[filter_name(chosen)] = _statistics(response, regions)
     return channels
@@ -178,7 +180,7 @@ def _of_array(
     settings: FeatureSettings,
     texture: TextureSettings,
 ) -> dict[str, np.ndarray]:
-    """Return the statistics of the families that are measured of an image's values."""
+    """Return the statistics of the families that an image's values give."""
     families = settings.families
     channels: dict[str, np.ndarray] = {}
     sample = _sample(image, regions, texture)
@@ -209,7 +211,7 @@ def _sample(image: np.ndarray, regions: RegionVoxels, texture: TextureSettings) 
 def _of_series(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return the statistics of a dynamic series' maps, each a record a region."""
+    """Return the statistics of each map of a dynamic series: an array with a record per region."""
     channels: dict[str, np.ndarray] = {}
     unfit = {
         MAPS[name].model: regions.values(image) > 0
@@ -234,7 +236,7 @@ def _of_series(
         for channel, record in made_of.items():
             if channel != "intensity":
                 channels[f"{name}_{channel}"] = record
-            elif name not in MAPS:  # a map's own values are measured above
+            elif name not in MAPS:  # the values of a map itself are measured above
                 channels[name] = record
     return channels
 

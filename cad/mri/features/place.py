@@ -1,8 +1,8 @@
 """Say where a region lies as a report does: side, level, sector, diameter and curve type.
 
-Nothing here is a feature: no learner sees it. Side, level and sector are estimates from the box of
-the gland mask on the region's slice and carry that word to the page; ``sector`` in ``rois.tsv``
-goes before them.
+Nothing here is a feature: no learner gets it. Side, level and sector are estimates from the box of
+the gland mask on the region's slice, and the page calls them estimates. A ``sector`` in
+``rois.tsv`` takes precedence over the estimate.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from cad.mri.features.perfusion.semiquantitative import find_bolus
 from cad.mri.features.size import largest_distance
 from cad.mri.imaging.volume import Volume
 
-ONE_SIDE = 0.75  # share of a region's voxels on one side for it to be called so
+ONE_SIDE = 0.75  # share of a region's voxels that must lie on one side to give the region that side
 
 EARLY_S = 120.0
 LEVEL_CHANGE = 0.10
@@ -57,11 +57,11 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     inside : ndarray of bool, shape (n_slices, H, W)
         The region.
     zone : str
-        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where it does not.
+        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where no zone is stated.
 
     Examples
     --------
-    A gland of nine slices, and a region behind and to the left on the middle one:
+    A gland of nine slices, and a region behind and to the left on the middle slice:
 
     >>> import numpy as np
     >>> gland = Volume(np.ones((9, 8, 8), bool), (5.0, 5.0, 3.0), (0.0, 0.0, 0.0), np.eye(3))
@@ -116,9 +116,9 @@ def _third(height: float, names: tuple[str, str, str]) -> str:
 
 
 NEAR_MIDLINE_MM = 5.0
-"""A region whose centre lies nearer to the image's midline has no side."""
+"""A region whose centre lies nearer to the image's midline than this has no side."""
 SAME_DEPTH_MM = 8.0
-"""Centres of regions that lie less far apart, front to back, are not called front and back."""
+"""If centres of regions lie less far apart, front to back, none is called front or back."""
 
 
 class ImagePlace(NamedTuple):
@@ -133,8 +133,8 @@ class ImagePlace(NamedTuple):
         right.
     third : str
         ``lower``, ``middle`` or ``upper`` third of the stack of slices.
-    depth : str
-        ``anterior`` or ``posterior`` half of the box around all regions; empty where it is too
+    ``anterior`` or ``posterior`` half of the box around all regions; empty where the box is too
+    shallow to tell.
         shallow to tell.
     """
 
@@ -147,8 +147,8 @@ class ImagePlace(NamedTuple):
 def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
     """Say where a region lies in its image; None where the slices are not axial.
 
-    Nothing of it is anatomy: the image's midline is where the operator put it, and the stack's
-    thirds are not those of the gland.
+    This place is no anatomy: the operator chose the image's midline, and the stack's thirds are not
+    those of the gland.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ MARK_SLICES = 3
 
 
 def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
-    """Tell whether a region is a mark, which has a size of its own, and not a drawn outline.
+    """Tell whether a region is a mark with a size of its own, and not a drawn outline.
 
     A mark is made by a rule: it holds every voxel of a box, or exactly the voxels whose centres lie
     within a ball. An outline that a person draws is neither.
@@ -229,7 +229,7 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
 
     Returns
     -------
-    str
+    ``ball`` or ``box``; an empty text for a drawn outline and for a region too small to tell.
         ``ball``, ``box`` or an empty text, also for a region too small to tell.
 
     Examples
@@ -262,10 +262,12 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
 def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
     """Tell whether a ball holds all points of one set and none of another.
 
-    |p|^2 - 2 c p - k is at most 0 within the ball of centre c and above 0 beyond it, where k is its
-    squared radius less |c|^2: linear in c and k, so a linear program finds the widest gap.
+    A point p lies in the ball of centre c where |p|^2 - 2 c p - k is at most 0, and beyond it where
+    this is above 0; k is the squared radius less |c|^2. The expression is linear in c and k, so
+    that a linear program finds the widest gap.
     """
-    from scipy.optimize import linprog  # a worker must be ready at once, and few regions need it
+    # a worker must be ready at once, and few regions need this import
+    from scipy.optimize import linprog
 
     middle = within.mean(axis=0)
     rows = []
@@ -288,8 +290,9 @@ def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
 def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     """Return 1 (still rising), 2 (plateau) or 3 (wash-out) of an enhancement curve.
 
-    The end of the curve is compared with its peak in the first two minutes after the bolus
-    arrived: 10 % more is type 1, 10 % less type 3 (Kuhl et al., Radiology 211 (1999) 101).
+    The end of the curve is compared with its peak in the first two minutes after the bolus arrived.
+    An end that is 10 % higher is type 1, and an end that is 10 % lower is type 3 (Kuhl et al.,
+    Radiology 211 (1999) 101).
 
     Parameters
     ----------
@@ -301,8 +304,8 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     Returns
     -------
     int or None
-        None where no bolus is seen, the curve rises by less than 10 %, or it ends within a minute
-        of the early part.
+        None where no bolus is found, where the curve rises by less than 10 %, or where the curve
+        ends within a minute of the early part.
 
     Examples
     --------
@@ -316,7 +319,7 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     signal = np.asarray(signal, float)
     try:
         bolus = find_bolus(times, signal)
-    except CadError:  # no bolus is seen: nothing to have a type
+    except CadError:  # no bolus is found, so that no curve type exists
         return None
     early = (times > bolus.arrival) & (times <= bolus.arrival + EARLY_S)
     if not early.any() or times[-1] < bolus.arrival + EARLY_S + 60:

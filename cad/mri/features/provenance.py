@@ -1,9 +1,9 @@
-"""How each value was measured: references, sources, units and voxels beside the features.
+"""Record how each value was measured: references, sources, units and voxels beside the features.
 
-A column means one thing only when all its rows were measured the same way. Three things are done
-for that: what studies have is looked at once for the whole cohort (:func:`resolve_auto`), every row
-says how it was measured (columns that begin with ``PREFIX``, which no learner sees), and new rows
-are compared with those that a model was trained on (:func:`differences`).
+A column means one thing only when all its rows were measured the same way. Three things are done to
+reach this. :func:`resolve_auto` looks once at what studies of the whole cohort have. Every row says
+how it was measured, in columns that begin with ``PREFIX`` and that no learner gets.
+:func:`differences` compares new rows with those that a model was trained on.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from cad.base.terms.modality import MODALITIES
 from cad.mri.imaging.study_files import b1_path, image_path
 
 PREFIX = "provenance_"
-# Voxel sizes may differ from training by this factor before it is said. How many voxels a region
-# has, how purely its own, and how many have a value is a matter of the region; how far frames or
-# images were moved back is one of the patient.
+# Voxel sizes may differ from training by this factor before a difference is reported. Three numbers
+# depend on the region: its number of voxels, how purely they are its own, and how many have a
+# value. How far frames or images were moved back depends on the patient. These numbers are not
+# compared.
 _TOLERANCE = 1.25
 _OF_REGION = ("voxels", "purity", "valid", "moved", "displaced", "displaced_most", "mended")
 _TABLES = table_beside(__file__)
@@ -47,10 +48,10 @@ class CohortFacts:
     Parameters
     ----------
     t2w, gland : int
-        Studies with a T2 image, and those of them with a gland mask.
+        Number of studies with a T2 image, and how many of these have a gland mask.
     dce, flip_angles, vessel, b1 : int
-        Studies with a dynamic series, and those of them with flip-angle images, a vessel mask, a
-        map of the transmit field.
+        Number of studies with a dynamic series, and how many of these have flip-angle images, a
+        vessel mask, a map of the transmit field.
     """
 
     t2w: int
@@ -79,9 +80,9 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
     """Replace every ``auto`` in settings by what all studies of the cohort can give.
 
     Flip angles, transmit field, vessel input and gland reference are chosen only when every study
-    with that image has them; otherwise the constant, the stated angles, the population input and a
-    box about the regions serve all. A later study without an image that was chosen here fails in
-    the modality that needs it, with a message.
+    with the image in question has them. Otherwise one choice serves all studies: the constant T1,
+    the stated angles, the population input and a box about the regions. If a later study lacks an
+    image that was chosen here, the modality that needs it fails with a message.
 
     Parameters
     ----------
@@ -128,8 +129,8 @@ def summary(table: pd.DataFrame) -> JsonObject:
     Returns
     -------
     dict
-        By name of the column without its prefix ``provenance_``: the list of all values, sorted,
-        for text; [least, largest] for numbers.
+        By name of the column without its prefix ``provenance_``. Text has the sorted list of all
+        values; numbers have [least, largest].
     """
     content: JsonObject = {}
     for name in _COMPARED:
@@ -145,7 +146,7 @@ def summary(table: pd.DataFrame) -> JsonObject:
 
 
 def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """Name the differences between a region's measurement and that of the training regions.
+    """Name the differences in how a region and the training regions were measured.
 
     Parameters
     ----------
@@ -176,15 +177,15 @@ def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
 
 
 def displaced_from(row: Mapping[str, Any], limit_mm: float) -> str:
-    """Name the images of a region's study that lie too far beside T2; empty where none does.
+    """Name the images of a region's study that lie too far from T2; empty where none does.
 
     Parameters
     ----------
     row : mapping
         The region's provenance columns; others are not read.
     limit_mm : float
-        Displacement from which an image lies too far, mm: it is held against the upper end of the
-        95 % range of what was measured.
+        Displacement (mm) from which an image lies too far. It is compared with the upper end of the
+        95 % range of the measured displacement.
     """
     distances = []
     for image in MODALITIES:

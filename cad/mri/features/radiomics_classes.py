@@ -1,7 +1,7 @@
 """Further feature classes through pyradiomics (extra ``radiomics``), switched on by name.
 
-Levels are made as for our own texture: the same bin number or width. pyradiomics measures each
-region on its cut image; its version and settings are its own otherwise.
+Grey levels are made as for the texture of this package: with the same bin number or width.
+pyradiomics measures each region on its cut image. All other settings are pyradiomics' own.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ def check_radiomics(classes: tuple[str, ...]) -> None:
     Raises
     ------
     CadError
-        Naming the command that installs it.
+        Naming the command that installs the package.
     """
     if classes and importlib.util.find_spec("radiomics") is None:
         raise CadError(
@@ -64,7 +64,7 @@ def radiomics_features(
     channels: dict[str, dict[str, np.ndarray]] = {}
     if not settings.radiomics:
         return {}
-    # pyradiomics sums in the image's own type; float32 would lose digits.
+    # pyradiomics sums in the image's own type, and float32 would lose digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
     regions = regions.core()
     for r in range(regions.count):
@@ -83,7 +83,7 @@ def radiomics_features(
 def _measured(
     name: str, image: Volume, mask: Volume, settings: FeatureSettings, modality: str
 ) -> dict[str, float]:
-    """Measure one region's features of a class, by pyradiomics' names."""
+    """Measure one region's features of a class; the result has pyradiomics' names."""
     import radiomics
 
     radiomics.setVerbosity(logging.CRITICAL)

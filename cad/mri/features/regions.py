@@ -1,14 +1,14 @@
-"""Sets of voxels on one grid, stored one after another: what every feature kernel loops over.
+"""Store sets of voxels of one grid one after another, so that feature kernels loop over them.
 
-A region of interest, a perturbed copy of one, or a sphere around a voxel are all the same to the
-kernels: a list of voxels, each with the share of it that the region fills. Thousands of overlapping
-regions cost no more than their voxel numbers.
+A region of interest, a perturbed copy of one, and a sphere around a voxel are all the same to the
+kernels: a list of voxels, each with the share that the region fills. Thousands of overlapping
+regions take no more memory than the numbers of their voxels.
 
-A region drawn on T2 seldom ends where a voxel of another grid does. First-order statistics weigh
-every voxel by its share, so that the region keeps its volume. Features that count voxels or
-their pairs (extremes, histogram, co-occurrence) take its ``core``: about as many voxels as the
-region's volume holds, those with the largest shares. Voxels of equal shares are in it together or
-not at all, so that neither the order of storage nor a mirror decides.
+A region drawn on T2 seldom ends where a voxel of another grid ends. First-order statistics weigh
+every voxel by its share, so that the region keeps its volume. Features that count voxels or pairs
+of voxels (extremes, histogram, co-occurrence) use the region's ``core``. The core has the voxels
+with the largest shares, about as many as the region's volume holds. Voxels of equal shares are
+either all in the core or all outside, so that neither the order of storage nor a mirror decides.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from numba import njit
 from cad.base.settings import TextureSettings
 from cad.mri.imaging.geometry import MIN_VOXELS
 
-# Shares that are equal in as many parts are equal: the last digits of a file's geometry must not
-# choose between voxels that the region fills alike. Halves, thirds, fifths lie within a part.
+# Shares that are equal when cut into this many parts count as equal. The last digits of a file's
+# geometry must not choose between voxels that the region fills alike. Halves, thirds and fifths lie
+# well within a part.
 _PARTS = 64
 
 
@@ -41,7 +42,7 @@ class RegionVoxels:
         Region r owns ``index[start[r]:start[r + 1]]``.
     shape : tuple of 3 ints
         Voxels of the grid along z, y, x.
-    weight : ndarray, shape (n_voxels,), or None
+    Share (0 to 1) of each voxel that its region fills; None where all voxels are whole.
         Share (0 to 1) of each voxel that its region fills; None for whole voxels.
     """
 
@@ -105,8 +106,8 @@ class RegionVoxels:
     def is_core(self) -> np.ndarray:
         """Tell which voxels belong to the core of their region, boolean, shape (n_voxels,).
 
-        The core is the voxels with the largest shares: about as many as the sum of the shares, at
-        least ``MIN_VOXELS``. Voxels of equal shares are in it together or not at all.
+        The core has the voxels with the largest shares: about as many as the sum of the shares, and
+        at least ``MIN_VOXELS``. Voxels of equal shares are either all in the core or all outside.
         """
         if self.weight is None:
             return np.ones(len(self.index), bool)
@@ -118,15 +119,15 @@ class RegionVoxels:
             rounded = np.round(share * _PARTS)
             total = float(share.sum(dtype=float))
             level, count = np.unique(rounded, return_counts=True)
-            voxels = np.cumsum(count[::-1])[::-1]  # as many have this level or more
+            voxels = np.cumsum(count[::-1])[::-1]  # number of voxels with this level or more
             enough = voxels >= min(MIN_VOXELS, len(share))
-            # Half a voxel too many or too few: too many, whatever the sum's last digit says.
+            # Half a voxel too many or too few counts as too many, whatever the sum's last digit is.
             off = np.where(enough, np.abs(voxels - total - 1e-3), np.inf)
             chosen[first:last] = rounded >= level[off.argmin()]
         return chosen
 
     def core(self) -> RegionVoxels:
-        """Return regions of whole voxels, each reduced to the core that :meth:`is_core` tells."""
+        """Return regions of whole voxels, each reduced to the core of :meth:`is_core`."""
         if self.weight is None:
             return self
         chosen = self.is_core
@@ -164,7 +165,7 @@ class RegionVoxels:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Hold the grey levels of several regions' cores: what families of whole regions measure.
+    """Hold the grey levels of several regions' cores, which histogram and co-occurrence measure.
 
     Parameters
     ----------
@@ -173,7 +174,7 @@ class Sample:
     start : ndarray of int64, shape (n_regions + 1,)
         Where each region begins in ``values``.
     is_finite : ndarray of bool, shape (n_voxels,)
-        Which voxels of ``core`` have a value and count.
+        True for the voxels of ``core`` that have a value and count.
     core : RegionVoxels
         The regions' cores, whole voxels.
     levels : ndarray of int64, shape (n_values,)
@@ -206,11 +207,11 @@ def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.n
     Returns
     -------
     values : ndarray
-        The finite ones.
+        The finite values.
     start : ndarray of int
-        Where each region begins in them.
+        Where each region begins in the finite values.
     kept : ndarray of bool, shape (n,)
-        Which were kept.
+        True for the values that were kept.
 
     Examples
     --------
@@ -236,21 +237,23 @@ def _sphere_voxels(
     start: np.ndarray,
     index: np.ndarray,
 ) -> None:
-    # Called twice: with an empty index it counts into start[1:], then it fills.
+    # The function is called twice: with an empty index it counts into start[1:], then it fills.
     fill = len(index) > 0
     limit = radius * radius * (1 + 1e-9)  # a centre on the sphere itself belongs to it
     low = np.empty(3, np.int64)
     high = np.empty(3, np.int64)
     for p in range(len(points)):
         for axis in range(3):
-            # Only voxels of the box around the sphere are asked, cut at the grid's border.
+            # Only voxels of the box around the sphere are tested; the box is cut at the grid's
+            # border.
             reach = radius / spacing[axis]
             n = size[2 - axis]
             low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
             high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
         n_voxels = start[p] if fill else 0
         for z in range(low[2], high[2] + 1):
-            # (dz^2) + (dy^2) + (dx^2) <= r^2, each square taken in the loop where it is constant.
+            # The test is (dz^2) + (dy^2) + (dx^2) <= r^2; each square is taken in the loop where it
+            # is constant.
             dz = ((z - points[p, 2]) * spacing[2]) ** 2
             for y in range(low[1], high[1] + 1):
                 dy = dz + ((y - points[p, 1]) * spacing[1]) ** 2

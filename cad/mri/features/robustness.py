@@ -1,10 +1,10 @@
-"""How much features move when a region is drawn slightly differently.
+"""Measure how much features change when a region is drawn slightly differently.
 
-A region is perturbed through its signed distance: shifting the distance moves it, adding a constant
-dilates or erodes it, adding smooth noise roughens its contour. Every copy is measured as the region
-itself is, and ICC(1,1) over regions tells the share of a feature's variance that is not drawing.
-Outlines that several readers drew are measured in the same way, with one preparation of each image
-for all of them.
+A region is perturbed through its signed distance. Shifting the distance moves the region, adding a
+constant dilates or erodes it, and adding smooth noise roughens its contour. Every copy is measured
+as the region itself is. ICC(1,1) over regions gives the share of a feature's variance that does not
+come from drawing. Outlines that several readers drew are measured in the same way, with one
+preparation of each image for all of them.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class Perturbation:
     noise_length_mm : float
         Length over which the roughness is smooth.
     repeats : int
-        Redrawn copies of each region, beside the region itself.
+        Number of redrawn copies of each region, beside the region itself.
     seed : int
         Seed of the random draws; the same seed redraws a region in the same way.
     """
@@ -78,29 +78,31 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     Volume
         Boolean, on a part of the same grid; possibly empty when eroded away.
     """
-    # Three standard deviations of everything that moves the border outwards.
+    # Three standard deviations of all changes that move the border outwards.
     reach = 3 * (perturbation.shift_mm + perturbation.growth_mm + perturbation.noise_mm)
     padded = _padded(mask, reach)
     spacing = np.array(padded.spacing[::-1])
     inside = padded.array
-    # Distance to the voxels' border, which lies half a step before the nearest centre beyond it.
+    # The border of a voxel lies half a step before the nearest centre beyond it.
     half = 0.5 * spacing.min()
     outward = ndimage.distance_transform_edt(~inside, sampling=spacing)
     inward = ndimage.distance_transform_edt(inside, sampling=spacing)
     distance = np.where(inside, half - inward, outward - half)
-    # Not across slices: a reader draws on a slice, and the next one is millimetres away.
+    # The shift stays in the slice: a reader draws on a slice, and the next slice is millimetres
+    # away.
     shift = np.array([0.0, *rng.normal(0, perturbation.shift_mm, 2)]) / spacing
-    # The distance is shifted and not the mask: by fractions of a voxel, too.
+    # The distance is shifted and not the mask, so that shifts by fractions of a voxel count.
     moved = ndimage.shift(distance, shift, order=1, mode="nearest")
     growth = rng.normal(0, perturbation.growth_mm)
     rough = ndimage.gaussian_filter(
-        # White noise smoothed by a Gaussian of sigma L/2 is correlated over about L.
+        # White noise that a Gaussian of sigma L/2 smooths is correlated over about L.
         rng.normal(size=inside.shape),
         perturbation.noise_length_mm / spacing / 2,
         mode="wrap",
     )
     spread = rough.std()
-    # Scaled by what this draw has: a small box holds few independent bumps.
+    # The noise is scaled by this draw's own spread, because a small box holds few independent
+    # bumps.
     rough *= perturbation.noise_mm / spread if spread > 0 else 0.0
     return padded.with_array(moved <= growth + rough)
 
@@ -160,7 +162,7 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
     ----------
     study : Study
         Study with a label map.
-    roi : Roi
+    The region; its copies do not depend on which other regions are redrawn.
         The region; its copies do not depend on which others are redrawn.
     perturbation : Perturbation
         How many copies, how far they move, and the seed.
@@ -176,7 +178,8 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
         Without a label map, or for an empty region.
     """
     mask = study.mask_of(roi)
-    # A region's own stream: leaving out another region changes nothing here.
+    # Each region has its own random stream, so that leaving out another region changes nothing
+    # here.
     rng = np.random.default_rng([perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()])
     return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
 
@@ -214,7 +217,7 @@ def prepared_copies(
     boxes = [box for box in around if box is not None]
     if not boxes:
         return None
-    # One box for all copies, so that an image is prepared once and not once a copy.
+    # All copies share one box, so that an image is prepared once and not once for each copy.
     cropped = images.crop(grid, images.enclosing(boxes))
     shares = []
     for mask in masks:
@@ -261,7 +264,7 @@ def masks_features(
     for name in names:
         try:
             ready = prepared_copies(work, settings, name, masks, scale)
-        except CadError:  # said once, where the regions themselves were measured
+        except CadError:  # reported once, where the regions themselves were measured
             continue
         if ready is None:
             continue
@@ -282,7 +285,7 @@ def _size(
         inside = resample_mask(mask, study.roi_map) if mask.array.any() else mask
         if not inside.array.any():
             continue
-        # Size and position read a label map: each mask stands in it alone as label 1.
+        # Size and position read a label map, so that each mask stands alone in a map as label 1.
         alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
         for name, values in size_columns(alone, [1], settings.features).items():
             columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
@@ -301,8 +304,8 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
 
     Returns
     -------
-    icc, low, high : float
-        (0, 0, 0) for a feature that is the same everywhere: it tells regions apart no better than
+    (0, 0, 0) for a feature that is the same everywhere, because it cannot tell regions apart. (1,
+    1, 1) when only regions differ.
         chance. (1, 1, 1) when only regions differ.
 
     References
@@ -322,14 +325,15 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     means = values.mean(axis=1)
     between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
     within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
-    # Mean squares of a constant column are rounding, whose ratio is anything.
+    # Mean squares of a constant column are rounding, and their ratio is arbitrary.
     rounding = (1e-12 * float(np.abs(values).max())) ** 2
     if between <= rounding and within <= rounding:
         return 0.0, 0.0, 0.0
     if within <= rounding:
         return 1.0, 1.0, 1.0
     ratio = between / within
-    # F = ratio of mean squares; its quantiles bound the ratio, and ICC = (F - 1) / (F + k - 1).
+    # F is the ratio of mean squares; its quantiles bound the ratio, and ICC = (F - 1) / (F + k -
+    # 1).
     tail = 1 - (1 - confidence) / 2
     low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
     high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
@@ -364,8 +368,8 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     rows = []
     for column, name in enumerate(names):
         values = cube[:, :, column]
-        # The mean squares need k copies of each region: one without a value takes its region
-        # along.
+        # The mean squares need k copies of each region. A region with a copy without a value is
+        # left out.
         values = values[np.isfinite(values).all(axis=1)]
         interval = icc(values, confidence) if len(values) >= 2 else (np.nan, np.nan, np.nan)
         rows.append((name, *interval, len(values)))
@@ -382,7 +386,7 @@ def stable_features(
     table : DataFrame
         Rows of :func:`perturbed_features`.
     patients : list of str, optional
-        Patients whose regions count, in a fold those of the training; by default all.
+        Patients whose regions count; in a fold these are the training patients. By default all.
     minimum : float
         Least lower bound of the ICC that a stable feature has.
 
@@ -415,7 +419,8 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     box = bounding_box(mask.array)
     if box is None:
         raise ValueError("the mask is empty")
-    # One voxel more than the reach: the shifted distance is interpolated there.
+    # The border is one voxel wider than the reach, because the shifted distance is interpolated
+    # there.
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
     array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
     return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

@@ -1,7 +1,7 @@
-"""How large a region is and where it lies: features that are named as what they are.
+"""Measure how large a region is and where it lies, as features that are named accordingly.
 
 Everything is measured on the label map as drawn, in millimetres, and belongs to no image. Texture
-must not say it in disguise, see :data:`cad.base.terms.features.COUNTING`.
+must not be a hidden measure of size, see :data:`cad.base.terms.features.COUNTING`.
 """
 
 import math
@@ -17,7 +17,7 @@ from cad.mri.imaging.drawn import gland_on
 from cad.mri.imaging.geometry import Box, bounding_box, limits
 from cad.mri.imaging.study import Study
 
-# Points whose distances to all others are held at once.
+# Number of points whose distances to all other points are held at once.
 _POINTS = 200
 
 
@@ -108,7 +108,7 @@ def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
 def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
     """Return the gland's box on the label map's grid, and the distance (mm) from its outline.
 
-    The distance is that of voxels inside, 0 elsewhere, with a border of one voxel around the box.
+    The distance is positive in voxels inside and 0 elsewhere; the box has a border of one voxel.
     """
     gland = gland_on(study)
     box = None if gland is None else bounding_box(gland.array)
@@ -123,18 +123,18 @@ def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, flo
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
     point = (centre - first + 1)[:, None]
-    # Outside of the box there is no gland: 0.
+    # Outside of the box there is no gland, so that the distance is 0.
     depth = float(ndimage.map_coordinates(inward, point, order=1)[0])
     return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
 
 def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]:
-    """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh at one half."""
+    """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh at level 1/2."""
     points, faces, _, _ = marching_cubes(
         np.pad(inside, 1).astype(np.float32), 0.5, spacing=tuple(spacing)
     )
     a, b, c = (points[faces[:, i]].astype(float) for i in range(3))
-    # Signed tetrahedra between the origin and every triangle.
+    # The volume is a sum of signed tetrahedra between the origin and every triangle.
     volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
     # Only points that are extreme along a row of their slice can be the ends of a diameter.
     thinned = np.unique(np.round(points, 6), axis=0)

@@ -1,13 +1,13 @@
-"""The features of a sphere around every voxel: what a probability map is predicted from.
+"""Measure the features of a sphere around every voxel, from which a probability map is predicted.
 
 The sphere stands in for a region: the same kernels measure it, on every modality's own grid. A
-voxel of a grid belongs to it when its centre lies within the radius (a region's mask is transferred
-by volume share instead; for a sphere of several voxels the two differ in its outermost voxels).
-Spheres are cut by the image's border, not by the mask.
+voxel of a grid belongs to the sphere when its centre lies within the radius. A region's mask is
+transferred by volume share instead; for a sphere of several voxels the two rules differ in the
+outermost voxels. Spheres are cut by the image's border and not by the mask.
 
-No stride is needed: what overlapping spheres share (maps, gradients, standardised intensities) is
-computed once, so that a gland takes seconds to a few minutes. ``step`` measures every n-th voxel
-in a slice for a quick look.
+No stride is needed, because everything that overlapping spheres share (maps, gradients,
+standardised intensities) is computed once. A gland therefore takes seconds to a few minutes.
+``step`` measures every n-th voxel in a slice for a quick look.
 """
 
 from collections.abc import Iterator
@@ -27,9 +27,10 @@ from cad.mri.imaging.standardise import NyulScale
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-RADIUS_MM = 4.0  # of the sphere
+RADIUS_MM = 4.0  # of the sphere around each voxel
 MARGIN_MM = 5.0
-# Spheres measured at once: some hundred voxels each, a few hundred MB at most.
+# Number of spheres that are measured at once: each has some hundred voxels, so that they take a few
+# hundred MB at most.
 _CHUNK = 4096
 
 
@@ -45,7 +46,7 @@ class SlidingFeatures:
         Feature columns of the sphere around each voxel; NaN where a sphere has fewer than 5 voxels
         with a value.
     grid : Volume
-        The T2 image (or the first modality there is), whole.
+        The whole T2 image; without T2, the first modality that the study has.
     notes : list of str
         Images and values that were missing or assumed.
     """
@@ -65,7 +66,7 @@ class SlidingFeatures:
 def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     """Return the mask of voxels for a probability map: the gland, on the T2 grid.
 
-    Without a gland mask, the regions with a margin around each take its place.
+    Without a gland mask, the mask is the regions with a margin around each.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     Returns
     -------
     Volume
-        Boolean, on the T2 grid (the first modality's where there is no T2).
+        Boolean, on the T2 grid; without T2, on the first modality's grid.
 
     Raises
     ------
@@ -87,7 +88,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     grid = study.anatomical
     if study.gland is not None:
         gland = resample_mask(study.gland, grid)
-        # A gland that lies off the grid is as good as none: then the regions say where.
+        # A gland that lies off the grid counts as none; then the regions give the mask.
         if gland.array.any():
             return gland
     union = study.roi_union
@@ -95,7 +96,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     if inside is None or not inside.array.any():
         problem = "a probability map needs a gland mask or regions"
         raise CadError(problem, patient=study.participant_id, hint="add masks/*_gland.nii.gz")
-    # argwhere counts z, y, x; centres are x, y, z.
+    # The result of argwhere is in the order z, y, x; centres are in the order x, y, z.
     centres = np.argwhere(inside.array)[:, ::-1].astype(float)
     neighbourhood = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
     return grid.with_array(neighbourhood.voxels())
@@ -142,11 +143,12 @@ def sliding_rows(
     chosen = np.argwhere(inside.array)
     if not len(chosen):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
-    # In the patient's space: every modality has the same point in the middle of its sphere.
+    # The points are in the patient's space, so that in every modality the same point is the middle
+    # of the sphere.
     points = inside.index_to_patient(chosen[:, ::-1])
     names, absent = images.available(study, settings)
     notes = images.absence_notes(absent)
-    # The spacing changes only now: the map keeps T2's voxels as acquired, while features are
+    # The spacing changes only here: the map keeps T2's voxels as acquired, while features are
     # measured at the spacing that the model learned from.
     study = at_spacing(study, settings.images)
     work = images.compact(study)
@@ -167,8 +169,8 @@ def sliding_rows(
                 raise CadError("the mask lies outside the image")
             prepared = images.prepare(work, settings, name, cropped.with_array(needed), scale)
         except CadError as error:
-            # One image that fails leaves its columns out, as for regions; whether the model can
-            # do without them is for the prediction to say.
+            # An image that fails only leaves its columns out, as for regions. The prediction
+            # decides whether the model can do without these columns.
             notes.append(f"{name} not measured: {error.problem}")
             continue
         notes += prepared.notes
@@ -187,10 +189,11 @@ def _slide(
     first = 0
     for chunk in _chunks(prepared.grid, points):
         measured = measure(prepared, chunk, settings.features)
-        if not columns:  # one block for all: a gland's table is hundreds of MB
+        if not columns:  # one block for all columns, because a gland's table is hundreds of MB
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():
-            # The bound of a region: below it a percentile is no statistic.
+            # This least number of voxels is that of a region: a percentile of fewer voxels is no
+            # statistic.
             values[chunk.sizes < MIN_VOXELS] = np.nan
             columns[name][first : first + chunk.count] = values
         first += chunk.count

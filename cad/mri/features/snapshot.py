@@ -1,4 +1,4 @@
-"""What a page shows of a study: slices on one display grid, curves with their fits, notes."""
+"""Collect what a page shows of a study: slices on a display grid, curves with their fits, notes."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from cad.mri.imaging.volume import Volume
 
 MARGIN_MM = 20.0
 MARGIN_SLICES = 2
-# Maps that pages show, by their names in StudyFeatures.maps.
+# The maps that pages show, by their names in StudyFeatures.maps.
 ENHANCEMENT = "relative_enhancement"
 KTRANS = "tofts_ktrans"
 MIN_WINDOW_VOXELS = 50
@@ -53,7 +53,7 @@ def snapshot(
         - ``t2w``, ``adc``, ``hbv``, ``enhancement``, ``ktrans``: images (n_slices, H, W) on the
           display grid, as far as they exist; NaN outside their field of view
         - ``roi_map``: label map on the same grid
-        - ``frame``: the gland on it, or without a mask the middle of the image
+        - ``frame``: the gland on this grid; without a gland mask, the middle of the image
         - ``spacing`` (x, y, z, mm), ``direction`` and ``z_mm`` (place of each slice): the grid
         - ``curve_times``; ``curve_signal``, ``curve_concentration``, ``curve_fit``: (n_regions,
           n_times), of a study with a dynamic series
@@ -64,18 +64,19 @@ def snapshot(
     grid = display_grid(study)
     shown = _images(study, features, grid)
     labels = _labels(study, grid)
-    # Without a gland mask the window is that of the image's middle, where the gland lies.
+    # Without a gland mask the window is taken from the image's middle, where the gland lies.
     gland_or_middle = _middle(study.anatomical) if study.gland is None else study.gland
     inside = resample_mask(gland_or_middle, grid).array
-    # The middle of an image holds air of the rectum as well, a gland does not.
+    # The middle of an image also holds air of the rectum, but a gland holds none.
     darkest = 5.0 if study.gland is None else 1.0
     fullest_slice = int((labels > 0).sum(axis=(1, 2)).argmax())
     views = [registration_view(moved, grid, fullest_slice) for moved in registrations]
     first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
     gland = gland_on(study)
-    # From 1, in the whole series, whose length comes last.
+    # Slices are counted from 1 in the whole series; the length of the series comes last.
     below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
-    acquired = next(iter(study.protocols.values()), Protocol())  # as far as the first sidecar says
+    # as far as the first sidecar states it
+    acquired = next(iter(study.protocols.values()), Protocol())
     windows = {}
     for name, array in shown.items():
         windows[name] = ADC_WINDOW if name == "adc" else _window(array, inside, darkest)
@@ -111,8 +112,9 @@ def snapshot(
 def display_grid(study: Study) -> Volume:
     """Return the image on whose grid the patient's page shows its slices.
 
-    This is the T2 image, cropped around gland and regions; without T2, another modality's image.
-    Without a gland mask it holds the middle of the image on the regions' slices, too.
+    The grid is that of the T2 image, cropped around gland and regions; without T2, that of another
+    modality's image. Without a gland mask the grid also holds the middle of the image on the
+    regions' slices.
     """
     image = study.anatomical
     inside = np.zeros(image.shape, bool)
@@ -140,7 +142,7 @@ def _middle(image: Volume, half_mm: float = MIDDLE_MM) -> Volume:
 
 
 def _high_b(study: Study) -> Volume | None:
-    """Return the high-b image, else the diffusion image of the highest b-value that is high."""
+    """Return the high-b image, else the diffusion image of the highest b-value if that is high."""
     if study.hbv is not None:
         return study.hbv
     if not study.diffusion:
@@ -150,19 +152,20 @@ def _high_b(study: Study) -> Volume | None:
 
 
 def _b_value(study: Study) -> float | None:
-    """Return the b-value of :func:`_high_b`, s/mm2; None where nothing states it."""
+    """Return the b-value of :func:`_high_b`, s/mm2; None where nothing states the b-value."""
     if study.hbv is None:
         return max((b_value for b_value, _ in study.diffusion), default=None)
     protocol = study.protocols.get("hbv")
     if protocol is not None:
         return protocol.b_value
-    # Made from the series: taken from it where it goes so high, else carried on to that b-value.
+    # The image was made from the series: it is a series image where a b-value is high enough, else
+    # the decay is extrapolated to this b-value.
     highest = max((b_value for b_value, _ in study.diffusion), default=None)
     return None if highest is None else max(highest, diffusion.HIGH_B)
 
 
 def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:
-    """Return the images and maps that there are on a grid, by the names of :func:`snapshot`."""
+    """Return the images and maps of a study on a grid, by the names of :func:`snapshot`."""
     images = {
         "t2w": study.t2w,
         "adc": study.adc,
@@ -173,7 +176,7 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
     shown = {}
     for name, volume in images.items():
         if volume is not None:
-            # Half precision has 11 bits, more than a screen shows, and halves the file.
+            # Half precision has 11 bits: this is more than a screen shows, and halves the file.
             shown[name] = resample_image(volume, grid).array.astype(np.float16)
     return shown
 
@@ -220,7 +223,7 @@ def _describe(
 
 
 def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
-    """Return volume, diameter, kind and estimated place of a region as it was drawn."""
+    """Return volume, diameter, kind and estimated place of a region as drawn."""
     nothing = {"diameter_mm": None, "mark": "", "place": None, "image_place": None}
     if study.roi_map is None:
         return {"volume_mm3": None, **nothing}
@@ -228,7 +231,7 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     box = bounding_box(inside)
     if box is None:
         return {"volume_mm3": 0.0, **nothing}
-    # The whole map is much larger than a region.
+    # Only the box is used, because the whole map is much larger than a region.
     outline = inside[box]
     place = None
     in_image = None
@@ -246,7 +249,7 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
 
 
 def _archive(study: Study, grid: Volume) -> JsonObject:
-    """Return by modality the archive's series number, and its image at every shown slice.
+    """Return, by modality, the archive's series number and its image at every shown slice.
 
     An image number is None where the modality has no slice within half a slice of the shown one,
     or the import kept no numbers.
@@ -260,7 +263,8 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
         if protocol is None or image is None or protocol.series_number is None:
             continue
         numbers = protocol.instance_numbers
-        # An enhanced object has one instance for all slices: no number says which is shown.
+        # An enhanced object has one instance for all slices, so that no number tells the shown
+        # slice.
         whole = len(numbers) == image.shape[0]
         images: list[int | None] = []
         for place in places:
@@ -274,16 +278,16 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
 
 
 def _window(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float]:
-    """Return the grey-level window that shows the gland; bladder and vessels would flatten it."""
+    """Return the grey-level window of the gland; bladder and vessels would flatten the contrast."""
     values = array[inside & np.isfinite(array)]
-    # Percentiles of a few voxels jump; a gland may lie outside of a short series.
+    # Percentiles of a few voxels are unstable, and a gland may lie outside of a short series.
     if values.size < MIN_WINDOW_VOXELS:
         values = array[np.isfinite(array)]
     if not values.size:
         return [0.0, 1.0]
     low, high = np.percentile(values.astype(float), (darkest, 99))
     room = 0.1 * (high - low)
-    lowest = 0.0 if values.min() >= 0 else -np.inf  # no window below what the image can hold
+    lowest = 0.0 if values.min() >= 0 else -np.inf  # no window below the image's possible values
     return [float(max(low - room, lowest)), float(max(high + room, low + 1e-6))]
 
 

@@ -1,4 +1,4 @@
-"""One row of features per region of a study."""
+"""Make one row of features for each region of a study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -27,10 +27,10 @@ from cad.mri.imaging.standardise import NyulScale
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
-# The enhancement is also shown around gland and regions.
+# The enhancement is also shown within this distance around gland and regions.
 _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
-# A void of a smaller part of a region, often a voxel at its edge, is no news to a reader.
+# If a smaller part of a region has no value, often a voxel at its edge, no note tells readers.
 _SAID_WITHOUT_VALUE = 0.05
 
 
@@ -52,11 +52,12 @@ class StudyFeatures:
         box that was measured.
     gaps : dict of str to dict
         Reasons why a region is not measured in a modality: by ``roi_id``, then by modality.
-    curves : dict of str to RegionCurve
+    Reasons why a region is not measured in a modality, by ``roi_id`` and then by modality.
         Mean curves and fits of regions by ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
-        Image part from which T2 features are measured once a Nyul scale is fitted; their columns
-        are NaN until then. None unless the standardisation is ``nyul`` and no scale was given.
+        The part of the image from which T2 features are measured once a Nyul scale is fitted; their
+        columns are NaN until then. None unless the standardisation is ``nyul`` and no scale was
+        given.
     provenance : DataFrame
         How each value was measured, one row for each of ``rows``; every column begins with
         ``provenance_`` and is text or a number.
@@ -84,23 +85,23 @@ def extract(
     settings : PipelineSettings
         Settings of the pipeline; only ``images`` and ``features`` are read.
     scale : NyulScale, optional
-        Scale fitted on the training patients, for the ``nyul`` standardisation of T2. Without it
-        that standardisation leaves T2 columns NaN and fills ``StudyFeatures.unscaled``.
+        Scale fitted on the training patients, for the ``nyul`` standardisation of T2. Without a
+        scale, this standardisation leaves T2 columns NaN and fills ``StudyFeatures.unscaled``.
 
     Returns
     -------
     StudyFeatures
         A region that is too small in one modality has NaN in its columns, and a note. A region that
-        no modality can measure has no row and is in ``failures``, and so is a modality that cannot
-        be prepared, which has no columns.
+        no modality can measure has no row and is in ``failures``. A modality that cannot be
+        prepared has no columns and is in ``failures`` as well.
 
     Raises
     ------
-    CadError
-        When no region or modality can be measured, a wanted feature needs a package that is not
+    When no region or modality can be measured, when a wanted feature needs a package that is not
+    installed, or when a filter's settings are wrong.
         installed, or a filter's settings are wrong.
     """
-    # Before anything is measured: a missing extra must not end a run after an hour.
+    # This check precedes all measuring, because a missing extra must not end a run after an hour.
     check_radiomics(settings.features.radiomics)
     check_filters(settings.features)
     names, absent = images.available(study, settings)
@@ -111,7 +112,7 @@ def extract(
             hint="add images, or other modalities to the pipeline",
         )
     work = images.compact(at_spacing(study, settings.images))
-    # The others are missing from the study itself, which its page says.
+    # The other modalities are missing from the study itself, which its page reports.
     result = StudyFeatures(
         _keys(study, []), images.absence_notes([name for name in absent if modality(name).optional])
     )
@@ -120,11 +121,12 @@ def extract(
         work, {name: _grid_around_regions(work, name, settings.features) for name in names}, half
     )
     result.failures += problems
-    # In the order of the cohort's table: rows of results stay where a reader expects them.
+    # The order is that of the cohort's table, so that rows of results stay where a reader expects
+    # them.
     rois = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, rois)
     result.provenance = pd.DataFrame(index=result.rows.index)
-    # On the whole label map: the gland reaches beyond the regions.
+    # Size and position use the whole label map, because the gland reaches beyond the regions.
     columns = size_columns(study, [roi.label for roi in rois], settings.features)
     for name in names:
         on_grid = [drawn[roi.roi_id][name] for roi in rois]
@@ -133,7 +135,8 @@ def extract(
             columns |= _modality(work, settings, name, on_grid, rois, result, scale)
     if study.adc is not None:
         result.maps["adc"] = study.adc
-    # One array for all: pandas takes longer over hundreds of columns than over their numbers.
+    # All columns share one array, because pandas takes longer over hundreds of columns than over
+    # their numbers.
     values = np.array(list(columns.values()), float).reshape(len(columns), len(rois)).T
     result.rows = pd.concat([result.rows, pd.DataFrame(values, columns=list(columns))], axis=1)
     return result
@@ -142,7 +145,7 @@ def extract(
 def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> Volume:
     """Return the part of a grid around the regions; a single corner where they lie beside it.
 
-    Voxels of an ADC map without a measurement are NaN: those below the range that counts.
+    Voxels of an ADC map without a measurement are NaN: their value is below the range that counts.
     """
     grid = images.grid_of(study, name)
     union = study.roi_union
@@ -157,7 +160,7 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
 def _left_out(
     study: Study, name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
 ) -> list[str]:
-    """Say which regions a modality does not measure, and why; and which it sees in part."""
+    """Report regions that a modality does not measure, and why, and regions that it has in part."""
     notes = []
     for roi, outline in zip(rois, drawn, strict=True):
         if outline.too_little:
@@ -186,7 +189,7 @@ def _modality(
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
     grid = _grid_around_regions(study, name, settings.features)
-    # An outline that cannot be measured stays as an empty region: its columns are NaN.
+    # An outline that cannot be measured stays as an empty region, so that its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
@@ -195,7 +198,7 @@ def _modality(
             unscaled = unscaled_t2(study, settings, needed, shares)
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
-            # A region that cannot be measured moves no other's scale.
+            # A region that cannot be measured must not change the scale of the others.
             prepared = images.prepare(replace(study, rois=rois), settings, name, needed, scale)
     except CadError as error:
         result.failures.append(error.naming(patient=study.participant_id))
@@ -218,7 +221,7 @@ def _modality(
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
     if waits:
-        # T2 waits for the cohort's scale: these values gave the columns' names and notes only.
+        # T2 waits for the cohort's scale: these values only gave the columns' names and the notes.
         columns = {column: np.full(len(rois), np.nan) for column in columns}
     return columns
 
@@ -226,7 +229,7 @@ def _modality(
 def _provenance(
     prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
-    """Say how one modality's values were made, for every region; None where it was not measured."""
+    """Report how a modality's values were made, for every region; None where it was not measured."""
     name = prepared.name
     spacing = prepared.grid.spacing
     columns: dict[str, list[str | float | None]] = {}
@@ -256,7 +259,7 @@ def _provenance(
 
 
 def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[str | float | None]]:
-    """Say how far the modality lay beside T2, and how far it was moved back, mm."""
+    """Report how far the modality lay beside T2, and how far it was moved back, mm."""
     columns: dict[str, list[str | float | None]] = {}
     for displacement in study.displacements:
         if displacement.name == name:
@@ -269,7 +272,7 @@ def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[st
 def _valid(
     prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> list[float]:
-    """Return the share of each region that has a value; in a series, that the first model fits."""
+    """Return each region's share with a value; in a series, the share that the first model fits."""
     unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
     if unfit is None:
         texture = texture_of(settings, prepared.name)
@@ -309,9 +312,10 @@ def _keep_perfusion(
 
 
 def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:
-    """Return the relative enhancement for the eye, in a box around gland and regions.
+    """Return the relative enhancement for display, in a box around gland and regions.
 
-    The same numbers as the map that features are taken from, which covers gland and regions only.
+    The numbers are those of the map that features are taken from; that map covers only gland and
+    regions.
     """
     union = study.roi_union
     if study.dce is None or union is None:
@@ -329,7 +333,7 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
 
 
 def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
-    """Return how many voxels of which regions the kinetic statistics leave out."""
+    """Return how many voxels the kinetic statistics leave out, and in which regions."""
     notes = []
     for name, image in prepared.maps.items():
         if MAPS[name].role != "did_not_fit":

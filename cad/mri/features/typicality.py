@@ -1,14 +1,15 @@
-"""Is this region like those a model was trained on? Limits by feature, family and modality.
+"""Tell whether a region is like those of the training: limits by feature, family and modality.
 
-An average over all features drowns one image in a wrong unit among hundreds of columns. Here every
-feature has its own spread, asymmetric as the feature is; a family (ADC gradient, Tofts), the level
-of an image (its means and percentiles) and a modality have a score each, the root mean square of
-their features' deviations; and a region is as unusual as its most unusual group.
+An average over all features would hide one image in a wrong unit among hundreds of columns. Here
+every feature has its own spread, which is asymmetric where the feature is. Groups of features have
+a score each: the root mean square of their deviations. Groups are the families (ADC gradient,
+Tofts), the level of an image (its means and percentiles) and the modalities. A region is as unusual
+as its most unusual group.
 
-What is wrong with an image is wrong in all of a study's regions, and what is odd about one region
-is not. So the mean deviation of a study's regions is judged as well: it has narrower limits the
-more regions there are. How unusual is too much is learned on training patients that the limits had
-not seen.
+A fault of an image affects all of a study's regions, and an odd region stands alone. The mean
+deviation of a study's regions is therefore judged as well. Its limits are narrower, the more
+regions there are. The limits come from training patients that were held out when the spreads were
+learned.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.mri.columns import Column
 
-# Share of held-out training regions, and of studies, that may be flagged; aimed below the 5 % that
-# are promised, because regions of one patient go together and the quantile is itself uncertain.
+# Share of held-out training regions, and of studies, that may be flagged. It is below the promised
+# 5 %, because regions of one patient are alike and the quantile is itself uncertain.
 FLAGGED = 0.02
-# Studies of 1, 2, 3 and 4 regions have limits of their own; those of 4 also hold for studies with
-# more regions.
+# Studies of 1, 2, 3 and 4 regions have limits of their own; the limits of 4 regions also hold for
+# studies with more.
 _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10
@@ -47,9 +48,10 @@ class Deviation:
     size : float
         Typical deviation of the group's features, in standard deviations.
     direction : str
-        ``below`` or ``above`` the training; ``beside`` where features of the group do either.
+        ``below`` or ``above`` the training; ``beside`` where features of the group lie on both
+        sides.
     regions : int
-        1 for the region itself; else the number of the study's regions whose mean deviates so.
+        1 for the region itself; else the number of the study's regions whose mean deviates so far.
     """
 
     group: str
@@ -62,7 +64,7 @@ class Deviation:
         return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{regions}"
 
 
-# The largest ratio of a score to its limit, and the groups where it exceeds 1 with their ratio.
+# The largest ratio of a score to its limit, and the groups whose ratio exceeds 1, with the ratio.
 Beyond = tuple[float, tuple[tuple[float, Deviation], ...]]
 
 
@@ -75,8 +77,8 @@ class Judgement:
     score : float
         Largest ratio of a group's deviation to its limit; above 1 the region is flagged.
     deviations : tuple of Deviation
-        Groups beyond their limit, the worst first, of the region itself or of its study's mean;
-        empty for a region that is not flagged.
+        Groups beyond their limit, the worst first. The group deviates in the region itself or in
+        the mean of its study. Empty for a region that is not flagged.
     features : tuple of (str, float)
         The three features that are furthest out, in signed standard deviations.
     """
@@ -102,7 +104,7 @@ class Typicality:
     middle, low, high : ndarray, shape (n_features,)
         Median, and the standard deviation below and above it.
     limits : dict of str to tuple of float
-        Limits by group: four scores, above which 1 region, and the mean of 2, 3 and 4 regions of a
+        Limits by group: four scores. Above them, 1 region, and the mean of 2, 3 and 4 regions of a
         study, are flagged.
     columns : mapping of str to Column
         Column of each feature, which says its groups; a feature without a column is in no group.
@@ -141,15 +143,15 @@ class Typicality:
         Raises
         ------
         CadError
-            For fewer than 3 patients: nothing can be held out.
+            For fewer than 3 patients, because no patient can be held out.
         """
         patient_of = np.asarray(patients, str)
         names = np.unique(patient_of)
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
         whole = cls(*_spread(X), {}, columns)
-        # Ten folds and not each patient: limits need the tail, not the last percent of the
-        # middle.
+        # Ten folds are used, and not one for each patient: limits need the tail, and not the last
+        # percent of the middle.
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in patient_of])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
@@ -161,7 +163,7 @@ class Typicality:
                     means = np.stack([_mean(z[rows]) for rows in _alike(z, count)])
                     scores = pd.DataFrame(inner._scores(means))
                     scores = scores.reindex(columns=list(whole.groups()))
-                    # A study counts once; a region counts once where regions are judged alone.
+                    # A study counts once; where regions are judged alone, a region counts once.
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
@@ -187,10 +189,12 @@ class Typicality:
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return each value's distance from the training median, shape (n_regions, n_features).
 
-        The unit is the standard deviation on that side of the median; large distances are clipped.
+        The unit is the standard deviation on the value's side of the median; large distances are
+        clipped.
         """
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
-        # A constant feature of a new scanner would be thousands of SD: 12 are as telling.
+        # For a new scanner, a constant feature would deviate by thousands of SD; 12 SD tell as
+        # much.
         scaled = np.where(gap < 0, gap / self.low, gap / self.high)
         return np.asarray(np.clip(scaled, -_CLIP, _CLIP))
 
@@ -218,7 +222,8 @@ class Typicality:
         X : DataFrame, shape (n_regions, n_features)
             Features by name, as in training; missing values are left out.
         far : float
-            Standard deviations from the median, of the training on that side.
+            Number of standard deviations from the median, on the value's side, from which it lies
+            far.
 
         Returns
         -------
@@ -239,7 +244,7 @@ class Typicality:
     ) -> list[Judgement]:
         """Judge how unusual every region is, by itself and by the mean of its study's regions.
 
-        Returned is one judgement per row, in order.
+        The result has one judgement per row, in order.
 
         Parameters
         ----------
@@ -269,7 +274,7 @@ class Typicality:
                 if deviation.group not in named:
                     groups.append((ratio, deviation))
             groups.sort(key=lambda group: -group[0])
-            # A missing value is not furthest out.
+            # A missing value must not rank as furthest out.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             judgements.append(
                 Judgement(
@@ -283,18 +288,19 @@ class Typicality:
     def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:
         """Return each group's score of deviations (n, n_features); NaN where all are missing.
 
-        The logarithm of 1 + deviation: one voxel that did not fit throws a skewness out by a
-        hundred standard deviations, and must not hide what the others say.
+        The logarithm of 1 + deviation is used. One voxel whose fit failed changes a skewness by a
+        hundred standard deviations, and must not hide the other features.
         """
         tamed = _tamed(z)
         return {group: _rms(tamed[:, columns]) for group, columns in self.groups().items()}
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
-        """Compare rows of deviations, each the mean of so many regions, with their limits."""
+        """Compare rows of deviations with their limits; each row is the mean of so many regions."""
         scores = self._scores(z)
         groups = self.groups()
         beyond = []
-        # A study of seven regions is held to the limits of four, which are wider than its own.
+        # A study of seven regions is held to the limits of four, which are wider than those of
+        # seven.
         nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             worst = 0.0
@@ -358,7 +364,7 @@ def _tamed(z: np.ndarray) -> np.ndarray:
 
 
 def _mean(z: np.ndarray) -> np.ndarray:
-    """Return the mean deviation of regions, of those that have the feature; NaN where none has."""
+    """Return the mean deviation of the regions that have the feature; NaN where none has it."""
     finite = np.isfinite(z)
     total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
@@ -367,9 +373,9 @@ def _mean(z: np.ndarray) -> np.ndarray:
 
 
 def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
-    """Return sets of ``count`` regions of one patient, around every region those most like it.
+    """Return sets of ``count`` regions of one patient: each region with those most like it.
 
-    Readers may outline one kind of tissue only: limits hold for such a choice too.
+    Readers may outline only one kind of tissue, and limits hold for such a choice, too.
     """
     if len(z) <= count and count > 1:
         return [np.arange(len(z))]
@@ -381,26 +387,27 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
 def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     """Return every group's limit from weighted scores of held-out patients.
 
-    Groups differ in how heavy their tails are: each is measured by its own upper end, and one
-    factor on all of them makes the promised share.
+    Groups differ in how heavy their tails are. Each group is therefore measured by its own upper
+    end, and one factor on all groups makes the promised share.
     """
     weight = held.pop("_weight").to_numpy()
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
     ends = ends.where(ends > 0, np.inf)
-    # Flagged is who leaves any group: the factor is set on the worst, not group by group.
+    # A region is flagged when any group leaves its limit, so that the factor is set on the worst
+    # group.
     worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
     factor = _upper(worst, weight, flagged) * (1 + 1e-9)
     return {str(group): float(factor * end) for group, end in ends.items()}
 
 
 def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
-    """Return the limit that a new value exceeds with this probability (conformal)."""
+    """Return the limit that a new value exceeds with the given probability (conformal)."""
     finite = np.isfinite(values)
     if not finite.any():
         return float("inf")
     order = np.argsort(values[finite], kind="stable")
     share = np.cumsum(weight[finite][order])
-    # The new region itself counts as one more weight, anywhere in the order.
+    # The new region itself counts as one more weight, which may lie anywhere in the order.
     target = (1 - flagged) * (share[-1] + 1.0)
     rank = min(int(np.searchsorted(share, target - 1e-9)), len(order) - 1)
     return float(values[finite][order][rank])
@@ -412,10 +419,11 @@ def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     low = present.quantile(_TAIL).to_numpy()
     middle = present.quantile(0.5).to_numpy()
     high = present.quantile(1 - _TAIL).to_numpy()
-    # Percentiles for the limits, but the standard deviation to see whether it varies at all.
+    # Limits use percentiles, but the standard deviation tells whether a feature varies at all.
     spread = present.std(ddof=0).to_numpy()
     varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
-    # A feature that is mostly one value has no percentile on that side: all its spread stands in.
+    # A feature that is mostly one value has no percentile on one side; its whole spread replaces
+    # it.
     floor = 0.25 * spread
     below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
     above = np.maximum((high - middle) / _NORMAL_TAIL, floor)
@@ -431,7 +439,7 @@ def _rms(z: np.ndarray) -> np.ndarray:
 
 
 def _direction(z: np.ndarray) -> str:
-    """Return where most of what is far out lies."""
+    """Return the side on which most of the outlying features lie."""
     far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
     if len(far) == 0:
         return "beside"

@@ -1,8 +1,8 @@
-"""T2 regions kept unstandardised, to be measured again under every fold's own scale.
+"""Keep T2 regions unstandardised, to be measured again under every fold's own scale.
 
 Nyul's scale is fitted on training patients, so that a study's T2 features differ from fold to fold.
-They need no second look at the files: the part of the image around the regions, the landmarks of
-the whole image and the regions' voxels say everything.
+To measure them again, no file is read a second time. The part of the image around the regions, the
+landmarks of the whole image and the regions' voxels are enough.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class UnscaledT2:
     Parameters
     ----------
     image : Volume
-        float32, bias-corrected where asked for; the part of the image that the regions need.
+        float32; bias-corrected where the settings say so; the part of the image that the regions
+        need.
     landmarks : ndarray, shape (11,)
         Landmarks of the whole image for Nyul's method: intensities at 11 percentiles.
     regions : RegionVoxels

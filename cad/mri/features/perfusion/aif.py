@@ -10,28 +10,30 @@ from cad.base.errors import CadError
 
 SECONDS_PER_MINUTE = 60.0
 
-# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Area in mM min, centre and width in min of
-# each Gaussian, rates 1/min.
+# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each Gaussian has an area in mM min, and a
+# centre and a width in min. Rates are in 1/min.
 PARKER_GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
 PARKER_ALPHA = 1.050
 PARKER_BETA = 0.1685
 PARKER_S = 38.078
 PARKER_TAU = 0.483
 
-# Georgiou et al., Magn Reson Med 81 (2019) 1756. Amplitudes in mM, rates 1/min, times in min.
+# Georgiou et al., Magn Reson Med 81 (2019) 1756. Amplitudes are in mM, rates in 1/min, times in
+# min.
 GEORGIOU_AMPLITUDE = (0.37, 0.33, 10.06)
 GEORGIOU_RATE = (0.11, 1.17, 16.02)
 GEORGIOU_ALPHA = 5.26
 GEORGIOU_BETA = 0.032
 GEORGIOU_TAU = 0.129
 
-# The population curve rises within seconds: between sparse frames it is followed at this step.
+# The population curve rises within seconds. Between sparse frames it is therefore sampled at this
+# step.
 FINE_STEP_S = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class InputFunction:
-    """Hold plasma concentration in the artery, linear between its samples.
+    """Hold the plasma concentration in the artery, which is linear between its samples.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     True
     """
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
-    # The sigmoid is written with a bounded exponent: minutes may be far below zero.
+    # The exponent of the sigmoid is bounded, because minutes may be far below zero.
     rise = np.clip(-PARKER_S * (minutes - PARKER_TAU), None, 700.0)
     blood = PARKER_ALPHA * np.exp(-PARKER_BETA * minutes) / (1.0 + np.exp(rise))
     for area, centre, width in PARKER_GAUSSIANS:
@@ -100,10 +102,11 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
 
 
 def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
-    """Return Georgiou's population curve in whole blood, with its passes through the circulation.
+    """Return Georgiou's population curve in whole blood, with its repeated passes.
 
-    The curve is three exponentials times a sum of gamma variates. One more gamma variate is added
-    each ``GEORGIOU_TAU``; each is later and wider than those before.
+    The curve is three exponentials times a sum of gamma variates. Blood passes through the
+    circulation again and again, so that one more gamma variate is added each ``GEORGIOU_TAU``. Each
+    gamma variate is later and wider than the one before.
 
     Parameters
     ----------
@@ -134,7 +137,7 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
         since = minutes - number * GEORGIOU_TAU
         begun = since > 0
         shape = (number + 1) * GEORGIOU_ALPHA + number
-        # By logarithms: the powers of late passes leave the range of numbers.
+        # Logarithms are used, because the powers of late passes leave the range of numbers.
         log = shape * np.log(since[begun]) - since[begun] / GEORGIOU_BETA
         passes[begun] += np.exp(log - (shape + 1) * np.log(GEORGIOU_BETA) - gammaln(shape + 1))
     late = np.clip(minutes, 0.0, None)
@@ -160,8 +163,8 @@ def population_input(
         When the bolus reaches the artery, seconds on the frames' clock.
     haematocrit : float
         Share of blood that is cells, 0 to 1: plasma is whole blood / (1 - haematocrit).
-    blood : function
-        Concentration in whole blood (mM) of times and delay (s): Parker's, or another population's.
+    Takes times and a delay (s) and returns the concentration in whole blood (mM): Parker's curve,
+    or another population's.
 
     Examples
     --------
@@ -175,7 +178,7 @@ def population_input(
 
 
 def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> InputFunction:
-    """Return the input function known at the frames, moved to later times by ``delay``.
+    """Return the input function that is known at the frames, moved to later times by ``delay``.
 
     Parameters
     ----------
@@ -184,7 +187,7 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     plasma : ndarray, shape (n_times,)
         mM in plasma at the frames.
     delay : float
-        Shift in seconds; where it would need the input before the first frame, the first frame's
+        Shift in seconds. Where the shift needs the input before the first frame, the first frame's
         value is taken.
 
     Examples
@@ -198,7 +201,8 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     plasma = np.asarray(plasma, float)
     if delay == 0:
         return InputFunction(times, plasma, np.arange(len(times)))
-    # The shifted curve has its corners between the frames: keep them, or the peak is lost.
+    # The shifted curve has its corners between the frames. The corners are kept, or the peak is
+    # lost.
     corners = times + delay
     fine = np.union1d(times, corners[(corners > times[0]) & (corners < times[-1])])
     fine = fine[np.concatenate([[True], np.diff(fine) > 1e-9]) | np.isin(fine, times)]
@@ -216,12 +220,12 @@ class ArterialInput:
     times : ndarray, shape (n_times,)
         Frame times, seconds.
     delay : float
-        Seconds: when a population's bolus arrives on the frames' clock, or how much later than in
-        the artery a measured one reaches the tissue.
+        Seconds. For a population's input: when the bolus arrives on the frames' clock. For a
+        measured input: how much later the bolus reaches the tissue than the artery.
     haematocrit : float
         Share of blood that is cells; read for a population's input.
     plasma : ndarray, shape (n_times,), or None
-        Measured input, mM in plasma; None for a population's.
+        Measured input, mM in plasma; None for a population's input.
     """
 
     name: str
@@ -266,8 +270,8 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     intervals = np.diff(times)
     n_steps = np.maximum(np.ceil(intervals / step - 1e-9).astype(int), 1)
     at_frames = np.concatenate([[0], np.cumsum(n_steps)])
-    # All intervals at once, in the order of operations of np.linspace, to the last bit: a delay is
-    # searched with dozens of input functions.
+    # All intervals are divided at once, because a delay is searched with dozens of input functions.
+    # The order of operations is that of np.linspace, so that results agree to the last bit.
     number = np.arange(at_frames[-1]) - np.repeat(at_frames[:-1], n_steps)
     fine = number * np.repeat(intervals / n_steps, n_steps) + np.repeat(times[:-1], n_steps)
     return np.concatenate([fine, times[-1:]]), at_frames

@@ -1,7 +1,9 @@
 """Signal and contrast-agent concentration, by the spoiled gradient-echo equation.
 
-With E1 = exp(-TR R1) the signal is S = S0 sin(a) (1 - E1) / (1 - E1 cos(a)); contrast agent adds
-to the relaxation rate, R1 = R10 + r1 C. Echo-time decay (T2*) is neglected, as in the references.
+S is the signal, S0 its scale, a the flip angle, TR the repetition time, R1 = 1 / T1 the relaxation
+rate. With E1 = exp(-TR R1) the signal is S = S0 sin(a) (1 - E1) / (1 - E1 cos(a)). Contrast agent
+of concentration C and relaxivity r1 adds to the rate before contrast, R10: R1 = R10 + r1 C.
+Echo-time decay (T2*) is neglected, as in the references.
 """
 
 import numpy as np
@@ -22,8 +24,8 @@ def check_sequence(repetition_time: float | None, flip_angle: float | None) -> t
     Raises
     ------
     CadError
-        For a missing value, or one that no spoiled gradient echo has (a TR above 1 s is nearly
-        always one in milliseconds).
+        For a missing value, or a value that no spoiled gradient echo has. A TR above 1 s is nearly
+        always a number of milliseconds.
     """
     if repetition_time is None:
         raise CadError(
@@ -67,14 +69,14 @@ def concentration_from_signal(
     repetition_time, relaxivity : float
         Seconds, 1/(s mM).
     flip_angle : float, or ndarray of shape (...)
-        Degrees; one for all curves, or each its own (transmit field).
+        Degrees: one angle for all curves, or an angle for each curve (transmit field).
 
     Returns
     -------
     ndarray, shape of ``signal``
-        mM. Noise may make it negative: nothing is clipped. NaN where no concentration gives the
-        signal (at or above the signal of fully relaxed spins) and where baseline or T1 is not
-        positive.
+        mM. Noise may make a concentration negative, and nothing is clipped. NaN where no
+        concentration gives the signal (at or above the signal of fully relaxed spins) and where
+        baseline or T1 is not positive.
 
     Examples
     --------
@@ -100,7 +102,7 @@ def concentration_from_signal(
     usable = (baseline > 0) & (t1 > 0)
     r10 = 1.0 / np.where(usable, t1, np.nan)
     e10 = np.exp(-repetition_time * r10)
-    # 1 / (S0 sin(a)), so that x below is the fraction of the fully relaxed signal.
+    # The scale is 1 / (S0 sin(a)), so that x below is the fraction of the fully relaxed signal.
     scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
     x = np.asarray(signal, float) * scale[..., None]
     x = np.where(x < 1, x, np.nan)
@@ -116,7 +118,7 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
     signal : ndarray, shape (..., n_times)
         Arbitrary units.
     n_baseline : int
-        Number of frames before the bolus, those skipped included.
+        Number of frames before the bolus, with the skipped frames.
     skip : int
         Frames at the start that have not reached the steady state.
 

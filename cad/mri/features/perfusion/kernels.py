@@ -1,10 +1,10 @@
 """Compiled curves of the kinetic models, and their fits.
 
-Curves are the exact convolution of an input that is linear in pieces; fits are a linear estimate
-for all voxels and a bounded refinement of some.
+A curve is the exact convolution with an input that is linear in pieces. A fit is a linear estimate
+for all voxels, followed by a bounded refinement of some voxels.
 
-Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion. Every kernel has
-one signature; curves are voxel-major, shape (n_voxels, n_times).
+Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion. Every kernel is
+compiled for one signature. Curves are voxel-major, shape (n_voxels, n_times).
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class Grid(NamedTuple):
     frame_index: np.ndarray
 
 
-# Below this k dt the closed forms of the step lose digits and their series is used.
+# Below this k dt the closed forms of the step lose digits, and their series is used.
 _SERIES_BELOW = 0.05
 _MAX_STEPS = 40
 _TOLERANCE = 1e-7
@@ -46,10 +46,10 @@ _TOLERANCE = 1e-7
 
 @njit(cache=True, fastmath=False)
 def _step(x: float) -> tuple[float, float, float, float, float]:
-    """Return e^-x, phi1 = int_0^1 e^{-xu}, phi2 = int_0^1 (1-u) e^{-xu}, both derivatives."""
+    """Return e^-x, phi1 = int_0^1 e^{-xu}, phi2 = int_0^1 (1-u) e^{-xu}, and both derivatives."""
     e = np.exp(-x)
     if abs(x) < _SERIES_BELOW:
-        # (1 - e) / x cancels near 0; seven terms of its series, in Horner form, do not.
+        # (1 - e) / x loses digits near 0; seven terms of its series, in Horner form, do not.
         p1 = 1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6))))
         p2 = 0.5 - x / 6 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6 * (1 - x / 7))))
         d1 = -0.5 + x / 3 * (1 - x * 3 / 8 * (1 - x * 4 / 15 * (1 - x * 5 / 24 * (1 - x * 6 / 35))))
@@ -68,8 +68,8 @@ def _step(x: float) -> tuple[float, float, float, float, float]:
 def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
     """Compute the Tofts integral at the frames, and its derivative by the rate.
 
-    The integral over u from 0 to t, of cp(u) exp(-k (t - u)), is exact for a plasma input cp that
-    is linear between its samples.
+    The integral over u from 0 to t of cp(u) exp(-k (t - u)) is exact for a plasma input cp that is
+    linear between its samples.
 
     Parameters
     ----------
@@ -94,8 +94,9 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
     ([0.0, 0.632, 0.865], [0.0, -0.264, -0.594])
     """
     _, dt, plasma, frame_index = grid
-    # The integral up to a sample decays by exp(-k dt) and gains its own step: one pass, no
-    # n x n convolution. The slope in k follows the same recursion, differentiated.
+    # The integral up to a sample decays by exp(-k dt) and gains the step's own part. One pass is
+    # therefore enough, and no n x n convolution is needed. The slope in k follows the same
+    # recursion, differentiated.
     value = 0.0
     slope = 0.0
     last = -1.0
@@ -107,7 +108,8 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
         frame = 1
     for i in range(len(dt)):
         step = dt[i]
-        # Frames are evenly spaced, mostly: the exponential is computed once, not every step.
+        # Frames are mostly evenly spaced, so that the exponential is computed once and not at every
+        # step.
         if step != last:
             e, p1, p2, d1, d2 = _step(k * step)
             last = step
@@ -135,12 +137,12 @@ def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) ->
             jac[0, i] = jac[1, i] = jac[2, i] = 0.0
             continue
         slow = np.exp(-kel * time)
-        # Written with phi1 of (kep - kel) t, which stays exact where both rates coincide.
+        # The formula uses phi1 of (kep - kel) t, which stays exact where both rates coincide.
         _, p1, _, d1, _ = _step(gap * time)
         shape = slow * time * p1
         bend = slow * time * time * d1
         f[i] = amount * kep * shape
-        # Without a flag: a literal True and False would have the kernel compiled twice.
+        # No flag is used, because a literal True and False would have the kernel compiled twice.
         jac[0, i] = kep * shape
         jac[1, i] = amount * (shape + kep * bend)
         jac[2, i] = amount * kep * (-time * shape - bend)
@@ -199,7 +201,7 @@ def curve_and_slopes(
     convolve(ktrans / ve, grid, h, g)
     for i in range(len(f)):
         f[i] = ktrans * h[i]
-        # Ktrans stands before the integral and in its rate kep = Ktrans / ve: product rule.
+        # Ktrans is a factor of the integral and also in the rate kep = Ktrans / ve: product rule.
         jac[0, i] = h[i] + ktrans * g[i] / ve
         jac[1, i] = -ktrans * ktrans * g[i] / (ve * ve)
         jac[2, i] = 0.0
@@ -229,7 +231,8 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
 
     Examples
     --------
-    A constant input, and ve = 0.4: the first voxel fills at kep = 0.5/min, the second does not.
+    The input is constant and ve is 0.4: the first voxel fills at kep = 0.5/min, the second voxel
+    does not fill:
 
     >>> import numpy as np
     >>> minutes = np.array([0.0, 1.0, 2.0])
@@ -247,7 +250,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         if model == BRIX:
             _brix_curve(p[v], grid.times, out[v], jac)
             continue
-        # ve = 0 would be an infinite rate.
+        # ve = 0 would give an infinite rate.
         convolve(p[v, 0] / max(p[v, 1], ve_min), grid, h, slope)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
@@ -286,8 +289,8 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
     >>> x.round(6).tolist()
     [1.0, 2.0]
     """
-    # A = L L', then L z = b and L' x = z. Written out: a call into LAPACK costs more than the whole
-    # of a 3 x 3 system.
+    # A = L L' is factored, then L z = b and L' x = z are solved. The steps are written out, because
+    # a call into LAPACK costs more than the whole of a 3 x 3 system.
     low = np.zeros((3, 3))
     for i in range(n):
         for j in range(i + 1):
@@ -295,7 +298,7 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
             for k in range(j):
                 s -= low[i, k] * low[j, k]
             if i == j:
-                # A pivot lost to rounding: two columns are the same to 13 digits.
+                # Such a pivot is lost to rounding: two columns are the same to 13 digits.
                 if s <= 1e-13 * abs(a[i, i]) or s <= 0.0:
                     return False
                 low[i, i] = np.sqrt(s)
@@ -329,14 +332,15 @@ def linear_rows(
     times : ndarray, shape (n_times,)
         Minutes.
     n_columns : int
-        Number of rows in all, at most 3. After the common rows comes the curve's integral over
-        time, then the integral of that, both by the trapezoid rule.
+        Number of all rows, at most 3. After the common rows comes the curve's integral over time,
+        and then the integral of this integral, both by the trapezoid rule.
     out : ndarray, shape (n_voxels, 3)
         Written in place: coefficients of the rows; NaN where the system is singular.
 
     Examples
     --------
-    A curve that rises by 0.2 and loses half of itself a minute is 0.2 t - 0.5 times its integral:
+    A curve that rises by 0.2 per minute and loses half of itself per minute is 0.2 t - 0.5 times
+    its integral:
 
     >>> import numpy as np
     >>> minutes = np.arange(0.0, 5.0, 0.1)
@@ -348,9 +352,10 @@ def linear_rows(
     """
     n_voxels, n_times = curves.shape
     n_fixed = design.shape[0]
-    # Work arrays are made once for all voxels: allocation would cost more than the sums.
+    # Work arrays are made once for all voxels, because allocation would cost more than the sums.
     rows = np.zeros((3, n_times))
-    for i in range(n_fixed):  # as arrays it would take as long to compile as all else here
+    # written as arrays, these rows would take as long to compile as all else here
+    for i in range(n_fixed):
         for t in range(n_times):
             rows[i, t] = design[i, t]
     a = np.zeros((3, 3))
@@ -360,14 +365,15 @@ def linear_rows(
     for v in range(n_voxels):
         y = curves[v]
         for r in range(n_fixed, n_columns):
-            # The second own row is the integral of the first: the double integral of the curve.
+            # The second row of the curve's own is the integral of the first: the double integral of
+            # the curve.
             source = y if r == n_fixed else rows[r - 1]
             total = 0.0
             rows[r, 0] = 0.0
             for i in range(1, n_times):
                 total += 0.5 * (times[i] - times[i - 1]) * (source[i] + source[i - 1])
                 rows[r, i] = total
-        # Normal equations of the design's rows: a = R R', b = R y.
+        # Normal equations of the design's rows R: a = R R', b = R y.
         for i in range(n_columns):
             b[i] = 0.0
             for t in range(n_times):
@@ -377,8 +383,8 @@ def linear_rows(
                 for t in range(n_times):
                     s += rows[i, t] * rows[j, t]
                 a[i, j] = s
-        # Integrals over minutes and plasma in mM differ by orders of magnitude: columns are
-        # scaled to unit length before the pivots are judged.
+        # Integrals over minutes and plasma in mM differ by orders of magnitude. Columns are
+        # therefore scaled to unit length before the pivots are judged.
         solvable = True
         for i in range(n_columns):
             size[i] = np.sqrt(a[i, i])
@@ -406,8 +412,8 @@ def refine_rows(
 ) -> None:
     """Refine the parameters of each curve by Levenberg-Marquardt within bounds.
 
-    A parameter on a bound whose descent would leave the bounds is held; steps of the others are
-    clipped to the bounds.
+    A parameter is held while it lies on a bound and its descent would leave the bounds. Steps of
+    the other parameters are clipped to the bounds.
 
     Parameters
     ----------
@@ -422,7 +428,7 @@ def refine_rows(
     grid : Grid
         Times of the frames, and the plasma input.
     converged : ndarray, shape (n_voxels,)
-        Written in place: 1 where step or gain fell below 1e-7.
+        Written in place: 1 where the step or the gain fell below 1e-7.
 
     Examples
     --------
@@ -460,11 +466,11 @@ def refine_rows(
         cost = 0.0
         for t in range(n_times):
             cost += (y[t] - f[t]) ** 2
-        damping = 1e-3  # nearly Gauss-Newton: the linear estimate is close already
+        damping = 1e-3  # nearly Gauss-Newton, because the linear estimate is close already
         finished = 0
         for _ in range(_MAX_STEPS):
             n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
-            # Half the negative slope of the cost, J' (y - f), and Gauss-Newton's Hessian J' J.
+            # Half the negative slope of the cost is J' (y - f), and Gauss-Newton's Hessian is J' J.
             for i in range(n_par):
                 grad[i] = 0.0
                 for t in range(n_times):
@@ -475,7 +481,8 @@ def refine_rows(
                         s += jac[i, t] * jac[j, t]
                     hess[i, j] = s
                     hess[j, i] = s
-                # Projected gradient: what would leave the box is left out of this step only.
+                # The gradient is projected: a parameter that would leave the box is held for this
+                # step only.
                 outward = (p[i] <= lower[i] and grad[i] < 0) or (p[i] >= upper[i] and grad[i] > 0)
                 if not outward and hess[i, i] > 0:
                     free[n_free] = i
@@ -485,7 +492,7 @@ def refine_rows(
                 break
             accepted = False
             while damping < 1e12:
-                # Normal equations with unit diagonal, so that one damping suits Ktrans and ve.
+                # The normal equations get a unit diagonal, so that one damping suits Ktrans and ve.
                 for i in range(n_free):
                     b[i] = grad[free[i]] / np.sqrt(hess[free[i], free[i]])
                     for j in range(i + 1):
@@ -496,7 +503,7 @@ def refine_rows(
                 if not solve_small(a, b, n_free, x):
                     damping *= 10
                     continue
-                for i in range(n_par):  # as one array it would take a second more to compile
+                for i in range(n_par):  # one array operation would take a second more to compile
                     trial[i] = p[i]
                 moved = 0.0
                 for i in range(n_free):
@@ -510,7 +517,8 @@ def refine_rows(
                 new = 0.0
                 for t in range(n_times):
                     new += (y[t] - f[t]) ** 2
-                # A step that lowers the cost is taken and trusted more, else damped ten times more.
+                # A step that lowers the cost is taken and the damping falls; else the damping grows
+                # tenfold.
                 if new < cost:
                     accepted = True
                     if cost - new <= _TOLERANCE * cost:
@@ -524,7 +532,7 @@ def refine_rows(
             if finished == 1:
                 break
             if not accepted:
-                finished = 1  # no step improves: a minimum to rounding
+                finished = 1  # no step lowers the cost: a minimum, up to rounding
                 break
         for i in range(n_par):
             start[v, i] = p[i]
@@ -545,13 +553,14 @@ def fit_tofts_rows(
 ) -> None:
     """Turn the linear estimate of a Tofts model into Ktrans, ve and vp in their physical range.
 
-    The rate kep is that of the linear estimate. Ktrans and vp are then fitted to the curve by least
-    squares at that kep (method of Murase).
+    The rate kep is taken from the linear estimate. Ktrans and vp are then fitted to the curve by
+    least squares at this kep (method of Murase).
 
     Parameters
     ----------
     coefficients : ndarray, shape (n_voxels, 3)
-        From :func:`linear_rows`: Ktrans and -kep; for the extended model vp, Ktrans + kep vp, -kep.
+        From :func:`linear_rows`: Ktrans and -kep. For the extended model: vp, Ktrans + kep vp,
+        -kep.
     curves : ndarray, shape (n_voxels, n_times)
         The measured curves, mM.
     extended : bool
@@ -566,7 +575,7 @@ def fit_tofts_rows(
         Written in place: 1 where a parameter had to be moved into its range, or the linear estimate
         is NaN.
     fitted : ndarray, shape (n_voxels, n_times)
-        Written in place: model curves, only of voxels that are not ``clipped``.
+        Written in place: the model's curves, only for voxels that are not ``clipped``.
 
     Examples
     --------
@@ -597,10 +606,10 @@ def fit_tofts_rows(
             clipped[v] = 1
             continue
         if kep <= 0.0:
-            # The tissue only fills: the slowest wash-out that ve <= 1 allows is kep = Ktrans.
+            # Such a tissue only fills. The slowest wash-out that ve <= 1 allows is kep = Ktrans.
             kep = max(coefficients[v, 1] if extended else coefficients[v, 0], 1e-4)
             flag = 1
-        # Beyond this rate the curve is the input itself, and exp(-kep dt) is 0.
+        # Beyond this rate the curve equals the input itself, and exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
         convolve(kep, grid, h, slope)
         hh = hy = hc = cc = cy = 0.0
@@ -615,9 +624,9 @@ def fit_tofts_rows(
         ktrans = hy / hh if hh > 0 else 0.0
         vp = 0.0
         if extended:
-            # [Ktrans, vp] of y = Ktrans h + vp cp: two normal equations, by Cramer's rule.
+            # [Ktrans, vp] of y = Ktrans h + vp cp solve two normal equations, by Cramer's rule.
             det = hh * cc - hc * hc
-            # Nearly parallel columns (fast exchange looks like plasma): vp stays 0.
+            # For nearly parallel columns (fast exchange looks like plasma) vp stays 0.
             if det > 1e-12 * hh * cc:
                 ktrans = (hy * cc - cy * hc) / det
                 vp = (cy * hh - hy * hc) / det
@@ -635,7 +644,7 @@ def fit_tofts_rows(
         if ktrans > ktrans_max:
             ktrans = ktrans_max
             flag = 1
-        # ve follows from both rates: kep = Ktrans / ve.
+        # ve follows from both rates, because kep = Ktrans / ve.
         ve = ktrans / kep
         if ve > 1.0:
             ve = 1.0
@@ -643,7 +652,8 @@ def fit_tofts_rows(
         if ktrans > 0.0 and ve < ve_min:
             ve = ve_min
             flag = 1
-        # The curve is at hand here; those of clipped voxels are made later from what they became.
+        # The curve is known here. Curves of clipped voxels are made later from their moved
+        # parameters.
         if flag == 0:
             for t in range(n_times):
                 fitted[v, t] = ktrans * h[t] + vp * grid.plasma[grid.frame_index[t]]

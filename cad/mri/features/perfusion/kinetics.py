@@ -1,6 +1,6 @@
-"""What a dynamic series needs before it is fitted: bolus, T1 map, sequence, arterial input.
+"""Prepare the fit of a dynamic series: bolus, T1 map, sequence and arterial input.
 
-Each function appends to ``notes`` what it assumed, replaced or left out.
+Each function appends to ``notes`` a sentence on each value that it assumed, replaced or left out.
 """
 
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ from cad.mri.imaging.geometry import on_grid, resample_image, resample_mask
 from cad.mri.imaging.study import Protocol, Study
 from cad.mri.imaging.volume import Dynamic
 
-# Delay between population input and tissue is looked for around the arrival seen in the tissue.
+# The delay of a population's input is searched around the arrival that the tissue shows.
 _ARRIVAL_SEARCH_S = (-12.0, 6.0)
 _VESSEL_DELAY_S = (-2.0, 8.0)
 _TRIM = 0.05
-# A measured input below this peak (mM in plasma) is inflow or partial volume, not an artery.
+# An input with a lower peak than this (mM in plasma) is inflow or partial volume, not an artery.
 _MIN_INPUT_PEAK = 0.5
 
 
@@ -42,7 +42,7 @@ class Kinetics:
     sequence : (float, float) or None
         Repetition time (s) and flip angle (degrees); None without usable values.
     arterial : ArterialInput or None
-        Arterial input of the tissue models; None where there is no concentration.
+        Arterial input of the tissue models; None where no concentration can be computed.
     """
 
     times: np.ndarray
@@ -90,8 +90,8 @@ def find_reference(
 ) -> tuple[np.ndarray, np.ndarray, Bolus]:
     """Find the region that shows the contrast bolus, its mean signal and when the bolus arrives.
 
-    Tried in turn are the gland, the regions, ``inside`` and the whole image; the first that shows
-    a bolus is taken. Regions that are cysts, for example, show none.
+    The gland, the regions, ``inside`` and the whole image are tried in turn, and the first that
+    shows a bolus is taken. Regions that are cysts, for example, show no bolus.
 
     Parameters
     ----------
@@ -109,18 +109,19 @@ def find_reference(
     reference : ndarray of bool, shape (z, y, x)
         The region that was taken.
     mean : ndarray, shape (n_times,)
-        Its mean signal, without the lowest and highest twentieth of its voxels in each frame.
+        Mean signal of this region, without the lowest and highest twentieth of its voxels in each
+        frame.
     bolus : Bolus
         Arrival of the bolus in that mean.
 
     Raises
     ------
     CadError
-        Where none of the four shows a bolus.
+        Where the gland, the regions, ``inside`` and the whole image show no bolus.
 
     Examples
     --------
-    Nothing is drawn; of four voxels the two that are measured show the bolus:
+    Nothing is drawn. Two of four voxels are measured, and they show the bolus:
 
     >>> import numpy as np
     >>> from cad.mri.imaging.volume import Volume
@@ -141,7 +142,7 @@ def find_reference(
         for name, mask in regions.items()
         if mask is not None
     }
-    # In this order: the larger the region, the more fat and muscle hide the bolus.
+    # The order is this because fat and muscle hide the bolus more, the larger the region is.
     candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}
     first: CadError | None = None
     for name, region in candidates.items():
@@ -151,8 +152,8 @@ def find_reference(
         try:
             bolus = find_bolus(np.asarray(dynamic.times, float), mean_signal)
         except CadError as error:
-            # Of several failures the first is told: the gland is where a bolus was to be
-            # expected.
+            # Of several failures the first is reported, because a bolus was to be expected in the
+            # gland.
             if first is None:
                 first = error
             continue
@@ -165,16 +166,18 @@ def find_reference(
 
 
 def _robust_mean(signals: np.ndarray) -> np.ndarray:
-    """Average over voxels (n_times, n_voxels) without a twentieth at both ends of every frame.
+    """Average over voxels (n_times, n_voxels) without the lowest and highest twentieth of each
+    frame.
 
-    A saturated vessel or a voxel of air must not decide where the bolus is.
+    A saturated vessel or a voxel of air must not decide when the bolus arrives.
     """
     count = signals.shape[1]
     cut = int(_TRIM * count)
     middle = slice(cut, count - cut)
-    # Ranked anew in each frame: a vessel is an outlier in the early frames only.
+    # Voxels are ranked anew in each frame, because a vessel is an outlier only in the early frames.
     ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
-    # float64: a sum of 10^5 float32 signals loses digits that the baseline needs.
+    # The mean is of float64, because a sum of 10^5 float32 signals loses digits that the baseline
+    # needs.
     return np.array([curve.mean(dtype=float) for curve in ordered])
 
 
@@ -190,11 +193,11 @@ def b1_map(
     Parameters
     ----------
     study : Study
-        With or without a map of the transmit field.
+        Study with or without a map of the transmit field.
     settings : PerfusionSettings
-        ``b1`` says whether it is used.
+        ``b1`` says whether the map is used.
     dynamic : Dynamic
-        Gives the grid.
+        The dynamic series, whose grid is used.
     needed : ndarray of bool, shape (z, y, x)
         Voxels in which the map is needed.
     notes : list of str
@@ -212,7 +215,7 @@ def b1_map(
 
     Examples
     --------
-    A field of 0.9 has every flip angle nine tenths of what is stated:
+    In a field of 0.9 every flip angle is nine tenths of the stated angle:
 
     >>> import numpy as np
     >>> from cad.mri.imaging.volume import Volume
@@ -268,11 +271,11 @@ def t1_map(
     settings : PerfusionSettings
         ``t1`` and the assumed T1.
     dynamic : Dynamic
-        Gives the grid.
+        The dynamic series, whose grid is used.
     needed : ndarray of bool, shape (z, y, x)
         Voxels in which T1 is needed.
     b1 : ndarray, shape (z, y, x), or None
-        Ratio of actual to stated flip angle; None for 1.
+        Ratio of actual to stated flip angle; None for a ratio of 1.
     notes : list of str
         Gets sentences on what was assumed or left out, in place.
 
@@ -307,7 +310,7 @@ def t1_map(
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
     except CadError as error:
-        # If flip angles are asked for, a fixed T1 must not replace them: every
+        # If the settings demand flip angles, a fixed T1 must not replace them, because every
         # concentration depends on T1.
         if settings.t1 == "vfa":
             raise
@@ -339,7 +342,7 @@ def _t1_from_flip_angles(
             "the repetition time of the flip-angle images is missing",
             hint="add RepetitionTime (seconds) to their JSON sidecars",
         )
-    # Signals are resampled and not T1: a mean of signals is what a larger voxel would show.
+    # Signals are resampled, and T1 is not: a larger voxel would show a mean of signals.
     signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
     angles = np.array([a for a, _ in study.vfa])
     fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=None if b1 is None else b1[needed])
@@ -349,9 +352,9 @@ def _t1_from_flip_angles(
 
 
 def sequence_of(dynamic: Dynamic, notes: list[str]) -> tuple[float, float] | None:
-    """Return repetition time (s) and flip angle (degrees); None where they cannot be used.
+    """Return repetition time (s) and flip angle (degrees); None where either cannot be used.
 
-    Without both, the signal cannot be converted to concentration.
+    Without both values, the signal cannot be converted to concentration.
 
     Parameters
     ----------
@@ -384,7 +387,7 @@ def choose_input(
     study : Study
         With or without a mask of an artery.
     kinetics : Kinetics
-        Which input is wanted, when the bolus arrives, repetition time and flip angle.
+        Which input is wanted; when the bolus arrives; repetition time and flip angle.
     dynamic : Dynamic
         Signal over time.
     mean_signal : ndarray, shape (n_times,)
@@ -401,7 +404,7 @@ def choose_input(
     Returns
     -------
     arterial : ArterialInput or None
-        At the delay that fits the reference region best; None where the signal gives no
+        At the delay that fits the reference region best. None where the signal gives no
         concentration.
     source : str
         ``measured``, ``parker`` or ``georgiou``; ``none`` without an input.
@@ -432,7 +435,7 @@ def choose_input(
         return None, "none"
     settings = kinetics.settings
     bolus = kinetics.bolus
-    # The mean curve of the reference region: the delay is looked for with it.
+    # The delay is searched with the mean curve of the reference region.
     mean_t1 = np.array([np.nanmean(t1[reference])])
     tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean(b1, reference))
     if not np.isfinite(tissue).all():
@@ -482,9 +485,10 @@ def _measured(
     if not vessel.any():
         raise CadError("the vessel mask has no voxel on the grid of the dynamic series")
     settings = kinetics.settings
-    # Signals are averaged, then converted: voxels near saturation have no concentration.
+    # Signals are averaged before they are converted: voxels near saturation have no concentration.
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
-    # The artery has a bolus of its own, seconds before the tissue: its baseline ends earlier.
+    # The artery has a bolus of its own, seconds before the tissue, so that its baseline ends
+    # earlier.
     blood = replace(kinetics, bolus=find_bolus(kinetics.times, signal)).concentration(
         signal[None],
         np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
@@ -496,7 +500,7 @@ def _measured(
             "frames",
             hint="set arterial_input: parker",
         )
-    # Contrast agent stays out of red cells: C_p = C_b / (1 - Hct).
+    # Contrast agent stays out of red cells, so that C_p = C_b / (1 - Hct).
     plasma: np.ndarray = blood / (1.0 - settings.haematocrit)
     if plasma.max() < _MIN_INPUT_PEAK:
         raise CadError(

@@ -1,8 +1,8 @@
-"""From a study's dynamic series to parameter maps and region curves.
+"""Turn a study's dynamic series into parameter maps and curves of regions.
 
 ``perfusion_maps`` finds the bolus, makes the T1 map, converts signal to concentration, chooses the
-arterial input and fits every model that the settings name. Map names: ``relative_enhancement``,
-``tofts_ktrans``, ... (:data:`cad.base.terms.features.MAPS` has units and sources).
+arterial input and fits every model that the settings name. :data:`cad.base.terms.features.MAPS` has
+the maps' names (``relative_enhancement``, ``tofts_ktrans``, ...), units and sources.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ from cad.mri.features.perfusion.semiquantitative import initial_area, semiquanti
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume
 
-# Voxels worked on at once: concentrations and fits of a chunk stay in the processor's cache.
+# Number of voxels in a chunk: concentrations and fits of one chunk stay in the processor's cache.
 _CHUNK = 2048
-_PAUSE = 3.0  # times the usual interval
-# How far a voxel's delay may lie from the study's; bounds of OSIPI's tests.
+_PAUSE = 3.0  # in multiples of the usual interval
+# Largest distance of a voxel's delay from the study's delay; the bounds of OSIPI's tests.
 DELAY_RANGE_S = 10.0
-# From this interval on the delay of the mean curve and vp of its voxels are not told apart.
+# From this interval (s) on, the delay of the mean curve and vp of the voxels cannot be told apart.
 _SPARSE_S = 6.0
-# The end of the early time, s: contrast has arrived, and has hardly left.
+# End of the early time in s: the contrast agent has arrived and has hardly left.
 EARLY_S = 60.0
 
 
@@ -51,9 +51,9 @@ class RegionCurve:
     signal : ndarray, shape (n_times,)
         Mean signal, arbitrary units.
     concentration_mM : ndarray, shape (n_times,)
-        Concentration from the mean signal; NaN where it cannot be known.
+        Concentration from the mean signal; NaN where none can be computed.
     fit_mM : ndarray, shape (n_times,)
-        Fit of the extended Tofts model, or of Tofts where that alone is asked for.
+        Fit of the extended Tofts model, or of the Tofts model where the settings name only that.
     params : dict of str to float
         ``<model>_<parameter>`` of the mean curve.
     """
@@ -85,9 +85,9 @@ class PerfusionMaps:
     t1_source : str
         ``vfa`` or ``fixed``, and whether flip angles were corrected.
     notes : list of str
-        Values that were assumed, replaced or left out.
+        Sentences on values that were assumed, replaced or left out.
     reference_baseline : float
-        Mean signal before the bolus where the bolus was found: in the gland, else the regions.
+        Mean signal before the bolus, where the bolus was found: in the gland, else in the regions.
     """
 
     maps: dict[str, Volume]
@@ -106,8 +106,9 @@ class PerfusionMaps:
     def early(self) -> np.ndarray:
         """Return the early enhanced image, shape (z, y, x), on the DCE grid.
 
-        It is the mean signal of the frames in the first minute after the bolus arrives (of the next
-        one where none lies in it), as a multiple of ``reference_baseline``.
+        The image is the mean signal of the frames in the first minute after the bolus arrives, as a
+        multiple of ``reference_baseline``. Where no frame lies in this minute, the first later
+        frame is taken.
         """
         late = np.flatnonzero(self.times > self.arrival)
         early = late[self.times[late] <= self.arrival + EARLY_S]
@@ -116,7 +117,7 @@ class PerfusionMaps:
         return np.asarray(mean / self.reference_baseline)
 
     def curve(self, mask: np.ndarray) -> RegionCurve:
-        """Return the mean curve of a region and the fits of that mean.
+        """Return the mean curve of a region, and the fits of this curve.
 
         Parameters
         ----------
@@ -162,8 +163,8 @@ def perfusion_maps(
     settings : PerfusionSettings
         T1, relaxivity, haematocrit, input function, models, refinement.
     mask : ndarray of bool, shape of the DCE grid, optional
-        Where to compute; everywhere by default. Bolus and delay do not depend on it when the study
-        has a gland mask or regions.
+        Where to compute; everywhere by default. Where the study has a gland mask or regions, bolus
+        and delay do not depend on this mask.
 
     Returns
     -------
@@ -173,8 +174,9 @@ def perfusion_maps(
     Raises
     ------
     CadError
-        Naming the patient: no dynamic series, no bolus, no baseline frame, empty mask, flip-angle
-        images that were asked for and are absent or unusable, a measured input that is none.
+        Naming the patient: no dynamic series, no bolus, no baseline frame, an empty mask,
+        flip-angle images that the settings demand and that are absent or unusable, or a measured
+        input that is no artery's.
 
     Examples
     --------
@@ -233,7 +235,7 @@ def _perfusion_maps(
 
 
 def _pauses(times: np.ndarray) -> list[str]:
-    """Say where the clock jumps: what lies between is not seen."""
+    """Report where the clock jumps: nothing was measured in the gap."""
     steps = np.diff(times)
     longest = int(np.argmax(steps))
     if steps[longest] <= _PAUSE * np.median(steps):
@@ -245,7 +247,7 @@ def _pauses(times: np.ndarray) -> list[str]:
 
 
 def _input_notes(kinetics: Kinetics) -> list[str]:
-    """Say how the input's delay was found, where it is each voxel's or hardly seen."""
+    """Report a delay of the input that is each voxel's own, or that sparse frames hardly show."""
     if kinetics.arterial is None:
         return []
     if kinetics.settings.delay == "voxel":
@@ -331,7 +333,7 @@ def _tissue_fits(
 ) -> tuple[dict[str, models.KineticFit], np.ndarray | None]:
     """Fit the models that need an arterial input, and return the fits and the delays of the curves.
 
-    The delays (s) are None where all curves share the delay of the study.
+    The delays (s) are None where all curves share the study's delay.
     """
     settings = kinetics.settings
     refine = settings.refine
@@ -346,7 +348,7 @@ def _tissue_fits(
         return {name: fit(concentration, inlet) for name, fit in chosen.items()}, None
     bounds = (arterial.delay - DELAY_RANGE_S, arterial.delay + DELAY_RANGE_S)
     delays = models.curve_delays(concentration, arterial.inlet, bounds)
-    # A delay on its bound is no minimum: the fit counts as one that failed.
+    # A delay on its bound is no minimum, so that its fit counts as failed.
     edge = (delays <= bounds[0]) | (delays >= bounds[1])
     fits: dict[str, models.KineticFit] = {}
     for name, fit in chosen.items():

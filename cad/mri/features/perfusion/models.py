@@ -25,10 +25,11 @@ PARAMETERS: dict[ModelName, tuple[str, ...]] = {
     "brix": ("amplitude", "kep", "kel"),
     "patlak": ("ktrans", "vp"),
 }
-# Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1; ve stays off zero (infinite kep).
+# Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1. ve stays above zero, where kep is
+# infinite.
 KTRANS_MAX = 5.0
 VE_MIN = 1e-3
-# The least and the most of each model's parameters.
+# The smallest and largest value of each model's parameters.
 BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     "tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 0.0)),
     "extended_tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 1.0)),
@@ -36,7 +37,7 @@ BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, fl
 }
 _CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
 _EDGE = 1e-9
-# Rates (1/min) that an enhancing tissue has; where refinement starts without a usable estimate.
+# Rates (1/min) of an enhancing tissue: the start of a refinement without a usable estimate.
 _BRIX_START = (1.0, 0.05)
 
 
@@ -55,7 +56,8 @@ class KineticFit:
     residual : ndarray, shape (n_curves,)
         Root mean square of curve minus model, unit of the curve.
     failed : ndarray of bool, shape (n_curves,)
-        Did not fit: not a number, singular, a parameter on its bound, or not converged.
+        True for a curve whose fit failed: not a number, singular, a parameter on its bound, or not
+        converged.
     fitted : ndarray, shape (n_curves, n_times)
         Model curves.
     """
@@ -87,7 +89,7 @@ def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
 def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) -> np.ndarray:
     """Return the tissue concentration (mM) at the frames by the extended Tofts model (OSIPI ETM).
 
-    The result is that of :func:`tofts` plus vp cp(t), with cp the plasma input.
+    The result is the curve of :func:`tofts` plus vp cp(t), with cp the plasma input.
 
     Parameters
     ----------
@@ -108,7 +110,7 @@ def brix(
 ) -> np.ndarray:
     """Return the relative enhancement S / S_baseline - 1 of the Brix model.
 
-    A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), t from the bolus arrival.
+    The curve is A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), with t from the bolus arrival.
 
     Parameters
     ----------
@@ -123,8 +125,8 @@ def brix(
 
     References
     ----------
-    Brix et al., J Comput Assist Tomogr 15 (1991) 621; bolus form as in Hoffmann et al., Magn Reson
-    Med 33 (1995) 506.
+    Brix et al., J Comput Assist Tomogr 15 (1991) 621; the form for a bolus is that of Hoffmann et
+    al., Magn Reson Med 33 (1995) 506.
 
     Examples
     --------
@@ -223,10 +225,11 @@ def fit_brix(
 
 
 def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
-    """Fit Patlak's model: contrast agent that enters the tissue and does not come back.
+    """Fit Patlak's model: contrast agent enters the tissue and does not come back.
 
-    C(t) = vp cp(t) + Ktrans int cp(u) du is linear in both parameters: one least-squares fit. Where
-    contrast agent does come back, as in most of the prostate after a minute, Ktrans comes out low.
+    C(t) = vp cp(t) + Ktrans int cp(u) du is linear in both parameters, so that one least-squares
+    fit finds them. Contrast agent does come back in most of the prostate after a minute; Ktrans is
+    then too low.
 
     Parameters
     ----------
@@ -246,7 +249,7 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
 
     Examples
     --------
-    With a constant input of 1 mM the integral is the time in minutes, and the curve a line:
+    With a constant input of 1 mM the integral is the time in minutes, and the curve is a line:
 
     >>> import numpy as np
     >>> minutes = np.arange(5.0)
@@ -259,14 +262,14 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
     steps = np.diff(inlet.times) / SECONDS_PER_MINUTE
     area = np.concatenate([[0.0], np.cumsum(steps * (inlet.plasma[1:] + inlet.plasma[:-1]) / 2)])
     design = np.stack([area, inlet.plasma], axis=1)[inlet.at_frames]
-    ktrans, vp = np.linalg.pinv(design) @ data.T  # one design for all curves
+    ktrans, vp = np.linalg.pinv(design) @ data.T  # one pseudo-inverse for all curves
     parameters = np.stack([ktrans, vp], axis=1)
     outside = (ktrans <= _EDGE) | (ktrans >= KTRANS_MAX) | (vp < -_EDGE) | (vp >= 1)
     return _judge("patlak", data, parameters, outside | ~usable, usable, parameters @ design.T)
 
 
 def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
-    """Find the delay of the smallest misfit: whole seconds first, then golden section to 0.02 s.
+    """Find the delay of the least misfit: by whole seconds, then by golden section to 0.02 s.
 
     Parameters
     ----------
@@ -303,17 +306,17 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
 def curve_delays(
     curves: np.ndarray, inlet_at: Callable[[float], InputFunction], bounds: tuple[float, float]
 ) -> np.ndarray:
-    """Find the input's delay for each curve: that at which extended Tofts fits it best.
+    """Find the input's delay for each curve: the delay at which extended Tofts fits it best.
 
-    Every whole second within the bounds is tried by the linear estimate, then half and a quarter of
-    a second to either side of each curve's best.
+    The linear estimate tries every whole second within the bounds. Then it tries half and a quarter
+    of a second to either side of each curve's best second.
 
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; for a curve with any NaN the delay is the lower bound.
+        mM; a curve with any NaN gets the lower bound.
     inlet_at : callable
-        Takes a delay in s and returns the input function moved by it.
+        Takes a delay in s and returns the input function moved by this delay.
     bounds : (float, float)
         Least and largest delay, s; no delay leaves them.
 
@@ -324,7 +327,7 @@ def curve_delays(
 
     Examples
     --------
-    Two tissues see the same bolus, the second one 3.5 s later:
+    Two tissues get the same bolus, the second tissue 3.5 s later:
 
     >>> import numpy as np
     >>> seconds = np.arange(0.0, 120.0, 2.0)
@@ -371,9 +374,9 @@ def fit_each_at(
     curves : ndarray, shape (n_curves, n_times)
         mM.
     inlet_at : callable
-        Takes a delay in s and returns the input function moved by it.
+        Takes a delay in s and returns the input function moved by this delay.
     delays : ndarray, shape (n_curves,)
-        Seconds; curves of one delay are fitted together.
+        Seconds; curves with equal delays are fitted together.
 
     Examples
     --------
@@ -410,7 +413,7 @@ def fit_each_at(
 def _grid(inlet: InputFunction) -> Grid:
     minutes = inlet.times / SECONDS_PER_MINUTE
     dt = np.diff(minutes)
-    # Equal steps differ in their last digits; made equal they share one exponential in the kernel.
+    # Equal steps differ in their last digits; rounded, they share one exponential in the kernel.
     dt = np.round(dt, 12)
     frame_index = np.require(inlet.at_frames, np.int64, ["C", "W"])
     return Grid(minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index)
@@ -429,7 +432,7 @@ def _curves(model: ModelName, parameters: np.ndarray, grid: Grid) -> np.ndarray:
 
 
 def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tell which curves are numbers, and return all with 0 in place of the others."""
+    """Tell which curves are finite, and return all curves with 0 in place of the others."""
     if curves.ndim != 2 or curves.shape[1] != frames:
         raise CadError(f"curves of shape {curves.shape} do not match {frames} frames of the input")
     usable = np.isfinite(curves).all(axis=1)
@@ -437,13 +440,14 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
-    # Read-only input (memory maps of parallel workers) would be a second signature of the kernels.
+    # Read-only input (memory maps of parallel workers) would need a second signature of the
+    # kernels.
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
     stale = failed.copy()
-    # A linear estimate that leaves the physical range means nothing: an enhancing curve is then
-    # fitted within the bounds even where refinement is not asked for.
+    # A linear estimate that leaves the physical range means nothing. An enhancing curve is then
+    # fitted within the bounds, even where the settings demand no refinement.
     again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
     again &= usable
     if again.any():
@@ -457,7 +461,7 @@ def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> Kine
 def _estimate_tofts(
     model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Estimate parameters, where they left their range, and model curves (void there)."""
+    """Return estimated parameters, where they left their range, and model curves (void there)."""
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
         grid.frame_index
@@ -477,9 +481,9 @@ def _estimate_tofts(
 def _estimate_brix(
     model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Estimate as for Tofts; the rates are the roots of k^2 - sum k + product."""
+    """Make the estimates of the Brix model; the rates are the roots of k^2 - sum k + product."""
     after = np.clip(grid.times, 0.0, None)
-    # Only what follows the arrival obeys the equation: the noise before it is set to zero.
+    # Only samples after the arrival obey the equation; earlier noise is set to zero.
     late = np.where(grid.times > 0, data, 0.0)
     coefficients = np.zeros((len(data), 3))
     kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
@@ -492,7 +496,7 @@ def _estimate_brix(
     rates = np.stack([total / 2 + root, total / 2 - root], axis=1)
     clipped = np.clip(rates, lower[1:], upper[1:])
     at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
-    # The amplitude is the least squares of the true curve at those rates.
+    # The amplitude is the least-squares amplitude of the true curve at these rates.
     unit = _curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
     power = (unit**2).sum(axis=1)
     amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
@@ -510,14 +514,15 @@ def _estimate_brix(
 def _refine(
     model: ModelName, data: np.ndarray, start: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Refine parameters by bounded least squares; tell those on a bound or not converged."""
+    """Refine parameters by bounded least squares; tell which end on a bound or do not converge."""
     refined = np.ascontiguousarray(start)
     lower, upper = map(np.array, BOUNDS[model])
     converged = np.zeros(len(data), np.uint8)
     kernels.refine_rows(_CODE[model], data, refined, lower, upper, grid, converged)
     n = len(PARAMETERS[model])
     on_bound = (refined[:, :n] >= upper[:n] - _EDGE).any(axis=1)
-    # vp and kel may well be zero; Ktrans or amplitude, and ve or kep, at their least mean no fit.
+    # vp and kel may well be zero. Ktrans or amplitude, and ve or kep, mean a failed fit at their
+    # least.
     on_bound |= (refined[:, :2] <= lower[:2] + _EDGE).any(axis=1)
     return refined, (converged == 0) | on_bound
 

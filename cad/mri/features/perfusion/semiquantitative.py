@@ -1,4 +1,4 @@
-"""What a dynamic curve shows without a kinetic model: arrival, enhancement, slopes, areas."""
+"""Measure a dynamic curve without a kinetic model: arrival, enhancement, slopes, areas."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from numba import njit
 from cad.base.errors import CadError
 
 SECONDS_PER_MINUTE = 60.0
-# A bolus is seen when the mean curve rises by at least this share of its baseline, and by this many
-# standard deviations of the frames before it.
+# A bolus counts as seen when the mean curve rises by at least this share of its baseline, and by
+# this many standard deviations of the frames before the rise.
 MIN_RISE = 0.05
 MIN_RISE_SD = 5.0
 _SAFE_BASELINE = 3
-_PARTS = 4  # arrival is looked for at quarters of a frame
+_PARTS = 4  # the arrival is searched at quarters of a frame
 
 
 class Bolus(NamedTuple):
@@ -24,7 +24,7 @@ class Bolus(NamedTuple):
     arrival : float
         Seconds on the frames' clock.
     n_baseline : int
-        Number of frames at the start that are surely before the arrival.
+        Number of frames at the start that certainly precede the arrival.
     """
 
     arrival: float
@@ -44,7 +44,7 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     Raises
     ------
     CadError
-        When there are fewer than 4 frames, no bolus is seen, or no frame precedes it.
+        When there are fewer than 4 frames, no bolus is found, or no frame precedes the bolus.
 
     Examples
     --------
@@ -64,7 +64,8 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
         raise CadError("the mean dynamic curve holds values that are not numbers")
     arrival = float(bolus_arrival(times, curve[None])[0])
     n_baseline = int(np.searchsorted(times, arrival + 1e-9))
-    # The corner lags behind the first contrast: where frames allow, the last one is not trusted.
+    # The corner lags behind the first contrast. Where there are enough frames, the last baseline
+    # frame is dropped.
     n_baseline -= n_baseline > _SAFE_BASELINE
     smooth = np.convolve(curve, np.ones(3) / 3, mode="valid")
     level = float(curve[:n_baseline].mean()) if n_baseline else float(curve[0])
@@ -89,9 +90,9 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
 def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     """Find when the bolus arrives in each curve: the corner of a constant and a straight rise.
 
-    The corner is fitted by least squares to the frames up to the first that reaches 60 % of the
-    largest enhancement, at quarters of a frame (linear-linear method, Cheong et al., Phys Med Biol
-    48 (2003) N83).
+    The corner is the meeting point of the constant and the straight rise. It is searched at
+    quarters of a frame, by least squares on the frames up to the first that reaches 60 % of the
+    largest enhancement (linear-linear method, Cheong et al., Phys Med Biol 48 (2003) N83).
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray, shape (n_curves,)
-        Seconds; the last frame for a curve that does not rise.
+        Seconds; the time of the last frame for a curve that does not rise.
 
     Examples
     --------
@@ -114,7 +115,7 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     True
     """
     out = np.zeros(len(curves))
-    # One signature of the kernel, whatever comes in.
+    # The kernel is called with one signature, whatever types the arguments have.
     _arrivals(np.require(times, float, ["C", "W"]), np.require(curves, float, ["C", "W"]), out)
     return out
 
@@ -143,7 +144,7 @@ def semiquantitative(
         ``time_to_peak`` (s from the study's arrival), ``wash_in`` (relative enhancement at the
         peak / time to peak, 1/min) and ``wash_out`` (least-squares slope of the relative
         enhancement from the peak on, 1/min; 0 when the peak is the last frame). A constant curve
-        gives 0 for all that concerns the enhancement.
+        gives 0 for every parameter of the enhancement.
 
     Examples
     --------
@@ -185,7 +186,7 @@ def initial_area(
 ) -> np.ndarray:
     """Return the area under each curve during ``duration`` seconds from the arrival (OSIPI: IAUC).
 
-    Trapezoid rule, linear between frames at both ends.
+    The area follows the trapezoid rule; values at both ends are linear between frames.
 
     Parameters
     ----------
@@ -224,7 +225,7 @@ def initial_area(
     knots = np.concatenate([[max(arrival, times[0])], inner, [end]])
     before = np.clip(np.searchsorted(times, knots, side="right") - 1, 0, len(times) - 2)
     share = (knots - times[before]) / (times[before + 1] - times[before])
-    # Weight of every frame in the area, so that all curves are one matrix product.
+    # Each frame has a weight in the area, so that all curves need one matrix product.
     step = np.diff(knots)
     width = 0.5 * (np.concatenate([[0.0], step]) + np.concatenate([step, [0.0]]))
     weight = np.zeros(len(times))
@@ -253,7 +254,7 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         for i in range(1, n_times):
             lowest = min(lowest, y[i])
             top = max(top, y[i])
-        # The plateau and the wash-out are no part of the rise: the fit ends at 60 % of the top.
+        # Plateau and wash-out are no part of the rise, so that the fit ends at 60 % of the top.
         last = 0
         while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):
             last += 1
@@ -275,7 +276,8 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
                     sxx += x * x
                     sxy += x * y[i]
                     syy += y[i] * y[i]
-                # The level is eliminated: slope = cxy / cxx, cost = syy - sy^2 / n - cxy^2 / cxx.
+                # The level is eliminated, so that slope = cxy / cxx and cost = syy - sy^2 / n -
+                # cxy^2 / cxx.
                 cxx = sxx - sx * sx / n
                 cxy = sxy - sx * sy / n
                 cost = syy - sy * sy / n
@@ -283,7 +285,8 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
                     if cxy <= 0:  # a fall is no bolus
                         continue
                     cost -= cxy * cxy / cxx
-                # Ties (a flat stretch) go to the earliest corner: rounding must not decide.
+                # Of equal costs (a flat stretch) the earliest corner is taken: rounding must not
+                # decide.
                 if cost < best - 1e-12 * abs(syy):
                     best = cost
                     out[v] = corner

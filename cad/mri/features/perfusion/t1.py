@@ -6,12 +6,12 @@ import numpy as np
 
 from cad.base.errors import CadError
 
-# Outside of these no tissue and no phantom at 1.5 or 3 T; a fit that leaves them did not work.
+# No tissue and no phantom at 1.5 or 3 T has a T1 outside these limits: such a fit failed.
 T1_MIN_S = 0.01
 T1_MAX_S = 10.0
-# T1 assumed where none is measured, s by field (T). Prostate: de Bazelaire et al.,
-# Radiology 230 (2004) 652; blood: Stanisz et al., Magn Reson Med 54 (2005) 507 (1.5 T), Lu et al.,
-# Magn Reson Med 52 (2004) 679 (3 T).
+# T1 that is assumed where none is measured, s by field (T). Prostate: de Bazelaire et al.,
+# Radiology 230 (2004) 652. Blood: Stanisz et al., Magn Reson Med 54 (2005) 507 (1.5 T), and Lu et
+# al., Magn Reson Med 52 (2004) 679 (3 T).
 T1_TISSUE_S = {1.5: 1.317, 3.0: 1.6}
 T1_BLOOD_S = {1.5: 1.441, 3.0: 1.664}
 _REWEIGHTINGS = 3
@@ -30,7 +30,7 @@ class T1Fit:
     r2 : ndarray, shape (...)
         Coefficient of determination over the flip angles.
     failed : ndarray of bool, shape (...)
-        No positive signal, or T1 outside ``T1_MIN_S`` .. ``T1_MAX_S``.
+        True where a signal is not positive, or T1 lies outside ``T1_MIN_S`` .. ``T1_MAX_S``.
     notes : tuple of str
         Sentences on what limits the result.
     """
@@ -50,7 +50,7 @@ def assumed_t1(table: dict[float, float], field_strength: float | None) -> float
     table : mapping of float to float
         T1 in s by field in T.
     field_strength : float or None
-        T; 3 where it is unknown.
+        T; None for an unknown field, which counts as 3 T.
 
     Returns
     -------
@@ -69,9 +69,9 @@ def fit_t1(
 ) -> T1Fit:
     """Fit T1 and signal scale to signals at several flip angles.
 
-    For signal S and flip angle a, S / sin(a) is linear in S / tan(a) with slope exp(-TR / T1).
-    Iterative reweighting (Chang et al., Magn Reson Med 60 (2008) 496) undoes the distortion of the
-    noise by the division.
+    For signal S and flip angle a, S / sin(a) is linear in S / tan(a) with slope exp(-TR / T1). The
+    division distorts the noise. Iterative reweighting (Chang et al., Magn Reson Med 60 (2008) 496)
+    undoes this distortion.
 
     Parameters
     ----------
@@ -144,7 +144,8 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
     e1 = np.full(signals.shape[1:], 0.995)
     intercept = np.ones_like(e1)
     for _ in range(_REWEIGHTINGS + 1):
-        # Variance of S / sin a along the line, by the E1 of the step before (Chang).
+        # The weight is the inverse variance of S / sin a along the line, by E1 of the step before
+        # (Chang).
         weight = (np.sin(angles) / (1 - np.clip(e1, 0.0, 0.99999) * np.cos(angles))) ** 2
         total = weight.sum(axis=0)
         mx = (weight * x).sum(axis=0) / total
@@ -153,6 +154,6 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
         sxy = (weight * (x - mx) * (y - my)).sum(axis=0)
         e1 = np.where(sxx > 0, sxy / np.where(sxx > 0, sxx, 1.0), 0.0)
         intercept = my - e1 * mx
-    # S / sin a = E1 S / tan a + S0 (1 - E1): the intercept over 1 - E1 is S0.
+    # S / sin a = E1 S / tan a + S0 (1 - E1), so that the intercept over 1 - E1 is S0.
     gap = 1 - e1
     return e1, intercept / np.where(np.abs(gap) > 1e-12, gap, 1e-12)
