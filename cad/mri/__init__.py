@@ -1,1 +1,1 @@
-"""Images and features: volumes in, one row of features per region out."""
+"""Read images and measure features: volumes come in, one row of features per region goes out."""

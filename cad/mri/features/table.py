@@ -229,7 +229,7 @@ def _modality(
 def _provenance(
     prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
-    """Report how a modality's values were made, for every region; None where it was not measured."""
+    """Report for every region how a modality's values were made; None if it was not measured."""
     name = prepared.name
     spacing = prepared.grid.spacing
     columns: dict[str, list[str | float | None]] = {}

@@ -1,11 +1,11 @@
 """Read regions drawn in DICOM (SEG objects, RT structure sets) onto the grid of an image.
 
-Both become the share of each voxel that the region fills. A contour is the border of an area in its
-slice plane. Contours in one plane are combined by the even-odd rule, so that an inner contour is a
-hole, and a keyhole contour (an outer and an inner one, joined by a line) works as well. The share
-of a voxel is the share of its area inside. It is exact along rows, and sampled sixteen times across
-them. SEG objects are read by highdicom; their voxels are resampled by
-:mod:`cad.mri.imaging.geometry`.
+The result of both is the share of each voxel that the region fills. A contour is the border of an
+area in its slice plane. Contours in one plane are combined by the even-odd rule, so that an inner
+contour is a hole. A keyhole contour (an outer and an inner one, joined by a line) works as well.
+The share of a voxel is the part of its area that lies inside. The share is exact along rows, and
+sampled sixteen times across rows. highdicom reads SEG objects; :mod:`cad.mri.imaging.geometry`
+resamples their voxels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from cad.mri.imaging.volume import Volume, triple
 if TYPE_CHECKING:
     import highdicom
 
-# A contour farther from its slice plane than this, in slice distances, belongs to other images.
+# A contour that lies farther from its slice plane than this (in slice distances) belongs to other
+# images.
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
 _HALF = 0.5
@@ -50,7 +51,7 @@ class DrawnRegion:
     file : Path
         The DICOM file.
     number : int
-        Number of the segment or structure in the file where another has the same name; else 0.
+        Number of the segment or structure in the file, where another one has the same name; else 0.
     """
 
     name: str
@@ -95,21 +96,21 @@ def read_regions(
         FrameOfReferenceUID of the images; empty to skip the comparison.
     grid : Volume
         Grid of the result.
-    wanted : callable
-        Takes the name of a segment or structure and returns whether it is read; the others are not
+    Takes the name of a segment or structure and returns whether it is read. Segments and structures
+    that are not read are not checked either.
         checked either.
 
     Returns
     -------
     list of DrawnRegion, list of str
-        Regions with at least one voxel filled to one half, and sentences on what was left out.
+        Regions that fill at least one voxel to one half, and sentences on what was left out.
 
     Raises
     ------
     CadError
-        Naming file and ROI: another frame of reference, a contour off the slice planes, open or
-        degenerate contours, an empty segment, frames that form no regular grid, and pixel data
-        without its codec.
+        Naming file and ROI, for another frame of reference, a contour off the slice planes, open or
+        degenerate contours, an empty segment, frames that form no regular grid, or pixel data
+        without an installed codec.
     """
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         if str(dataset.get("Modality", "")) == "SEG":
@@ -118,7 +119,7 @@ def read_regions(
 
 
 def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
-    """Return the share of every pixel inside polygons combined by the even-odd rule.
+    """Return the share of every pixel inside polygons, combined by the even-odd rule.
 
     Parameters
     ----------

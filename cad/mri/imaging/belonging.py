@@ -1,9 +1,9 @@
 """Check that a study's images, regions and gland belong to one man and are the right way up.
 
 Where no header states this, only the images can show it. Two images of one man share more
-information in their true places than when one is turned or moved. A region lies in the gland in
-which it was drawn. A gland and a field of view have a certain size. Limits and rates of false
-alarms are in docs/import.md.
+information in their true places than when one of them is turned or moved. A region lies in the
+gland in which it was drawn. A gland and a field of view have a certain size. The page
+docs/import.md has the limits and the rates of false alarms.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ from cad.mri.imaging.volume import Volume
 # Least share of a region inside the gland, or inside the body if there is no gland mask.
 IN_GLAND = 0.7
 IN_BODY = 0.5
-# A region with more than this share of the gland is the gland itself; a lesion can fill 77 % of a
-# small gland.
+# A region that covers more than this share of the gland is the gland itself; a lesion can fill 77 %
+# of a small gland.
 OF_GLAND = 0.85
 _BINS = 24
-# By chance, independent images share (24 - 1)^2 / 2n nats for n voxels: at this number .05, as much
-# as some tissues.
+# By chance, independent images share (24 - 1)^2 / 2n nats for n voxels. At this number of voxels it
+# is .05 nats, as much as some tissues share.
 _LEAST_VOXELS = 5000
 _LEAST_GLAND = 100
-# Inside the gland or not is one bit, so fewer voxels are enough.
+# Two classes, inside the gland or not, need fewer voxels than 24 bins.
 _LEAST_BESIDE = 2000
 _BESIDE_MM = 8.0
 _COARSE_MM = 1.5
-# A shift that changes probabilities, and is larger than most distortions of diffusion images.
+# Shift that changes probabilities and is larger than most distortions of diffusion images.
 _MOVE_MM = 5.0
 
 
@@ -93,7 +93,7 @@ def strays(study: Study) -> dict[str, CadError]:
 def measurable(
     study: Study, grids: Mapping[str, Volume], half: bool = False
 ) -> tuple[dict[str, dict[str, Drawn]], list[CadError]]:
-    """Return the voxels of the regions that can be measured, and an error for each other region.
+    """Return the voxels of regions that can be measured, and an error for each other region.
 
     A region is an error when no grid can measure it or when :func:`strays` names it.
 
@@ -144,9 +144,9 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
     dict of str to float
         Three values, for three kinds of change: ``mirrored`` (left and right), ``turned`` (upside
         down or head for feet), and ``placed`` elsewhere (5 mm off in the slice, or a slice off).
-        Each is ln(a / b), where a is the mutual information as the image lies, and b the largest
-        after a change of that kind. Below 0 the image fits better after the change. Infinite with
-        fewer than 5,000 voxels.
+        Each value is ln(a / b), where a is the mutual information as the image lies, and b the
+        largest after a change of that kind. Below 0 the image fits better after the change. The
+        value is infinite with fewer than 5,000 voxels.
     """
     shared_of_ways = _shared_by_way(
         resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS
@@ -155,10 +155,10 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
 
 
 def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
-    """Return how much better the gland mask explains images where it lies than when it is moved.
+    """Return how much better the gland mask explains images in its place than when it is moved.
 
-    The measure is the information that a voxel's place (in the gland or within 8 mm of it) gives
-    about its value, summed over the images.
+    The measure is the information that a voxel's place gives about its value, summed over the
+    images. The place is either in the gland or within 8 mm of it.
 
     Parameters
     ----------
@@ -195,8 +195,8 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
 def _shared_by_way(
     reference: np.ndarray, image: Volume, distorted: bool, least: int
 ) -> dict[str, np.ndarray]:
-    """Return, for each kind of change, the information shared in the present place and in the
-    others.
+    """Return the information shared in the present place and in other places, for each kind of
+    change.
     """
     # All places use the bins of the image in its present place. Sorting the values in each place
     # takes five times as long and finds the same faults.
@@ -234,7 +234,7 @@ def _log_ratio_of_places(shared: np.ndarray) -> float:
 
 
 def zone_order(study: Study) -> float | None:
-    """Return how much farther back or beside peripheral regions lie than transitional ones do.
+    """Return how much farther back or beside peripheral regions lie than transitional regions.
 
     The peripheral zone wraps the transition zone from behind and from both sides: its horns reach
     as far to the front as a transitional region lies. So a region's place is the larger of its
@@ -297,14 +297,13 @@ def like_t2(study: Study) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    # scipy.stats can do this, too, but takes .4 s to load.
+    # scipy.stats has this function, too, but takes .4 s to load.
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((count.cumsum() - count / 2)[place])
 
 
 def _information_of_bins(a: np.ndarray, b: np.ndarray, least: int) -> float:
-    """Return the mutual information (nats) of two images, given their bins; 0 for too few
-    voxels.
+    """Return the mutual information (nats) of two images, given their bins; 0 for too few voxels.
     """
     side = _BINS + 1
     counts = np.bincount((side * a + b).ravel(), minlength=side**2).reshape(side, side)[1:, 1:]
@@ -316,9 +315,9 @@ def _bins_of_values(values: np.ndarray, among: np.ndarray) -> np.ndarray:
 
     The bin is 0 where nothing is measured.
     """
-    # without values there is too little to compare in any case
+    # Without values there is too little to compare in any case.
     ordered = np.sort(values[among]) if among.any() else np.zeros(1)
-    # quantile and searchsorted would take five times as long
+    # The functions quantile and searchsorted would take five times as long.
     levels = np.ones(values.shape, np.uint16)
     for edge in ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]:
         levels += values > edge
@@ -330,7 +329,7 @@ def information(counts: np.ndarray) -> float:
 
     Examples
     --------
-    ln 2 where one tells the other, 0 where it says nothing of it:
+    The information is ln 2 where one variable tells the other, and 0 where it tells nothing:
 
     >>> import numpy as np
     >>> same = np.array([[5, 0], [0, 5]])

@@ -6,7 +6,7 @@ from cad.base.errors import CadError
 from cad.mri.imaging.geometry import on_grid
 from cad.mri.imaging.volume import Volume
 
-# Below LOWEST_B perfusion adds to the decay; above HIGHEST_B kurtosis makes it slower.
+# Below LOWEST_B perfusion adds to the decay of the signal; above HIGHEST_B kurtosis slows it.
 LOWEST_B = 50.0
 HIGHEST_B = 1000.0
 # PI-RADS v2.1 asks for an image at b of at least 1400 s/mm2, acquired or computed.
@@ -18,22 +18,22 @@ _REWEIGHTINGS = 2
 def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     """Fit an ADC map to images at several b-values.
 
-    ln S is fitted against b by least squares with weights S^2 of the fitted signal, which undoes
-    the logarithm's distortion of the noise. Images between 50 and 1000 s/mm2 are used when there
-    are two of them, else all.
+    ln S (S is the signal) is fitted against b by least squares with weights S^2 of the fitted
+    signal. The weights undo the logarithm's distortion of the noise. Images between 50 and 1000
+    s/mm2 are used when there are two of them, else all images.
 
     Parameters
     ----------
     images : list of (float, Volume)
-        b-value (s/mm2) and image; several images of one b-value are used as they are.
+        b-value (s/mm2) and image; several images of one b-value are all used.
 
     Returns
     -------
     adc : Volume
         1e-6 mm2/s, float32, on the first image's grid; NaN where a signal is not positive. Noise
-        may make it negative: nothing is clipped.
+        may make a value negative, and nothing is clipped.
     notes : list of str
-        Which b-values were used.
+        A sentence on the b-values that were used.
 
     Raises
     ------
@@ -48,8 +48,9 @@ def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
 def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     """Return the image at a high b-value: the acquired one, or one computed from the decay.
 
-    An image with b >= 1400 s/mm2 is taken as it is (the highest, where there are several). Without
-    one, the mono-exponential decay that :func:`fit_adc` fits is carried on to b = 1400 s/mm2.
+    An image with b >= 1400 s/mm2 is taken as it is; of several images the one with the highest b is
+    taken. Without one, the mono-exponential decay that :func:`fit_adc` fits is extrapolated to b =
+    1400 s/mm2.
 
     Parameters
     ----------
@@ -59,9 +60,9 @@ def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     Returns
     -------
     image : Volume
-        Arbitrary units; computed: float32, 0 where a signal is not positive.
+        Arbitrary units. A computed image is float32, and 0 where a signal is not positive.
     notes : list of str
-        Whether it was acquired or computed, and from what.
+        A sentence on whether the image was acquired or computed, and from which images.
 
     Raises
     ------
@@ -81,8 +82,8 @@ def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
 def trace(images: list[Volume]) -> Volume:
     """Return the trace image of several directions: the geometric mean, voxel by voxel.
 
-    The mean of ln S over orthogonal directions decays with the mean diffusivity, which is what an
-    ADC map shows.
+    The mean of ln S over orthogonal directions decays with the mean diffusivity, and an ADC map
+    shows this diffusivity.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.nda
     fitted = log_s
     slope = mean_b = mean_s = np.zeros(grid.shape)
     for _ in range(_REWEIGHTINGS + 1):
-        # Weights S^2 of the fitted signal, relative to the largest of each voxel, so that no
+        # Weights are S^2 of the fitted signal, relative to the largest of each voxel, so that no
         # exponential overflows.
         weight = np.exp(2 * (fitted - fitted.max(axis=0)))
         total = weight.sum(axis=0)

@@ -1,8 +1,8 @@
 """Describe how far an image lies beside T2 in the slice, and move it back.
 
 Echo-planar images (ADC, high b) are displaced along their phase-encoding direction, and patients
-move between series. To move an image back, only its origin changes: it is not resampled, and every
-voxel keeps its value.
+move between series. Only the origin of an image changes when it is moved back. The image is not
+resampled, and every voxel keeps its value.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from cad.base.terms.modality import short_name
 from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
-"""Shift from T2 from which an import names it; it is about the size of a voxel."""
+"""Displacement from which an import reports an image; it is about the size of a voxel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,25 +25,27 @@ class Displacement:
     name : str
         The image: ``adc``, ``hbv``, ``dce`` or ``ktrans``.
     shift_mm : tuple of 2 floats
-        How far its content lies from where T2 shows it, mm along the x and y axes of its grid.
+        Vector from where T2 shows the content to where the image has it, mm along the x and y axes
+        of its grid.
     error_mm : tuple of 2 floats
-        Standard errors of both, mm.
+        Standard errors of both components, mm.
     slices_mm : tuple of float
         Shift of each compared slice along the axis of the displacement, mm.
     axis : int
-        That axis: 0 for x, 1 for y. It is the phase-encoding axis where that is known, else the
-        axis along which the image lies farther away.
+        Axis of the displacement: 0 for x, 1 for y. It is the phase-encoding axis where that is
+        known, else the axis along which the image lies farther away.
     phase_known : bool
         Whether the phase-encoding axis is known.
     before, after : float
-        Information (nats) shared with T2 as the image lies, and in its best place.
+        Information (nats) shared with T2, as the image lies and in its best place.
     mirrored, turned : float
-        ln(a / b): a is the information shared in the best place, b the same of the image mirrored,
-        or turned (upside down, head for feet, a quarter), each in its own best place. Below 0 the
-        image fits T2 better so.
+        ln(a / b): a is the information that the image shares in its best place. b is the
+        information that the mirrored or turned image shares in its own best place. An image is
+        turned upside down, head for feet, or by a quarter. Below 0 the image fits T2 better when it
+        is mirrored or turned.
     fixed, moving : Volume
         The images that were compared.
-    drawn : bool
+    False where the images were compared in the middle of T2, because no gland or region is drawn.
         False where the images were compared in the middle of T2, as no gland or region is drawn.
     """
 

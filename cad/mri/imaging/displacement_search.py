@@ -1,9 +1,10 @@
 """Search the displacement at which an image shares most information with T2 in the slice.
 
-Images are compared in a box around the gland, or around the regions if there is no gland mask.
-While nothing is drawn, they are compared in the middle of T2, where an examination of the prostate
-has it. Slices are independent measurements. Leaving out each slice in turn gives the uncertainty.
-The best displacement of each slice shows how much it varies from slice to slice.
+Images are compared in a box around the gland, or around the regions if there is no gland mask. If
+nothing is drawn, they are compared in the middle of T2, where an examination of the prostate has
+the prostate. Slices are independent measurements. Leaving out each slice in turn gives the
+uncertainty. The best displacement of each slice shows how much the displacement varies between
+slices.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from cad.mri.imaging.registration import dce_reference, moved_together
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Range of the search, and its steps: first coarse, on every third voxel, then fine.
+# Range of the search, and its two steps: a coarse step on every third voxel, then a fine step.
 REACH_MM = 15.0
 _FINE_MM = 1.0
 _COARSE_MM = 3.0
@@ -31,14 +32,13 @@ _GLAND_MARGIN_MM = 8.0
 _REGIONS_MARGIN_MM = 35.0
 _GLAND_SLICES = 1
 _REGIONS_SLICES = 3
-# The middle of T2 has about the size of a gland: this width and height, and the middle half of the
-# slices.
+# The middle of T2 has about the size of a gland: this width and height, and half of the slices.
 _MIDDLE_MM = 50.0
 _MIDDLE_SLICES = 0.5
 # T2 is smoothed, because it is finer than the images compared with it.
 _SMOOTHING_MM = 0.5
 _BINS = 16
-# Least standard error: the one that the search has in simulated men, whose displacement is known
+# Least standard error. The search has this error in simulated men, whose displacement is known
 # (docs/displacement.md).
 _FLOOR_MM = 0.3
 # With fewer voxels, the peak among 33 x 33 shifts is due to chance.
@@ -58,8 +58,9 @@ def displacements(study: Study) -> list[Displacement]:
     -------
     list of Displacement
         One for each image that can be compared, in the order ``adc``, ``hbv``, ``dce``, ``ktrans``.
-        Empty without a T2 image. A high-b image on the grid of the ADC map is of one acquisition
-        with it and not measured by itself, nor is a Ktrans map on the grid of the dynamic series.
+        Empty without a T2 image. A high-b image on the grid of the ADC map belongs to the same
+        acquisition and is not measured by itself. The same holds for a Ktrans map on the grid of
+        the dynamic series.
     """
     if study.t2w is None:
         return []
@@ -95,20 +96,21 @@ def remember(study: Study) -> Study:
 
 
 def mend(study: Study, which: list[Displacement]) -> Study:
-    """Return a study with images moved to where T2 shows what they show.
+    """Return a study whose images are moved to where T2 shows their content.
 
     Parameters
     ----------
     study : Study
         Not changed.
     which : list of Displacement
-        Displacements of its images that are to be mended.
+        Displacements of the images that are to be mended.
     """
     out = replace(study, notes=list(study.notes))
     for displacement in which:
         moved_together(out, displacement.name, displacement.mend)
         if displacement.name == "dce" and _flips_lie_apart(study, displacement):
-            # Acquired before the man moved, or in another place: T1 belongs to where T2 is.
+            # The images come from before the man's movement or from another place: T1 belongs to
+            # T2's place.
             out.vfa = study.vfa
             out.b1 = study.b1
             out.notes.append(
@@ -120,8 +122,8 @@ def mend(study: Study, which: list[Displacement]) -> Study:
 def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     """Tell whether flip-angle images fit the dynamic series better once the series alone is moved.
 
-    The image of the largest angle and the first frame, both without contrast agent and with the
-    contrast of T1, are compared around the prostate by their correlation.
+    Two images are compared around the prostate by their correlation: the image of the largest angle
+    and the first frame. Both are without contrast agent and have the contrast of T1.
     """
     mask = study.gland if study.gland is not None else study.roi_map
     if study.dce is None or mask is None or not study.vfa or displacement.size_mm < SAID_MM:
@@ -156,7 +158,7 @@ def measure(
     around : Volume
         Mask; images are compared in a box around its voxels that are not zero.
     gland : bool
-        True where the mask is the whole gland, False where it is of regions in it.
+        True where the mask is the whole gland, False where it is a mask of regions in the gland.
     axis : int, optional
         Phase-encoding axis of ``moving``: 0 for x, 1 for y.
 
@@ -176,7 +178,7 @@ def measure(
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
     levels = _levels_of_values(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
-    # The number of the image's own voxels, because steps of 1 mm are interpolated between them.
+    # The number counts the image's own voxels, because steps of 1 mm are interpolated between them.
     voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
     if voxels < _LEAST_VOXELS:
         raise CadError(
@@ -197,8 +199,8 @@ def measure(
     _, x, y = _best(far.sum(axis=2), steps)
     x, y, near_table = _fine(table, reach, x, y)
     whole = near_table.sum(axis=2)
-    # The same coarse voxels on which mirrored and turned images are compared: fewer voxels share
-    # more information by chance.
+    # These are the coarse voxels on which mirrored and turned images are compared: fewer voxels
+    # share more information by chance.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
     best = float(_mutual_information(np.array(thin)).max())
@@ -279,8 +281,7 @@ def _remembered(study: Study, name: str, image: Volume) -> Displacement | None:
 
 
 def _search_grid(image: Volume, around: Volume, gland: bool) -> Volume:
-    """Return the grid for comparing: the image's slices and axes, with steps of 1 mm in the
-    slice.
+    """Return the grid for comparing: the image's slices and axes, with steps of 1 mm in the slice.
     """
     margin = _GLAND_MARGIN_MM if gland else _REGIONS_MARGIN_MM
     beyond = _GLAND_SLICES if gland else _REGIONS_SLICES
@@ -418,8 +419,8 @@ def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
 def _fine(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
-    """Climb from step (x, y) to the best step; return it and the tables of 5 x 5 steps around
-    it.
+    """Climb from step (x, y) to the best step; return this step and the tables of the 5 x 5 steps
+    around it.
     """
     values: dict[tuple[int, int], np.ndarray] = {}
 
@@ -466,8 +467,8 @@ def _jackknife(
 ) -> np.ndarray:
     """Return the standard errors (mm along x, y) of the peak, by leaving out each slice in turn.
 
-    Without a slice the best place may be a different peak; then its place on the coarse lattice is
-    used.
+    Without one slice the best place may be at a different peak; then its place on the coarse
+    lattice is used.
     """
     count = near.shape[2]
     whole_near = near.sum(axis=2)

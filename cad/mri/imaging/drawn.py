@@ -1,8 +1,8 @@
 """Compute a region's voxels on the grid of any modality: the share of each voxel that it fills.
 
-People often draw a region in a single slice of T2. On another grid it then fills voxels partly. It
-is measured there if enough of what is measured belongs to the region. Otherwise it is left out of
-this modality, with a reason, but stays in the others.
+People often draw a region in a single slice of T2. On another grid the region then fills voxels
+partly. The region is measured on that grid if enough of the measured volume belongs to it.
+Otherwise it is left out of this modality, with a reason, but stays in the others.
 """
 
 from collections.abc import Mapping
@@ -75,13 +75,13 @@ def without_void(adc: Volume, least: float) -> Volume:
     """Return an ADC map with NaN where nothing was measured.
 
     Scanners write 0 into an ADC map where the signal was too weak for a fit, and some fits give a
-    negative number there. Neither is a diffusion coefficient, and a 0 would read as the strongest
-    restriction of all.
+    negative number there. Neither number is a diffusion coefficient, and a 0 would look like the
+    strongest restriction of all.
 
     Parameters
     ----------
     adc : Volume
-        An ADC map, or a part of one; not changed.
+        An ADC map, or a part of an ADC map; not changed.
     least : float
         The least value that is a measurement, in the unit of the map.
 
@@ -110,8 +110,8 @@ def require_measurable(
     roi : Roi
         The region.
     grids : mapping of str to Volume
-        Images by name; each may be cropped, if it still contains the region. A voxel of NaN has no
-        value.
+        Images by name; an image may be cropped, if it still contains the region. A voxel of NaN has
+        no value.
     half : bool
         By default a voxel counts by the share that the region fills. With True a voxel counts whole
         where the mask, interpolated at its centre, is at least one half, else not at all.
@@ -148,11 +148,11 @@ def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
     Parameters
     ----------
     study : Study
-        The study, with the images in their mended places.
+        The study, with its images in their mended places.
     name : str
         The image.
     drawn : Drawn
-        The region on the image, of which it measures too little.
+        The region on the image, which measures too little of the region.
     """
     moved_mm = study.mended_mm.get(name)
     if moved_mm is None:

@@ -1,9 +1,9 @@
 """Match the regions of a man's earlier study with those of his later one.
 
-The T2 images of both studies are aligned rigidly (:mod:`cad.mri.imaging.registration`). Coordinates
-of two examinations have no common origin. So the search starts twice: from the coordinates as they
-are, and from the centres of the glands (or of the images if a gland mask is missing). The better
-result counts. Without a trustworthy alignment there are no matches.
+The T2 images of both studies are aligned rigidly (:mod:`cad.mri.imaging.registration`). The
+coordinates of two examinations have no common origin. The search therefore starts twice: from the
+coordinates as they are, and from the centres of the glands (or of the images if a gland mask is
+missing). The better result counts. Without a trustworthy alignment there are no matches.
 """
 
 from collections.abc import Mapping
@@ -23,18 +23,19 @@ from cad.mri.imaging.registration import (
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# If less than this share of the prostate's surroundings is common, the images show different parts
-# of the body.
+# If a smaller share of the prostate's surroundings is common, the images show different parts of
+# the body.
 LEAST_COVERED = 0.5
 # A search that moves by less than this has confirmed its start as the best place.
 STAYED_MM = 0.5
 STAYED_DEG = 0.5
 # At the right place images fit better than beside it. If they are moved by OFF_MM in any direction,
-# at most this share of the information remains. It is .95 or more for two different simulated men,
-# and .54 or less for one man with new noise.
+# at most this share of the information remains. The share is .95 or more for two different
+# simulated men, and .54 or less for one man with new noise.
 OFF_MM = 5.0
 MOST_LEFT = 0.9
-# Largest distance of the glands' centres: if it is larger, images and masks contradict each other.
+# Largest distance of the glands' centres; with a larger one, images and masks contradict each
+# other.
 GLANDS_MM = 10.0
 
 State = Literal[
@@ -59,10 +60,10 @@ class EarlierAlignment:
     state : str
         ``aligned``, or why the alignment is not trusted (:data:`State`).
     matrix : ndarray, shape (4, 4)
-        Rigid transform: LPS coordinates (mm) of the earlier study to those of the later one; the
-        identity where there is none.
+        Rigid transform: LPS coordinates (mm) of the earlier study to those of the later study. The
+        identity matrix where no alignment was found.
     moved_mm, turned_deg : float or None
-        Displacement of the middle of what was compared, and rotation; None where nothing was
+        Displacement of the middle of the compared region, and rotation; None where nothing was
         searched.
     """
 
@@ -80,7 +81,7 @@ class Match(NamedTuple):
     roi_id : str
         The region of the earlier study.
     distance_mm : float
-        Between the centres of both regions, after alignment.
+        Distance between the centres of both regions after the alignment.
     """
 
     roi_id: str
@@ -98,9 +99,9 @@ def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
     Returns
     -------
     EarlierAlignment
-        It is trusted only where the images overlap, the search moved no farther than a man does and
-        did not end where they share less, a place 5 mm off fits clearly worse, and the glands'
-        centres lie together.
+        The alignment is trusted only where four conditions hold. The images overlap. The search
+        moved no farther than a man does, and did not end at less shared information. A place 5 mm
+        off fits clearly worse. The glands' centres lie together.
 
     Raises
     ------
@@ -169,7 +170,7 @@ def nearest_regions(
     centres, earlier_centres : mapping of str to ndarray, shape (3,)
         Centres of the regions (LPS mm) by ROI id, each in the coordinates of its study.
     matrix : ndarray, shape (4, 4)
-        Transform from the earlier study's coordinates to the later one's.
+        Transform from the earlier study's coordinates to the later study's.
     limit_mm : float
         Largest distance of two centres.
 
@@ -177,7 +178,8 @@ def nearest_regions(
     -------
     dict of str to Match or None
         By ROI id of the later study; None where no region lies within the limit. Of two regions at
-        the same distance it is the first by ROI id. Two regions may have the same nearest one.
+        the same distance the first by ROI id is taken. Two regions may have the same nearest
+        region.
 
     Examples
     --------
@@ -213,13 +215,13 @@ def _starts(earlier: Study, later: Study) -> list[np.ndarray]:
 
 
 def _centre(mask: Volume) -> np.ndarray:
-    """Return the mean place (LPS mm) of the voxels that are not zero."""
+    """Return the mean position (LPS mm) of the voxels that are not zero."""
     index = np.argwhere(mask.array != 0).mean(axis=0)
     return mask.index_to_patient(index[::-1])
 
 
 def _displacement(matrix: np.ndarray, fixed: Volume, region: np.ndarray) -> float:
-    """Return how far (mm) the point moved that is now in the middle of the region."""
+    """Return the distance (mm) by which the point now in the middle of the region moved."""
     middle = np.append(_centre(fixed.with_array(region)), 1.0)
     before = np.linalg.inv(matrix) @ middle
     return float(np.linalg.norm((middle - before)[:3]))

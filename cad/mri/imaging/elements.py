@@ -1,7 +1,8 @@
 """Find elements of a DICOM data set without building the items of its sequences.
 
-pydicom builds each item of a sequence of undefined length, even if nobody needs it. This is most of
-the time of reading a header, and takes a kilobyte of memory for eight bytes of a file.
+pydicom builds each item of a sequence of undefined length, even if nobody needs the item. Building
+the items takes most of the time of reading a header, and a kilobyte of memory for eight bytes of a
+file.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -17,7 +18,7 @@ from cad.base.errors import CadError
 PREAMBLE = 132
 """Bytes before a file's meta information (PS3.10 7.1)."""
 PIXELS = (0x7FE00008, 0x7FE00009, 0x7FE00010)
-"""Elements of pixel data; elements after them are not used here."""
+"""Elements of pixel data; elements after the pixel data are not used here."""
 _MOST = 100_000
 _META = b"\2\0\0\0UL\4\0"  # the start of the meta information, followed by its length
 _LAST_OF_META = 0x0002FFFF
@@ -38,16 +39,17 @@ class Excerpt(NamedTuple):
     Parameters
     ----------
     syntax : UID
-        How the elements are written.
+        Transfer syntax: how the elements are written.
     start : bytes
-        The bytes before the first element of the data set; with the elements they are a file.
+        The bytes before the first element of the data set; followed by the elements, they make a
+        file.
     elements : dict of int to bytes
         The elements by tag.
     pixels : tuple of bytes, int and int, or None
         How the pixel data begin (tag, VR, length), and where their value begins and ends. None
-        where there are none, or several.
+        where the file has no pixel data, or several.
     state : tuple of int
-        The file's state before it was read, where it was a file.
+        The file's state before it was read; empty where the bytes come from no file.
     """
 
     syntax: UID
@@ -58,7 +60,7 @@ class Excerpt(NamedTuple):
 
 
 class TooManyElements(CadError):
-    """Report a data set of more elements and items than are looked at."""
+    """Report a data set with more elements and items than the reader accepts."""
 
 
 def elements(
@@ -69,16 +71,16 @@ def elements(
     Parameters
     ----------
     read : callable
-        Reads the file: place and number of bytes.
+        Reads the file; takes a position and a number of bytes.
     size : int
-        Bytes of the file.
+        Number of bytes of the file.
     offset : int
         Where the data set begins.
     syntax : UID
-        How it is written. Where it has no VRs although it should, it is read without, as pydicom
-        reads it.
+        Transfer syntax of the data set. Where the data set should have VRs and has none, it is read
+        without VRs, as pydicom reads it.
     last : int
-        Tag behind which nothing is looked at.
+        Tag after which no element is read.
 
     Raises
     ------
@@ -93,7 +95,7 @@ def elements(
     head = Struct(f"{order}HH2sH").unpack_from
     long = Struct(f"{order}L").unpack_from
     implicit = not b"AA" <= read(offset + 4, 2) <= b"ZZ"
-    # End of each open sequence and item, with whether VRs are implicit around it.
+    # End of each open sequence and item, and whether VRs are implicit around it.
     around = list[tuple[int, bool]]()
     outermost = 0
     begin = offset
@@ -157,7 +159,7 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
         place = end
         if tag == _SYNTAX:
             text = read(begin + 8, end - begin - 8).decode("ascii").rstrip("\0 ")
-            syntax = UID(text, IGNORE)  # otherwise pydicom would warn, and quote the file
+            syntax = UID(text, IGNORE)  # without IGNORE pydicom would warn, and quote the file
     return place, syntax
 
 
@@ -174,8 +176,8 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
     Returns
     -------
     Excerpt or None
-        None where pydicom has to tell: for files that are deflated, big-endian, damaged, of very
-        many elements or none of these, or without preamble.
+        None where pydicom has to read the file. This holds for files that are deflated, big-endian,
+        damaged or without preamble, and for files with very many elements or none of these tags.
     """
 
     def read(place: int, count: int) -> bytes:

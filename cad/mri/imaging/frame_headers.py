@@ -1,8 +1,9 @@
 """Turn the header of one file into frames: classic, enhanced multi-frame, parametric map, mosaic.
 
-In an enhanced object, functional groups (of one frame or shared) contain what a classic header has
-at its top. Both are copied to the classic keywords, so that one function can read any plane. Values
-of a frame have priority over shared ones, and these over those at the top.
+In an enhanced object, functional groups (of one frame or shared) contain the values that a classic
+header has at its top. Values of both places are copied to the classic keywords, so that one
+function can read any plane. Values of a frame have priority over shared values, and shared values
+over values at the top.
 """
 
 import math
@@ -30,8 +31,8 @@ from cad.mri.imaging.elements import Excerpt
 from cad.mri.imaging.frames import Frame, Lying, Scale, read_header
 
 _TABLES = table_beside(__file__)
-# Each of these tables gives the keyword of a frame's field in the header. ``lists`` also has the
-# number of values.
+# Each of these tables gives the keyword of a frame's field in the header. The table ``lists`` also
+# has the number of values.
 _KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []
@@ -67,25 +68,26 @@ def frames_of(
     Parameters
     ----------
     dataset : Dataset
-        Header of the file, read with at least :data:`TAGS`; for a mosaic the elements of
+        Header of the file, read with at least :data:`TAGS`. For a mosaic the elements of
         :data:`cad.mri.imaging.vendor.CSA_TAGS` are read from the file and added in place.
     path : Path
         The file.
     extract : Excerpt, optional
-        Of the file, with the elements of :data:`TAGS`: the frame then says how its pixels lie.
+        Excerpt of the file with the elements of :data:`TAGS`; the frame then says how its pixels
+        lie.
     twins : dict, optional
-        A classic image is added to it, for :func:`twin`.
+        A classic image is added to this dictionary, for :func:`twin`.
 
     Returns
     -------
     list of Frame
-        One for a classic image; one per frame, mosaic tile or grid slice for the others.
+        One for a classic image; for the others one per frame, mosaic tile or grid slice.
 
     Raises
     ------
     CadError
-        For a multi-frame object, mosaic or grid that does not say where each slice lies, and for
-        both phase-encoding directions in one series.
+        For a multi-frame object, mosaic or grid that does not say where each slice lies, and for a
+        series with both phase-encoding directions.
     """
     if _GROUPS[1] in dataset:
         return _enhanced_frames(dataset, path)
@@ -114,16 +116,16 @@ def frames_of(
 def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
     """Return the frame of a classic image whose header is like an earlier one's; None without one.
 
-    Most of a header is the same in all of a series: only what differs is read.
+    Most of a header is the same in all of a series, so that only the differing values are read.
 
     Parameters
     ----------
     extract : Excerpt
-        Of the file, with the elements of :data:`TAGS`.
+        Excerpt of the file, with the elements of :data:`TAGS`.
     path : Path
         The file.
     twins : dict
-        The earlier ones, from :func:`frames_of`.
+        The frames of earlier images, from :func:`frames_of`.
     """
     earlier = twins.get(_constant_statements(extract))
     elements = {field: extract.elements.get(tag, b"") for field, tag in _DIFFERING.items()}
@@ -132,15 +134,15 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
         return None
     place = _lying(extract)
     implicit = extract.syntax.is_implicit_VR
-    if place and earlier.lying:  # the layout is shared in memory
+    if place and earlier.lying:  # all frames share one layout in memory
         place = place._replace(layout=earlier.lying.layout)
-    with suppress(CadError):  # an error is reported by the reader of whole headers
+    with suppress(CadError):  # the reader of whole headers reports an error
         read = {field: _value(field, element, implicit) for field, element in elements.items()}
         return replace(earlier, path=path, lying=place, **read)
     return None
 
 
-# in a dynamic series the same positions, numbers and times occur again and again
+# In a dynamic series the same positions, numbers and times occur again and again.
 @lru_cache(maxsize=20_000)
 @door("in", "DICOM", bound="one element, of at most _LONGEST bytes")
 def _value(field: str, element: bytes, implicit: bool) -> Any:
@@ -149,8 +151,7 @@ def _value(field: str, element: bytes, implicit: bool) -> Any:
 
 
 def _lying(extract: Excerpt) -> Lying | None:
-    """Return how the pixels are stored in a file; None if they are compressed or not in one
-    place.
+    """Return how the pixels are stored in a file; None if they are compressed or not in one place.
     """
     layout = [extract.elements[tag] for tag in LAYOUT if tag in extract.elements]
     if (
@@ -219,8 +220,8 @@ def _lay(source: Dataset, flat: Dataset) -> None:
 def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     """Cut a mosaic's frame into its slices.
 
-    The header's position is that of a plane as large as the whole mosaic around the first slice's
-    centre; the slices follow the normal that the CSA header states
+    The header's position is that of a plane as large as the whole mosaic, around the first slice's
+    centre. The slices follow the normal that the CSA header states
     (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
     """
     step = _float(dataset.get("SpacingBetweenSlices"))
@@ -302,8 +303,7 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
 
 
 def _field(header: Dataset, field: str) -> Any:
-    """Return the value of a field; None or empty if it is absent. An error names an invalid
-    field.
+    """Return the value of a field; None or empty if it is absent. An error names an invalid field.
     """
     keyword, read = _READERS[field]
     with reading("", f"{keyword} is no number"):
@@ -313,8 +313,8 @@ def _field(header: Dataset, field: str) -> Any:
 def _scales(header: Dataset) -> tuple[Scale, Scale]:
     """Return the scale to real values, and the one to the signal before display scaling.
 
-    A real-world value mapping comes first, then the rescale. One without a unit ("no units") is
-    Philips' display scaling under another name and does not hide the precise scale.
+    A real-world value mapping comes first, then the rescale. A mapping without a unit ("no units")
+    is Philips' display scaling under another name, and does not hide the precise scale.
     """
     rescale = Scale(
         _float(header.get("RescaleSlope")) or 1.0,
@@ -400,7 +400,7 @@ _READER_OF: dict[str, Callable[[Any], Any]] = {
     "counts": _int,
     "clocks": _seconds_of_day,
 }
-# For each field, its keyword and the function that reads its value.
+# The keyword of each field, and the function that reads its value.
 _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {}
 for _kind in _KINDS:
     for _name, _word in _TABLES[_kind].items():

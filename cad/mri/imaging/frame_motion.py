@@ -1,9 +1,10 @@
 """Find the motion between the frames of a dynamic series frame by frame, and reverse it.
 
 Every frame is compared with enhanced late frames by mutual information, which tolerates that the
-contrast agent changes the tissue. It is then shifted in its slices to the place of the first
-frames, just before which the flip-angle images were taken. No motion across slices is searched for.
-Slices are thicker than this motion, and a search found up to 3 mm where there was none.
+contrast agent changes the tissue. The frame is then shifted in its slices to the place of the first
+frames. The flip-angle images were taken just before the first frames. No motion across slices is
+searched for: slices are thicker than this motion, and a search found up to 3 mm where there was
+none.
 
 The alignment to T2 (:mod:`cad.mri.imaging.registration`) moves a whole series by changing its
 geometry. Here frames of one grid have to be interpolated; cubic splines keep their detail.
@@ -21,9 +22,10 @@ from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
 # A frame that moved by less than this (mm) is left as measured, because the search is hardly more
-# exact.
+# accurate than that.
 _LEAST_MM = 0.5
-_FIRST = 3  # frames before the contrast agent, to whose place the others are shifted
+# number of frames before the contrast agent; the other frames are shifted to their place
+_FIRST = 3
 # The first reference is blurred by the motion itself; the second is the mean of the aligned frames.
 _PASSES = 2
 _DIGITS = 4
@@ -40,11 +42,11 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
     Returns
     -------
     dynamic : Dynamic
-        float32; a frame that is not shifted keeps its values, and so do voxels that come from
-        outside of the image.
+        float32. A frame that is not shifted keeps its values. Voxels that come from outside of the
+        image keep theirs, too.
     shift_mm : ndarray, shape (n_times, 3)
-        Shift of each frame (mm) along the axes x, y, z of the grid; along z always 0, and 0 for a
-        frame that was left as it was.
+        Shift of each frame (mm) along the axes x, y, z of the grid. The shift along z is always 0,
+        and a frame that was left in place has 0.
     note : str
         One sentence for the patient's page.
 
@@ -60,7 +62,7 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
 
 
 def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, str]:
-    # In the axes of the grid, so that the first two lie in the slice even if it is tilted.
+    # The axes are those of the grid, so that the first two lie in the slice even if it is tilted.
     flat = replace(dynamic.grid, origin=(0.0, 0.0, 0.0), direction=np.eye(3))
     frames = [flat.with_array(frame.astype(np.float32)) for frame in dynamic.frames]
     shifts = np.zeros((len(frames), 3))

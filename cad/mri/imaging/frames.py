@@ -25,7 +25,7 @@ from cad.mri.imaging.elements import Excerpt, excerpt
 
 # First element of a file without a preamble: group 0002 or 0008, in either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
-_MOST_READ = 4 * MIB  # a slice of 1024 x 1024
+_MOST_READ = 4 * MIB  # size in bytes of a slice of 1024 x 1024 voxels
 STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 """Parts of a file's status that show whether it has changed during a job; a copy has other values.
 """
@@ -38,7 +38,7 @@ class Scale(NamedTuple):
     Parameters
     ----------
     slope, intercept : float
-        Values of the header; 1 and 0 where it has none.
+        Values of the header; 1 and 0 where the header has none.
     unit : str
         UCUM code or RescaleType, as the header writes it; empty where it does not say.
     """
@@ -54,9 +54,9 @@ class Lying(NamedTuple):
     Parameters
     ----------
     layout : tuple of bytes
-        All that the file says of them: transfer syntax and elements.
+        All that the file says of the pixels: transfer syntax and elements.
     begin, end : int
-        Where they lie, in bytes.
+        Where the pixels begin and end in the file, in bytes.
     state : tuple of int
         :data:`STATE` of the file.
     """
@@ -140,7 +140,7 @@ def printable(text: str, limit: int = 64) -> str:
 
 
 class NotDicom(CadError):
-    """Say that a file is not DICOM at all; for a damaged DICOM file plain CadError is raised."""
+    """Say that a file is not DICOM at all; a damaged DICOM file raises a plain CadError."""
 
 
 @door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
@@ -175,7 +175,7 @@ def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
 
 @door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
 def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydicom.Dataset:
-    """Read a DICOM file with ``pydicom.dcmread``; ``options`` are passed on to it.
+    """Read a DICOM file with ``pydicom.dcmread``; ``options`` are passed on to this function.
 
     Parameters
     ----------
@@ -204,8 +204,8 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
 
 
 def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
-    """Return :func:`cad.mri.imaging.elements.excerpt` of a file; None for one of more than 4 MiB,
-    too.
+    """Return :func:`cad.mri.imaging.elements.excerpt` of a file; None also for a file of more than
+    4 MiB.
 
     Parameters
     ----------

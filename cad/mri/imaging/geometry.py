@@ -1,10 +1,11 @@
 """Move images and regions to another grid: images by interpolation, regions by occupancy.
 
-A region is a set of mask voxels, each a solid box. Its occupancy of a voxel on another grid is the
-share of that voxel's volume which the boxes fill. The voxel belongs to the region if this share is
-at least one half (docs/methods.md 7). If the axes of both grids are parallel, the share is exact,
-as a product of overlap lengths along the three axes. Otherwise every voxel is sampled at evenly
-spaced points: at least six per axis, and no farther apart than a third of a mask voxel.
+A region is a set of mask voxels, each a solid box. The region's occupancy of a voxel on another
+grid is the share of this voxel's volume that the boxes fill. The voxel belongs to the region if
+this share is at least one half (docs/methods.md 7). If the axes of both grids are parallel, the
+share is exact: a product of overlap lengths along the three axes. Otherwise every voxel is sampled
+at evenly spaced points. There are at least six points per axis, and they are no farther apart than
+a third of a mask voxel.
 """
 
 from collections.abc import Iterable
@@ -54,7 +55,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     Parameters
     ----------
     share : Volume
-        Boolean mask, or the share (0 to 1) of its own voxels that the region fills.
+        Boolean mask, or the share (0 to 1) of each of its voxels that the region fills.
     grid : Volume
         Where to measure; its values are not read.
     """
@@ -116,14 +117,14 @@ def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
 
 
 def on_grid(image: Volume, grid: Volume) -> Volume:
-    """Return an image on another grid: as it is where it lies there, else interpolated.
+    """Return an image on another grid: unchanged where it lies on that grid, else interpolated.
 
     Parameters
     ----------
     image : Volume
         The image.
     grid : Volume
-        Its values are not read.
+        The grid; its values are not read.
     """
     return image if image.same_grid(grid) else resample_image(image, grid)
 
@@ -211,8 +212,8 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     Raises
     ------
     CadError
-        Naming patient and ROI, when the study has no label map, the region is empty, mask and
-        image do not overlap, the region leaves the image, or fewer than 5 voxels remain.
+        Naming patient and ROI: when the study has no label map, the region is empty, mask and image
+        do not overlap, the region leaves the image, or fewer than 5 voxels remain.
     """
     inside = study.mask_of(roi)
     # argwhere is slower if few voxels are inside.
@@ -251,7 +252,8 @@ def overlaps(a: Volume, b: Volume) -> bool:
     """Tell whether two grids may have a place in common.
 
     False is certain. True may be wrong for grids that are turned against each other and whose edges
-    pass closely, because only planes across the axes of the grids are tried to separate them.
+    pass closely. The reason is that only planes across the axes of the grids are tried to separate
+    the grids.
 
     Parameters
     ----------
@@ -276,7 +278,7 @@ def _exact(
 ) -> np.ndarray:
     """Return the shares for parallel axes, (z, y, x): a product of overlap lengths per axis."""
     out = box.astype(float)
-    # the mask axis that is parallel to each grid axis
+    # This is the mask axis that is parallel to each grid axis.
     order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]
     out = out.transpose([2 - order[a] for a in (2, 1, 0)])
     # Axes that a file stores as parallel only to 1e-7 are measured from the middle, so that a
@@ -299,8 +301,8 @@ def _exact(
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Return the shares by sampling evenly spaced points in every voxel, (z, y, x)."""
     inverse = np.linalg.inv(step)
-    # The length of a grid step in mask voxels gives the number of points that are a third of one
-    # apart.
+    # The length of a grid step in mask voxels gives the number of points, so that they are a third
+    # of a mask voxel apart.
     reach = np.abs(inverse).max(axis=0)
     samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
     offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]

@@ -1,11 +1,13 @@
 """Compare the header of an image file with the file, before a library reads a voxel of it.
 
-MetaImage and NRRD headers name the file with their voxels, which may be any file on the machine, a
-list of files, or a device without end. Here the voxels must be in the file itself or in one plain
-file beside it, and its length must be what the header states. Any other header is refused.
+MetaImage and NRRD headers name the file with their voxels. The name may be any file on the machine,
+a list of files, or a device without end. Here the voxels must be in the file itself or in one plain
+file beside it. The length of this file must be the length that the header states. Any other header
+is refused.
 
-The voxels are read here as well. A library reads some headers otherwise than they look, as with a
-colon for an equals sign, and returns memory that it never filled where packed voxels end early.
+This module also reads the voxels. The libraries read some headers differently from how they look,
+for example a colon as an equals sign. Where packed voxels end early, a library returns memory that
+it never filled.
 """
 
 from __future__ import annotations
@@ -116,7 +118,7 @@ _NRRD_FIELDS = {
     "min",
     "max",
 }
-# The libraries copy unknown text into messages of a fixed length, and would write beyond it.
+# The libraries copy unknown text into messages of a fixed length, and would write beyond their end.
 _LONGEST_FIELD = 250
 _LONGEST_NOTE = 4000
 _META_KEY = re.compile(r"[^\s:=]+")
@@ -133,7 +135,7 @@ class _Voxels:
     file : Path
         The file with the voxels.
     start : int
-        Their first byte.
+        Position of their first byte.
     size : int
         Number of their bytes when unpacked.
     packed : int or None
@@ -171,8 +173,7 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
     Raises
     ------
     CadError
-        As :func:`check_header`; and for voxels that are not as many as the header states, or of
-        another width.
+        As :func:`check_header`; and for voxels whose number or width differs from the header's.
     """
     voxels = check_header(path)
     count = math.prod(voxels.lengths)
@@ -227,13 +228,13 @@ def check_header(path: Path) -> _Voxels:
     Returns
     -------
     _Voxels
-        Where the voxels are; packed ones are not counted here.
+        Place of the voxels; packed voxels are not counted here.
 
     Raises
     ------
     CadError
-        For a file of voxels that is not this file or one plain file beside it, entries that stand
-        twice, skip bytes or are not known, and a file that is longer or shorter than its header
+        For voxels in another file than this file or one plain file beside it. For entries that are
+        repeated, skip bytes or are not known. For a file that is longer or shorter than its header
         says.
     """
     with path.open("rb") as stream:
@@ -326,7 +327,7 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
 
 
 def _check_line(path: Path, key: str, value: str, longest: int) -> None:
-    """Refuse a line of a header that is very long or holds what cannot be printed."""
+    """Refuse a line of a header that is very long or holds characters that cannot be printed."""
     line = (key + value).replace("\t", " ").removesuffix("\r")
     if len(line) > longest or not line.isprintable():
         raise CadError(

@@ -1,8 +1,8 @@
 """Interpolate images to a common voxel size, with grids aligned as IBSI defines.
 
-The new grid has the centre and directions of the old one, and as many voxels as its extent needs,
+The new grid has the centre and directions of the old grid, and as many voxels as its extent needs,
 rounded up. Values are interpolated linearly between voxel centres, or by cubic splines. Voxel sizes
-then no longer differ between sites, which would change texture.
+then no longer differ between sites, where a difference would change texture.
 """
 
 from dataclasses import replace
@@ -19,19 +19,19 @@ MOST_VOXELS = 200_000_000
 
 
 def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
-    """Return an empty grid (float32) of another spacing about the same centre.
+    """Return an empty grid (float32) of another spacing about the same centre as an image.
 
     Parameters
     ----------
     image : Volume
         Image whose extent the grid covers.
     spacing : tuple of 3 floats
-        mm along x, y, z; 0 keeps the image's own.
+        Voxel size in mm along x, y, z; 0 keeps the image's own size.
 
     Raises
     ------
     CadError
-        For a negative spacing, or one that makes more voxels than memory should hold.
+        For a negative spacing, or a spacing that makes more voxels than memory should hold.
 
     References
     ----------
@@ -44,7 +44,8 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     count = np.array(image.shape[::-1])
     # Files store the spacing with seven digits, which must not add a voxel.
     size = np.ceil(count * old / new - 1e-3).astype(int)
-    # Checked before the array is made: a typing error such as 1e-3 mm would need terabytes.
+    # The number is checked before the array is made: a typing error such as 1e-3 mm would need
+    # terabytes.
     if int(np.prod(size)) > MOST_VOXELS:
         raise CadError(
             f"a spacing of {tuple(new)} mm makes {np.prod(size):,} voxels of one image",
@@ -70,7 +71,7 @@ def interpolate(
     image : Volume
         Image to interpolate; not changed.
     spacing : tuple of 3 floats, or None
-        New voxel size in mm along x, y, z; 0 keeps the size along that axis, None all three.
+        New voxel size in mm along x, y, z; 0 keeps the size along that axis, None along all three.
     kind : {"linear", "cubic"}
         Kind of splines.
     whole : bool
@@ -79,7 +80,7 @@ def interpolate(
     Returns
     -------
     Volume
-        float32; the image itself where nothing changes.
+        float32; the image itself where its grid stays the same.
     """
     if spacing is None:
         return image
@@ -93,12 +94,12 @@ def interpolate(
 
 
 def at_spacing(study: Study, settings: ImageSettings) -> Study:
-    """Return a study with T2 and ADC on the voxel sizes that settings ask for; masks stay.
+    """Return a study with T2 and ADC at the voxel sizes that settings name; masks stay.
 
     Parameters
     ----------
     study : Study
-        Stays as it is.
+        The study; not changed.
     settings : ImageSettings
         ``spacing_t2w``, ``spacing_adc`` and the kind of interpolation.
     """

@@ -39,11 +39,12 @@ class Listing:
     objects : dict of str to list of Path
         SEG and RTSTRUCT files by StudyInstanceUID.
     owners : dict of str to set of str
-        Every PatientID found in a study, of images and of objects.
+        Every PatientID found in a study, in its images and its objects.
     unreadable : list of CadError
         DICOM files that are damaged.
     unusable : dict of str to dict of str to CadError
-        By study and series: sound images of a kind that cannot be read with certainty, and why.
+        Sound images of a kind that cannot be read with certainty, and the reason, by study and
+        series.
     instances : dict of str to Path
         The file of every SOPInstanceUID.
     """
@@ -58,9 +59,9 @@ class Listing:
     def join(self, other: Listing, check: Callable[[Path, Path, str], None]) -> None:
         """Add the content of another listing to this one, in place.
 
-        For a SOPInstanceUID that both hold, this listing's file is kept, and ``check`` is called
-        with the arguments of :func:`check_copy`: the other file, this file, UID. Its error goes
-        into ``unreadable``.
+        For a SOPInstanceUID that both hold, this listing's file is kept. Then ``check`` is called
+        with the arguments of :func:`check_copy`: the other file, this file, UID. An error of
+        ``check`` goes into ``unreadable``.
         """
         twice = set()
         for uid in self.instances.keys() & other.instances.keys():
@@ -83,7 +84,7 @@ class Listing:
 
 
 def list_files(paths: Iterable[Path]) -> Listing:
-    """Read every header once; files that are not DICOM are passed over, unless named ``.dcm``.
+    """Read every header once; files that are not DICOM are skipped, unless named ``.dcm``.
 
     Parameters
     ----------
@@ -94,8 +95,8 @@ def list_files(paths: Iterable[Path]) -> Listing:
     Returns
     -------
     Listing
-        Image planes, annotation objects, and what could not be read or used. An instance that is
-        there twice is taken once; two different instances of one SOPInstanceUID are unreadable.
+        Image planes, annotation objects, and files that could not be read or used. An instance that
+        occurs twice is listed once. Two different instances of one SOPInstanceUID are unreadable.
     """
     listing = Listing()
     twins = Twins()
@@ -122,7 +123,7 @@ def as_problem(error: CadError | OSError) -> CadError:
     Parameters
     ----------
     error : CadError or OSError
-        As caught.
+        The error as it was caught.
     """
     return refused(error) if isinstance(error, OSError) else error
 
@@ -137,7 +138,7 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
         return
     dataset = dataset_of(extract) if extract else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
-        return  # a DICOMDIR, whatever the name of the file
+        return  # a DICOMDIR, whatever name the file has
     study = str(dataset.get("StudyInstanceUID", ""))
     kind = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
     image = "Image Storage" in kind or "Parametric Map" in kind
@@ -176,7 +177,7 @@ def _is_first_instance(listing: Listing, path: Path, uid: str) -> bool:
 
 
 def check_copy(path: Path, first: Path, uid: str) -> None:
-    """Refuse a second file of one SOPInstanceUID unless it says and shows the same.
+    """Refuse a second file of one SOPInstanceUID unless it has the same statements and pixels.
 
     Parameters
     ----------

@@ -28,21 +28,21 @@ from cad.mri.imaging.headers import check_header, read_own_voxels
 from cad.mri.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
-# ISA-L's best level takes a sixth of the time of zlib's level 4, for .4 % more bytes of MR images.
+# ISA-L's best level takes a sixth of the time of zlib's level 4, and makes MR images .4 % larger.
 COMPRESSION = 3
 _SCANNER = 1
-# By length of the header: nibabel's class, and where the header states the start of the voxels.
-# nibabel imports pydicom with all decoders, so it is loaded with the first image and not when a
-# command starts.
+# By length of the header: nibabel's class, and the place where the header states the start of the
+# voxels. nibabel imports pydicom with all decoders. It is therefore loaded with the first image,
+# and not when a command starts.
 _NIFTI = {348: ("Nifti1Image", 108, "f"), 540: ("Nifti2Image", 168, "q")}
-# Position of the magic number, and its value for a file that contains its voxels; `ni1` has them in
-# another file.
+# Position of the magic number, and its value for a file that contains its own voxels. A file with
+# `ni1` has its voxels in another file.
 _MAGIC = {348: (344, b"n+1\0"), 540: (4, b"n+2\0\r\n\x1a\n")}
 _NIFTI_START = 540
 _LAST_START = MIB
 _LARGEST = 1e30
 # Decimals of the middle of an image in mm. Files store positions to some 1e-5 mm, and differently
-# for each storage order; the middle does not depend on the order.
+# for each storage order. The middle does not depend on the order.
 _PLACES = 3
 # Mark between key and value in a header, and the keys (with synonyms) that state the place.
 _NRRD = (":", (("space",), ("space directions",), ("space origin",)))
@@ -85,7 +85,7 @@ def read_volume(path: Path) -> Volume:
     Raises
     ------
     CadError
-        For a missing, damaged or non-NIfTI file, or one that does not say where it lies in the
+        For a missing, damaged or non-NIfTI file, or a file that does not state its place in the
         patient (see :func:`read_stored`).
     """
     return _settled(read_stored(path))
@@ -107,8 +107,8 @@ def read_stored(path: Path) -> Volume:
     Raises
     ------
     CadError
-        For a missing, damaged or non-NIfTI file, a file without 3 axes, a file that does not say
-        where it lies in the patient, and a direction that is not orthonormal.
+        For a missing, damaged or non-NIfTI file, a file without 3 axes, a file that does not state
+        its place in the patient, or a direction that is not orthonormal.
     """
     array, affine = _load_voxels(path)
     if array.ndim == 4 and array.shape[3] == 1:
@@ -119,14 +119,14 @@ def read_stored(path: Path) -> Volume:
 
 
 def read_label_map(path: Path) -> Volume:
-    """Read a label map, an image of whole numbers from 0.
+    """Read a label map, which is an image of whole numbers from 0.
 
     Its axes are reordered as by :func:`read_volume`: the array's first axis crosses the slices.
 
     Parameters
     ----------
     path : Path
-        As of :func:`read_image`.
+        A file that :func:`read_image` reads.
 
     Raises
     ------
@@ -137,8 +137,7 @@ def read_label_map(path: Path) -> Volume:
     array = volume.array
     if array.dtype.kind == "f":
         whole = np.round(array)
-        # Tools that store a label map with a slope return numbers that differ slightly from
-        # integers.
+        # Tools that store a label map with a slope give numbers that differ slightly from integers.
         if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
             raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
         array = whole.astype(np.int32)
@@ -159,7 +158,7 @@ def stored_axes(path: Path) -> np.ndarray:
     Returns
     -------
     ndarray, shape (3, 3)
-        Columns are unit vectors, LPS; along the third the slices are stored.
+        Columns are unit vectors, LPS; slices are stored along the third.
     """
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
         axes = (RAS_TO_LPS @ _image_class(path).from_filename(path).affine)[:3, :3]
@@ -177,8 +176,8 @@ def read_image(path: Path) -> Volume:
     Raises
     ------
     CadError
-        For a missing or damaged file, one that does not say where it lies in the patient, and
-        other formats (GIPL, VTK, Analyze), which never do.
+        For a missing or damaged file, a file that does not state its place in the patient, and for
+        other formats (GIPL, VTK, Analyze), which never state it.
     """
     if path.name.endswith((".nii", ".nii.gz")):
         return read_volume(path)
@@ -209,7 +208,7 @@ def read_grid(path: Path) -> sitk.Image:
 def _stored_image(path: Path) -> sitk.Image:
     """Return the image of a MetaImage or NRRD file, after its header was checked.
 
-    The library reads the header alone; the voxels are read by their checked place.
+    The library reads only the header; the voxels are read from their checked place.
     """
     if not path.is_file():
         raise CadError("no such image file", file=path)
@@ -263,7 +262,7 @@ def _refuse_two_places(
 ) -> None:
     """Raise an error for a header that states one entry under two names with two values.
 
-    Readers differ in which of the names they take, so the file would lie in two places.
+    Readers differ in the name that they take, so that the file would lie in two places.
     """
     for names in required_entries:
         values = {name: stated[name].split() for name in names if name in stated}
@@ -308,8 +307,8 @@ def read_dynamic(path: Path) -> Dynamic:
     Raises
     ------
     CadError
-        For a file that cannot be read, without a sidecar, without times, with another number of
-        times than frames, or with times that do not increase.
+        For a file that cannot be read, a file without sidecar or without times, a number of times
+        other than that of the frames, or times that do not increase.
     """
     array, affine = _load_voxels(path)
     if array.ndim != 4:
@@ -442,7 +441,8 @@ def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
         voxels = math.prod(data.shape)
         size = data.dtype.itemsize
         check_inflation(path.stat().st_size, voxels * (8 if scaled else size), MAX_IMAGE, "voxels")
-        with _unpacked(path) as stream:  # reading more makes the library compare the checksum
+        # reading beyond the voxels makes the library compare the checksum
+        with _unpacked(path) as stream:
             content = stream.read(data.offset + voxels * size + MIB)
         _check_behind(content, data.offset + voxels * size)
         array = np.ndarray(data.shape, data.dtype, content, data.offset, order="F")
@@ -501,8 +501,7 @@ def _image_class(path: Path) -> Any:
 
 
 def _settled(stored: Volume) -> Volume:
-    """Return a volume with its axes in order, at a place that does not depend on its storage
-    order.
+    """Return a volume with its axes in order, at a place that does not depend on its storage order.
     """
     volume = stored.upright()
     middle = volume.centre
@@ -527,7 +526,7 @@ def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
     image.set_sform(image.affine, code=_SCANNER)
     image.set_qform(image.affine, code=_SCANNER)
     image.header.set_xyzt_units("mm", "sec")
-    # qform can only store a rotation, so it is compared with the matrix that was asked for.
+    # qform can only store a rotation, so that it is compared with the wanted matrix.
     gap = np.abs((image.get_qform() - image.affine) @ np.array([*image.shape[:3], 1.0])).max()
     if gap > GEOMETRY_TOLERANCE_MM:
         image.set_qform(None, code=0)

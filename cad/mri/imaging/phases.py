@@ -12,10 +12,10 @@ from cad.mri.imaging.stacks import BY_ORDER, Stack
 from cad.mri.imaging.volume import Dynamic
 
 _DAY = 86400.0
-# Clocks in the order in which they are tried; the first one with different times for all phases is
-# used.
+# Clocks in the order in which they are tried; the first clock with different times for all phases
+# is used.
 CLOCKS = ("trigger", "acquisition", "content")
-# A repetition time of at least this many seconds is that of a whole volume, and not of a line.
+# A repetition time of at least this many seconds belongs to a whole volume, and not to a line.
 _VOLUME_TR = 0.3
 
 
@@ -30,7 +30,7 @@ class Phases:
     clock : str
         Source of the times, such as a header time.
     notes : tuple of str
-        Sentences on how phases were dated where the requested clock, or any clock, was missing.
+        Sentences on how phases were dated where the wanted clock, or any clock, was missing.
     """
 
     timed: tuple[tuple[float, Stack], ...]
@@ -39,14 +39,14 @@ class Phases:
 
     @property
     def times(self) -> np.ndarray:
-        """Return the seconds of the phases, shape (n_phases,)."""
+        """Return the times of the phases in seconds, shape (n_phases,)."""
         return np.array([time for time, _ in self.timed], float)
 
 
 def read_phases(phases: Phases) -> Dynamic:
     """Read the voxels of a dynamic series as the scanner's signal.
 
-    Philips headers scale stored numbers for display; the signal is taken without that scaling
+    Philips headers scale stored numbers for display. The signal is read without this scaling
     (``precise`` in :func:`cad.mri.imaging.pixels.read_stack`). Times start at 0 in the first phase.
 
     Parameters
@@ -94,8 +94,9 @@ def order_phases(
         Source of the times: ``trigger``, ``acquisition`` or ``content`` (header times);
         ``description`` (a number of seconds in the series description); or ``auto``, the first of
         the header times that gives every phase a different time. Where ``auto`` finds none, phases
-        keep the scanner's order, one every repetition time, if this is long enough for a whole
-        volume. The same holds for any clock where only the instance numbers tell phases apart.
+        keep the scanner's order, with one phase every repetition time, if the repetition time is
+        long enough for a whole volume. The same holds for any clock where only the instance numbers
+        tell phases apart.
     pattern : str
         For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional
@@ -104,8 +105,8 @@ def order_phases(
     Raises
     ------
     CadError
-        When a phase has no time, two phases have the same, or the times contradict the order in
-        which the scanner numbered the phases.
+        When a phase has no time, when two phases have the same time, or when the times contradict
+        the order in which the scanner numbered the phases.
     """
     by_order = any(stack.told_apart_by == BY_ORDER for stack in stacks)
     notes = (f"phases told apart by the {BY_ORDER}",) if by_order else ()

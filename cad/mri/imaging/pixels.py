@@ -24,7 +24,7 @@ from cad.mri.imaging.frames import STATE, Frame, read_dataset
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
-# Other ways to decompress a file, by a part of the name of its syntax; DCMTK supports JPEG.
+# Other packages that decompress a file, by a part of the name of its syntax; DCMTK supports JPEG.
 _TOOLS = {
     "High-Throughput": "have the archive export the series without compression",
     "JPEG 2000": "decompress it with `gdcmconv --raw`",
@@ -34,7 +34,7 @@ _TOOLS = {
 _JPEG_TOOL = "decompress it with `dcmdjpeg`"
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _BITS_STORED = b"\x28\0\1\1"  # the tag as it is stored in a file
-# Lossy JPEG of up to 12 bits; the last two are retired.
+# Lossy JPEG of up to 12 bits; the last two syntaxes are retired.
 _LOSSY_JPEG = {
     "1.2.840.10008.1.2.4.51",  # Extended, processes 2 and 4
     "1.2.840.10008.1.2.4.53",  # Spectral Selection, 6 and 8
@@ -55,7 +55,8 @@ class PixelReader:
     def __init__(self) -> None:
         self._path = Path()
         self._array: np.ndarray = np.empty(0)
-        # Type, shape and unused bits of the pixels, by all that a file states about them.
+        # The key is all that a file states about its pixels; the value is type, shape and unused
+        # bits.
         self._alike: dict[tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]] = {}
 
     def plane(self, frame: Frame) -> np.ndarray:
@@ -87,11 +88,10 @@ class PixelReader:
 
     @door("in", "DICOM", bound="the header's own size; import's child")
     def _stored(self, frame: Frame) -> np.ndarray:
-        """Return the pixels of a file; without pydicom if an earlier header stated the same
-        layout.
+        """Return the pixels of a file; without pydicom if an earlier header stated the same layout.
         """
         lying = frame.lying
-        # the file may have been removed or cut off since
+        # The file may have been removed or cut off since its header was read.
         with reading(frame.path, "damaged DICOM file"):
             if lying is None or STATE(frame.path.stat()) != lying.state:
                 return _stored(frame.path)
@@ -116,8 +116,7 @@ class PixelReader:
 def _as_they_lie(
     pixels: bytes, kind: np.dtype[Any], shape: tuple[int, ...], unused: int
 ) -> np.ndarray:
-    """Return uncompressed pixels; unused bits, which may have any value, are replaced by the
-    sign.
+    """Return uncompressed pixels; unused bits, which may have any value, are replaced by the sign.
     """
     array = np.frombuffer(pixels, kind, math.prod(shape)).reshape(shape)
     return np.right_shift(np.left_shift(array, unused), unused) if unused else array
@@ -131,16 +130,16 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
     stack : Stack
         Headers of the slices to read.
     precise : bool
-        True for the scanner's signal, which models are fitted to, in place of the values that a
-        viewer shows. Only Philips headers tell the two apart.
+        True for the scanner's signal, to which models are fitted, in place of the values that a
+        viewer shows. Only Philips headers distinguish the two.
     reader : PixelReader, optional
         Reader to share between stacks of one file, so that it is decoded once.
 
     Returns
     -------
     Volume
-        Stored type where no rescaling is asked for by the headers, else float32; its unit is the
-        header's.
+        The stored type where the headers state no rescaling, else float32. The unit is that of the
+        header.
 
     Raises
     ------
@@ -171,7 +170,7 @@ def _stored(path: Path) -> np.ndarray:
     with reading(path, "damaged DICOM file"):
         dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
-        # a file without a preamble does not state it
+        # A file without a preamble does not state its transfer syntax.
         if not dataset.file_meta.get("TransferSyntaxUID"):
             implicit, little = dataset.original_encoding
             explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
@@ -195,7 +194,7 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
     ------
     CadError
         When the data are damaged, would be larger than any image once decompressed, or need a codec
-        that is not installed (naming the package).
+        that is not installed (the error names the package).
     """
     with reading(path, "damaged pixel data"):
         _check_pixels(dataset)
@@ -273,7 +272,7 @@ def _check_pixels(dataset: pydicom.Dataset) -> None:
 def _stated_pixels(image: bytes) -> int:
     """Return the number of pixels that a JPEG or JPEG 2000 image states; 0 if it states none.
 
-    Its decoder uses this number, and not the DICOM header.
+    The decoder of such an image uses this number, and not the DICOM header.
     """
     if image[:4] == _JPEG_2000:
         right, bottom, left, top = struct.unpack_from(">4I", image, 8)

@@ -1,13 +1,14 @@
 """Check that a study is physically plausible: its units, orientation and kind of images.
 
-Some statistics of each image are compared with ranges that no patient leaves. They are measured in
-the prostate if it is drawn, otherwise in the regions, or else in the middle of the image (half its
-width and height, the middle half of its slices), where a prostate examination has the prostate. ADC
-is measured in the regions first. Zeros of ADC do not count, as a scanner writes them where it
-measured nothing.
+Some statistics of each image are compared with ranges that no patient leaves. The statistics are
+measured in the prostate if it is drawn, otherwise in the regions. If nothing is drawn, they are
+measured in the middle of the image, where a prostate examination has the prostate. The middle is
+half the image's width and height, and the middle half of its slices. ADC is measured in the regions
+first. Zeros of ADC do not count, because a scanner writes a zero where it measured nothing.
 
 T1 depends on the tissue more than other values do. In the middle of an image, much of which may be
-fat, its range is therefore that of any tissue. Nothing is corrected: an error has the value, its
+fat, the range of T1 is therefore that of any tissue. Nothing is corrected: an error has the value,
+its range, the likely cause and the way out.
 range, the likely cause and the way out.
 """
 
@@ -58,7 +59,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """Lowest and highest plausible value by statistic, from ``plausibility.yaml``."""
 
-# Factors between a wrong and the right unit, with the unit that the values seem to have.
+# Factors between a wrong unit and the right unit, with the unit that the values seem to have.
 _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
@@ -69,7 +70,7 @@ _REGIONS = " in the regions"
 RANGES_FILE = "plausible.json"
 
 
-# Name in CHECKS, value, and words on where it was measured.
+# Its key in CHECKS, its value, and words on where it was measured.
 Statistic = tuple[str, float, str]
 
 
@@ -83,7 +84,8 @@ def implausible(
     study : Study
         Study with its images as they were read, before any fit or alignment.
     ranges : mapping of str to (float, float), optional
-        A site's own ranges by the names of :data:`RANGES`; the others keep theirs.
+        A site's own ranges by the names of :data:`RANGES`; other statistics keep the default
+        ranges.
 
     Returns
     -------
@@ -124,7 +126,8 @@ def require_plausible(
     study : Study
         Study with its images as they were read.
     ranges : mapping of str to (float, float), optional
-        A site's own ranges by name of the statistic; other statistics keep those of :data:`RANGES`.
+        A site's own ranges by name of the statistic; other statistics keep the ranges of
+        :data:`RANGES`.
 
     Raises
     ------
@@ -145,8 +148,8 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     folder : Path
         Folder of one study of the cohort; the file is looked for in the two folders above it.
     registered : bool
-        Whether images are registered to T2 later. Their place beside T2 and gland is then not
-        checked: those statistics get an infinite range.
+        Whether images are registered to T2 later. Their place beside T2 and the gland is then not
+        checked: the statistics of the place get an infinite range.
 
     Returns
     -------
@@ -157,7 +160,7 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     Raises
     ------
     CadError
-        When the file is no object of known names and two numbers each.
+        When the file is not an object with known names and two numbers each.
     """
     beside = {}
     if registered:
@@ -235,8 +238,9 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
-    # A displaced image is not an error. Images are checked where they are, and also where T2 shows
-    # the same tissue. A full bladder or bowel may move the gland but not the bones around it.
+    # A displaced image is not an error. Images are checked in their present place, and also where
+    # T2 shows the same tissue. A full bladder or bowel may move the gland but not the bones around
+    # it.
     mended = dict(images)
     measured = {displacement.name: displacement for displacement in displacements(study)}
     for name, displacement in measured.items():
@@ -248,8 +252,8 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         if displacement.drawn:
             yield from _placeless_statistics(**statistics)
         elif not _all_plausible(statistics):
-            # The middle of T2 may not be the prostate: such a displacement is no reason to refuse
-            # the image, and explains nothing either.
+            # The middle of T2 may not be the prostate. Such a displacement is therefore no reason
+            # to refuse the image, and explains nothing either.
             continue
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
@@ -273,14 +277,14 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             elsewhere = belonging.better_placed(study.t2w, mended[name])
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         if name in measured and measured[name].drawn:
-            # Around the gland, each image in its own best place: whole images would be mirrored
-            # about their middle, which may not be the gland.
+            # Around the gland, each image is compared in its own best place. A whole image would be
+            # mirrored about its own middle, which may not be the gland.
             gains["mirrored"] = measured[name].mirrored
             gains["turned_near"] = measured[name].turned
         mirrors.append(gains["mirrored"])
         for kind, gain in gains.items():
             yield f"{name}_{kind}", gain, ""
-    if len(mirrors) > 1:  # two images that agree need less evidence each
+    if len(mirrors) > 1:  # each of two images that agree needs less evidence
         yield "t2w_mirrored", max(mirrors), ""
     yield from _placeless_statistics(
         adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
@@ -304,24 +308,25 @@ def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
 def t1_default_problem(
     study: Study, t1_tissue: float | None, t1_blood: float | None
 ) -> CadError | None:
-    """Return why the assumed T1 does not fit the scanner's field; None where there is no problem.
+    """Return why the assumed T1 does not fit the scanner's field; None where it does.
 
-    There is a problem where the stated field is not 3 T, and an assumed T1 is the one of 3 T (1.6 s
-    for tissue, 1.664 s for blood) or is left to the field and the field is not 1.5 T either. Fields
-    count as equal within 0.5 T. Tissue is not checked where flip-angle images measure its T1.
-    There is no problem without a dynamic series or a stated field.
+    The assumed T1 does not fit in two cases, both where the stated field is not 3 T. In the first,
+    an assumed T1 is the one of 3 T (1.6 s for tissue, 1.664 s for blood). In the second, T1 is left
+    to the field and the field is not 1.5 T either. Fields count as equal within 0.5 T. Tissue is
+    not checked where flip-angle images measure its T1. Without a dynamic series or a stated field
+    the result is None.
 
     Parameters
     ----------
     study : Study
         Study with or without a dynamic series, whose protocol may state the field strength.
     t1_tissue, t1_blood : float or None
-        T1 (s) that the settings assume; None to take the known value of the field.
+        T1 (s) that the settings assume; None where the T1 known for the field is taken.
     """
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    # If it is left to the field, T1 is known for 1.5 T as well.
+    # If T1 is left to the field, a T1 is known for 1.5 T as well.
     taken_of_3_tesla = abs(field - 1.5) >= 0.5
     doubtful = []
     if not study.vfa and (t1_tissue == 1.6 or (t1_tissue is None and taken_of_3_tesla)):
@@ -348,13 +353,13 @@ def _dynamic_statistics(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     inside, where = _measured_mask(study, dce.grid)
     signal = dce.frames[:, inside]
     curve = np.median(signal, axis=1).astype(float)
-    # The pair of successive frames with the least change, because in others the contrast agent
-    # arrives.
+    # Of successive frames the pair with the least change is used, because the contrast agent
+    # arrives in other pairs.
     deviations = []
     for before, after in pairwise(signal):
         step = after.astype(float) - before
         deviations.append(float(np.median(np.abs(step - np.median(step)))))
-    # noise of one frame, from the difference of two
+    # The noise of one frame follows from the difference of two.
     noise = 1.4826 * min(deviations) / math.sqrt(2)
     yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
     low = float(curve.min())
@@ -378,7 +383,7 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
     level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([angle for angle, _ in study.vfa])
-    # The spoiled steady state is a line, S / sin = E1 S / tan + const, and E1 is its slope.
+    # In the spoiled steady state S / sin = E1 S / tan + const is a line, and E1 is its slope.
     slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
     yield name, (-repetition / math.log(slope) if 0 < slope < 1 else math.inf), where
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
@@ -398,8 +403,7 @@ def _mask_statistics(study: Study, mask: Volume) -> Iterator[Statistic]:
 
 
 def _measured_mask(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
-    """Return where to measure: prostate or regions in the given order, or the middle of the
-    image.
+    """Return where to measure: prostate or regions in the given order, or the middle of the image.
     """
     masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
     for where in order or masks:

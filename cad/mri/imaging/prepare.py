@@ -19,22 +19,23 @@ from cad.mri.imaging.study import Study
 def prepare_study(
     study: Study, settings: ImageSettings, modalities: Sequence[str] = ()
 ) -> tuple[Study, list[Registration]]:
-    """Return a study ready to be measured; the one given is left as it is.
+    """Return a study ready to be measured; the given study is left as it is.
 
     Parameters
     ----------
     study : Study
         Study with its images as they were read.
     settings : ImageSettings
-        ``frame_motion``, ``registration``; T2 standardisation is a step of its own.
+        ``frame_motion``, ``registration``; the standardisation of T2 is a separate step.
     modalities : sequence of str
         Images that will be measured; the high-b image is made only when it is one of them.
 
     Returns
     -------
     prepared : Study
-        With an ADC map, and the high-b image where it is wanted, fitted from diffusion images where
-        it had none, and aligned images where asked for; its notes say what was done.
+        A study with an ADC map, and with the high-b image where it is wanted. Where the study had
+        none, both are fitted from diffusion images. Images are aligned where the settings say so.
+        The notes tell what was done.
     registrations : list of Registration
         Empty without registration or without a T2 image.
     """
@@ -80,8 +81,8 @@ def _mended(read: Study, out: Study, settings: ImageSettings) -> Study:
             words += ": moved back"
         if displacement.most_mm >= settings.withdraw_from_mm:
             words += "; no decision is stated (images.registration: rigid may align it)"
-        # Moving an image changes what its regions measure, so it is said of small shifts, too. A
-        # shift within its uncertainty is none.
+        # Moving an image changes what is measured in its regions, so that small shifts are noted as
+        # well. A shift within its uncertainty counts as none.
         if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_certain):
             out.notes.append(words)
     mended = mend(out, moved)

@@ -1,7 +1,7 @@
 """Align a study's images to T2 rigidly, by mutual information.
 
 The moving image is not resampled. Only its origin and direction change, so that every voxel keeps
-its measured value, and regions are mapped to it by geometry alone.
+its measured value. Regions are mapped to the image by geometry alone.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# Patients do not move more than this between series; a larger result is a failed search.
+# Patients do not move more than this between series; with a larger result the search failed.
 MAX_SHIFT_MM = 20.0
 MAX_ANGLE_DEG = 15.0
 # Margin around the prostate for the comparison; bladder, bowel and coil lie farther away.
@@ -42,14 +42,14 @@ class Registration:
     before, after : float
         Mutual information (nats) of the two images in the compared region, in old and new place.
     accepted : bool
-        False when the search found nothing better or left the plausible range; then ``matrix`` is
-        the identity and ``after`` equals ``before``.
+        False when the search found nothing better or left the plausible range. Then ``matrix`` is
+        the identity matrix and ``after`` equals ``before``.
     note : str
         One sentence for the patient's page.
     moving : Volume
         The moving image, in its old place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre and rotation; 0 when not accepted.
+        Displacement of the region's centre, and rotation; both 0 when not accepted.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Registration:
 
 @dataclass(frozen=True, eq=False)
 class RigidSearch:
-    """Hold where a search for the best rigid transform ended, whether it can be trusted or not.
+    """Hold the result of a search for the best rigid transform, which may not be trustworthy.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class RigidSearch:
     before, after : float
         Mutual information (nats) of the two images in the compared region, in old and new place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre and rotation.
+        Displacement of the region's centre, and rotation.
     """
 
     matrix: np.ndarray
@@ -105,10 +105,10 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     Returns
     -------
     aligned : Study
-        Copy of the study with new origin and direction of ``adc``, ``dce`` and what moves with them
-        (:func:`moved_together`); its notes say by how much each was moved.
+        Copy of the study with new origin and direction of ``adc``, ``dce`` and the images that move
+        with them (:func:`moved_together`). Its notes say by how much each image was moved.
     registrations : list of Registration
-        One each for ADC map and dynamic series, as far as the study has them.
+        One for the ADC map and one for the dynamic series, as far as the study has them.
 
     Raises
     ------
@@ -134,21 +134,21 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
 
 
 def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) -> None:
-    """Move an image of a study, in place, and all that was acquired or drawn on its series.
+    """Move an image of a study, in place, with all images and masks that belong to its series.
 
     Parameters
     ----------
     study : Study
-        Changed: with ``adc`` its diffusion images move, and a high-b image on its grid; with
-        ``dce`` the flip-angle images, the transmit field, and a vessel mask or Ktrans map on its
-        grid.
+        Changed. With ``adc`` its diffusion images move, and a high-b image on its grid. With
+        ``dce`` the flip-angle images and the transmit field move, and a vessel mask or Ktrans map
+        on its grid.
     name : str
         ``adc``, ``hbv``, ``dce`` or ``ktrans``.
     move : callable
-        Gives an image in its new place.
+        Takes an image and returns it in its new place.
     """
     if name == "adc" and study.adc is not None:
-        # Images of one series move together with its map, as they were acquired in the same
+        # Images of one series move together with its map, because they were acquired in the same
         # minutes.
         study.diffusion = [(b, move(volume)) for b, volume in study.diffusion]
         if study.hbv is not None and study.hbv.same_grid(study.adc):
@@ -169,7 +169,7 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
 
 
 def dce_reference(dynamic: Dynamic) -> Volume:
-    """Return the image that registration uses of a dynamic series: the mean of its last third.
+    """Return the image of a dynamic series that registration uses: the mean of its last third.
 
     In these frames tissue is enhanced and the bolus has passed; the mean has little noise.
 
@@ -187,15 +187,15 @@ def register_rigid(
 ) -> Registration:
     """Find the rigid transform that brings ``moving`` in line with ``fixed``; neither is changed.
 
-    It maximises Mattes mutual information on all voxels of the region by regular-step descent on
-    two scales. Nothing is sampled at random, so that the result repeats.
+    The search maximises Mattes mutual information on all voxels of the region by regular-step
+    descent on two scales. Nothing is sampled at random, so that the result repeats.
 
     Parameters
     ----------
     moving, fixed : Volume
         Any grids; they may be tilted against each other.
     region : ndarray of bool, shape of ``fixed``, optional
-        Where they are compared; everywhere by default.
+        Where the images are compared; everywhere by default.
     name : str
         Name of the moving image in the result.
 
@@ -248,14 +248,14 @@ def register_rigid(
 def search_rigid(
     moving: Volume, fixed: Volume, region: np.ndarray | None = None, name: str = "moving"
 ) -> RigidSearch:
-    """Search as :func:`register_rigid` does, and return what was reached without judging it.
+    """Search as :func:`register_rigid` does, and return the result without judging it.
 
     Parameters
     ----------
     moving, fixed : Volume
         Any grids; they may be tilted against each other.
     region : ndarray of bool, shape of ``fixed``, optional
-        Where they are compared; everywhere by default.
+        Where the images are compared; everywhere by default.
     name : str
         Name of the moving image in an error.
 
@@ -283,19 +283,20 @@ def search_rigid(
             hint="check that both belong to one study and one frame of reference",
         )
     target = _working_grid(fixed, region)
-    # The same voxels are used before and after, since otherwise the information would change with
-    # them.
+    # The same voxels are used before and after, because the information depends on the voxels.
     where = _covered_voxels(target, fixed, region, moving)
     fixed_image = geometry.resample_image(fixed, target)
     before = image_information(fixed_image, geometry.resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
-    # ITK maps points of the fixed image to the moving one; the image itself moves the other way.
+    # ITK's transform maps points of the fixed image to the moving image; the image itself moves the
+    # opposite way.
     matrix = np.linalg.inv(_matrix(transform))
     after = image_information(
         fixed_image, geometry.resample_image(moved(moving, matrix), target), where
     )
     centre = target.centre
-    # Shift of the region's middle, because a rotation about a distant origin looks like a long way.
+    # The shift is that of the region's middle, because a rotation about a distant origin looks like
+    # a long way.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
     # trace R = 1 + 2 cos(angle) for any axis.
     angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
@@ -303,14 +304,14 @@ def search_rigid(
 
 
 def covered_share(moving: Volume, fixed: Volume, region: np.ndarray | None = None) -> float:
-    """Return the share (0 to 1) of what is compared that the moving image covers as it lies.
+    """Return the share (0 to 1) of the compared region that the moving image covers as it lies.
 
     Parameters
     ----------
     moving, fixed : Volume
         Any grids.
     region : ndarray of bool, shape of ``fixed``, optional
-        Where they are compared; everywhere by default.
+        Where the images are compared; everywhere by default.
 
     Examples
     --------
@@ -334,7 +335,7 @@ def shared_information(moving: Volume, fixed: Volume, region: np.ndarray | None 
     moving, fixed : Volume
         Any grids.
     region : ndarray of bool, shape of ``fixed``, optional
-        Where they are compared; everywhere by default.
+        Where the images are compared; everywhere by default.
 
     Raises
     ------
@@ -343,7 +344,7 @@ def shared_information(moving: Volume, fixed: Volume, region: np.ndarray | None 
 
     Examples
     --------
-    An image tells less of its copy once that is 4 mm aside:
+    An image tells less about its copy once the copy lies 4 mm aside:
 
     >>> import numpy as np
     >>> z, y, x = np.indices((12, 24, 24))
@@ -360,7 +361,7 @@ def shared_information(moving: Volume, fixed: Volume, region: np.ndarray | None 
 
 
 def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
-    """Return the mutual information (nats) of two images, of 32 x 32 bins.
+    """Return the mutual information (nats) of two images, from 32 x 32 bins.
 
     The bins of an image lie between its 1st and 99th percentile in the compared voxels.
 
@@ -378,8 +379,8 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
 
     Examples
     --------
-    An image tells everything of itself, here one of two equally frequent values: log 2. Of an image
-    whose values it shares out evenly it tells nothing.
+    An image tells everything about itself: log 2 for one of two equally frequent values. It tells
+    nothing about an image whose values are spread evenly over its own values.
 
     >>> import numpy as np
     >>> rows = np.array([[[0.0, 0.0], [1.0, 1.0]]])
@@ -441,7 +442,7 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
     if box is None:
         raise ValueError("the region is empty")
     low, high = geometry.limits(box[::-1])
-    # Finer voxels tell no more about motion, but cost time at each step.
+    # Finer voxels tell no more about motion, but take time at each step.
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
     count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
     grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
@@ -471,14 +472,14 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
     )
     moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
     start = sitk.Euler3DTransform()
-    # Rotating about the middle keeps rotation and translation independent for the descent.
+    # With a rotation about the middle, rotation and translation are independent for the descent.
     start.SetCenter(triple(fixed.centre))
     method = descent(fixed.with_array(where), start, step_mm=2.0, iterations=100, fine_mm=1.0)
     try:
         method.Execute(fixed_image, moving_image)
     except RuntimeError as error:
         raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
-    # Sums over threads differ in their last bits, so the result is rounded to be repeatable.
+    # Sums over threads differ in their last bits, so that the result is rounded to be repeatable.
     start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
     return start
 
@@ -545,7 +546,7 @@ def moved(image: Volume, matrix: np.ndarray) -> Volume:
 
     Examples
     --------
-    Ten millimetres to the patient's left:
+    The image is moved ten millimetres to the patient's left:
 
     >>> import numpy as np
     >>> image = Volume(np.zeros((1, 2, 2)), (1.0, 1.0, 1.0), (5.0, 0.0, 0.0), np.eye(3))
@@ -561,7 +562,7 @@ def moved(image: Volume, matrix: np.ndarray) -> Volume:
     )
 
 
-# Contrasts differ too much for a checkerboard, so outlines are shown.
+# Contrasts of the images differ too much for a checkerboard, so that outlines are shown.
 EDGE_SCALE_MM = 1.4
 EDGE_SHARE = (0.80, 0.93)
 

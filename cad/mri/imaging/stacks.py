@@ -15,7 +15,7 @@ from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
-# Difference of two unit vectors from which slices belong to another plane. Slices of one image
+# Slices belong to another plane from this difference of their unit normals on. Slices of one image
 # differ by less on every scanner.
 _OTHER_PLANE = 0.2
 POSITION_TOLERANCE_MM = 0.1
@@ -39,8 +39,8 @@ class Stack:
     direction : ndarray, shape (3, 3)
         Columns are the unit vectors of the x, y and z voxel axes in LPS.
     told_apart_by : str
-        The difference from other time points at the same positions, such as
-        ``acquisition time``; empty where there is only one time point.
+        Difference of this stack from other time points at the same positions, such as ``acquisition
+        time``. Empty where there is only one time point.
     """
 
     slices: tuple[Frame, ...]
@@ -115,7 +115,7 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
 
 
 def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
-    """Return the number of the plane that an image lies in, adding it where it is a new one."""
+    """Return the number of the plane that an image lies in; a new plane is added to ``planes``."""
     if item.orientation is None:
         return None
     axes = np.array(item.orientation)
@@ -169,7 +169,7 @@ def _all_apart(items: list[Frame]) -> bool:
 
 
 def _by_order(group: list[Frame]) -> list[list[Frame]]:
-    """Return phases by order of occurrence: the k-th plane at every position is of phase k."""
+    """Return phases by order of occurrence: the k-th plane at every position belongs to phase k."""
     phases: dict[int, list[Frame]] = defaultdict(list)
     times_seen: Counter[tuple[float, ...]] = Counter()
     for item in sorted(group, key=lambda i: (i.instance_number, i.index)):

@@ -1,9 +1,10 @@
 """Standardise T2, which has no absolute scale, so that intensities of patients can be compared.
 
-Three methods work per patient: none, z-score, and reference tissue. Nyul's piecewise-linear
-histogram mapping works across patients, and is fitted to training patients only. It needs only the
-percentiles of each patient (:func:`landmarks`). A fit for a fold is therefore a mean over rows, and
-its ``key`` names the fold's features in a cache (docs/methods.md 7). Before this, N4 removes the
+Three methods work on each patient alone: none, z-score, and reference tissue. Nyul's
+piecewise-linear histogram mapping works across patients, and is fitted to training patients only.
+It needs only the percentiles of each patient (:func:`landmarks`). A fit for a fold is therefore a
+mean over rows, and the ``key`` of the fit names the fold's features in a cache (docs/methods.md 7).
+Before standardisation, N4 removes the bias field of the coil.
 bias field of the coil.
 """
 
@@ -23,13 +24,14 @@ from cad.mri.imaging.volume import Volume
 
 # Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: the deciles, between two cut-off percentiles.
 PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
-# The foreground is above this share of the image's 99th percentile. Air is below it; muscle, at
-# about a twentieth on T2, is above.
+# The foreground lies above this share of the image's 99th percentile. Air lies below the share.
+# Muscle, at about a twentieth of the percentile on T2, lies above.
 _FOREGROUND = 0.03
 # Edges (mm along the image's axes) of the box around the regions in which T2 is scaled if there is
-# no gland mask. The gland with its rim fits into it, and it fits into any useful field of view.
+# no gland mask. The gland with its rim fits into the box, and the box fits into any useful field of
+# view.
 BOX_MM = (60.0, 60.0, 30.0)
-_IQR_OF_NORMAL = 1.349  # standard deviations
+_IQR_OF_NORMAL = 1.349  # in standard deviations
 _N4_SHRINK_MM = 4.0
 _N4_ITERATIONS = (30, 30, 20)
 _HISTOGRAM_BINS = 256
@@ -72,12 +74,12 @@ class NyulScale:
         for row in rows:
             _check_landmarks(row)
         # Each patient's landmarks are first scaled to 0..1, so that the scanner's gain has no
-        # weight.
+        # effect.
         return cls(((rows - rows[:, :1]) / (rows[:, -1:] - rows[:, :1])).mean(axis=0))
 
     @property
     def key(self) -> str:
-        """Return the SHA-256 of the landmarks: the cache key of features on this scale."""
+        """Return the SHA-256 of the landmarks, which is the cache key of features on this scale."""
         return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
 
     def transform(self, image: Volume, of_image: np.ndarray | None = None) -> Volume:
@@ -92,8 +94,8 @@ class NyulScale:
         image : Volume
             T2-weighted image.
         of_image : ndarray, shape (11,), optional
-            The image's :func:`landmarks`; by default they are computed from ``image``. Give those
-            of the whole image when ``image`` is only a part of it.
+            The image's :func:`landmarks`; by default they are computed from ``image``. When
+            ``image`` is only a part of an image, give the landmarks of the whole image.
         """
         of_image = landmarks(image) if of_image is None else of_image
         values = image.array.astype(float)
@@ -149,7 +151,7 @@ def standardise_t2(
     Parameters
     ----------
     study : Study
-        With ``t2w``; and with the gland mask or regions where the settings scale T2 by them.
+        Study with ``t2w``, and with the gland mask or regions where the settings scale T2 by them.
     settings : ImageSettings
         ``t2_standardisation``, ``t2_reference`` and ``bias_correction``.
     scale : NyulScale, optional
@@ -162,15 +164,15 @@ def standardise_t2(
     reference : str
         Voxels or tissue that the scale comes from: ``gland``, ``regions``, ``image``, ``muscle``,
         ``cohort`` or ``none``.
-    level : float
-        Median of the stored T2 values. It is taken in the gland, or in the box about the regions
+    Median of the stored T2 values. It is taken in the gland, or in the box about the regions
+    (:func:`around_regions`), where one of these is the reference; else in the foreground.
         (:func:`around_regions`), where these are the reference; else in the foreground.
 
     Raises
     ------
     CadError
-        Naming the patient: no T2 image, a constant image, no Nyul scale, no gland mask where the
-        settings ask for one.
+        Naming the patient: no T2 image, a constant image, no Nyul scale, or no gland mask where the
+        settings need one.
     """
     with located(patient=study.participant_id):
         image = prepared_t2(study, settings)
@@ -195,8 +197,8 @@ def standardise_t2(
 def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     """Return a study's T2 image in float32, before standardisation.
 
-    Its bias field is removed where ``settings.bias_correction`` asks for this. It is the image from
-    which :func:`landmarks` are computed.
+    The bias field is removed where ``settings.bias_correction`` is set. :func:`landmarks` are
+    computed from this image.
     """
     if study.t2w is None:
         raise CadError("the study has no T2 image", patient=study.participant_id)
@@ -258,7 +260,7 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     inside = np.ones(image.shape, bool)
     for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
         along = np.arange(image.shape[2 - axis])
-        # A tolerance of a thousandth of a mm, so that the last digit of a header does not decide.
+        # The tolerance is a thousandth of a mm, so that the last digit of a header does not decide.
         is_near = np.abs(along - middle) * step <= edge / 2 + 1e-3
         inside &= is_near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
     box = bounding_box(inside)
@@ -278,10 +280,10 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
     image : Volume
         T2-weighted image.
     mask : ndarray of bool, optional
-        Voxels that mean and standard deviation are taken of; by default the foreground.
+        Voxels of which mean and standard deviation are taken; by default the foreground.
     robust : bool
-        Use the median and the interquartile range (scaled to a standard deviation) instead, which
-        bright bladder and fat in the mask change less.
+        Use the median and the interquartile range (scaled to a standard deviation) instead. Bright
+        bladder and fat in the mask change these less.
 
     Raises
     ------
@@ -331,7 +333,7 @@ def muscle_level(image: Volume) -> float:
     finite = image.array[np.isfinite(image.array)]
     counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
     # Scanners round to integers, which leaves gaps in the histogram; smoothing over some bins
-    # closes them.
+    # closes the gaps.
     kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2
@@ -368,7 +370,8 @@ def correct_bias(image: Volume) -> Volume:
     Returns
     -------
     Volume
-        float32, the image over the field, whose geometric mean over the foreground is 1.
+        float32: the image divided by the field. The geometric mean of the field over the foreground
+        is 1.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""A study in memory: the volumes, masks and regions of one patient's examination."""
+"""Hold a study in memory: the volumes, masks and regions of one patient's examination."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ class Roi:
     histology : str
         ``malignant`` or ``benign``; ``n/a`` where unknown.
     isup : str
-        ISUP grade group, ``>=2`` or ``<=1``; ``n/a`` where nothing is known of it.
+        ISUP grade group, ``>=2`` or ``<=1``; ``n/a`` where the grade is unknown.
     confidence : float or None
         Confidence of the detector that outlined the region; None where a reader outlined it.
     """
@@ -40,7 +40,7 @@ class Roi:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Hold how one image was acquired, from its JSON sidecar; None or empty where that is silent.
+    """Hold how one image was acquired, from its JSON sidecar; None or empty without an entry.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Protocol:
         Date of the study, as the sidecar states it.
     phase_encoding : tuple of 3 floats or None
         Unit vector (LPS) of the phase-encoding direction, along which echo-planar images are
-        displaced. Where the sidecar states the axis only, either of its two senses.
+        displaced. Where the sidecar states the axis only, it has either of the two senses.
     b_value : float or None
         Diffusion weighting, s/mm2.
     """
@@ -116,9 +116,9 @@ class Study:
         Largest distance by which motion correction shifted a dynamic frame; None where the frames
         were not aligned.
     displacements : tuple of Displacement
-        How far images lie beside T2, as it was measured for images of this study.
+        How far images of this study lie beside T2, once it was measured.
     mended_mm : dict of str to float
-        How far images were moved back to T2, mm, by name of the image.
+        How far images were moved back to T2, in mm, by name of the image.
     protocols : dict of str to Protocol
         How each image was acquired, by the modality's name (``t2w``, ``adc``, ...).
     notes : list of str
@@ -154,8 +154,8 @@ class Study:
     def grid(self, name: str) -> Volume | None:
         """Return a 3-D image on a modality's grid; None where the modality is absent.
 
-        It is the modality's image, or the first frame of the dynamic series. ``name`` is that
-        of a row of ``MODALITIES``.
+        The grid is that of the modality's image, or of the first frame of the dynamic series.
+        ``name`` is the name of a row of ``MODALITIES``.
         """
         image = self.image(name)
         return image.grid if isinstance(image, Dynamic) else image
@@ -212,7 +212,8 @@ class Study:
     def missing(self) -> tuple[str, ...]:
         """Return which of the modalities ``t2w``, ``adc`` and ``dce`` the study lacks.
 
-        The ADC map does not count as missing where there are diffusion images to fit it from.
+        The ADC map does not count as missing where there are diffusion images from which it can be
+        fitted.
         """
         made = {"adc"} if self.diffusion else set()
         required = {m.name for m in MODALITIES if not m.optional} - made

@@ -14,8 +14,8 @@
 ``<study>`` is ``sub-XXX`` or ``sub-XXX_ses-YY``.
 
 The transmit field (B1+) is the share of the stated flip angle that the tissue gets. The sidecar's
-unit and the values must agree on whether it is a fraction or in percent; a map that leaves it open
-is refused, because every T1 would be wrong by its square.
+unit and the values must agree on whether the field is a fraction or in percent. A map that does not
+settle this is refused, because every T1 would be wrong by the square of the factor.
 """
 
 import difflib
@@ -41,11 +41,11 @@ from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# No body coil at 1.5 or 3 T exceeds these; a voxel beyond them was not measured.
+# No body coil at 1.5 or 3 T has a field outside these limits; a voxel outside was not measured.
 LEAST = 0.3
 MOST = 2.0
 _FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
-_UNSTATED = ("", "arbitrary", "a.u.", "au")  # for both forms BIDS has the unit "arbitrary"
+_UNSTATED = ("", "arbitrary", "a.u.", "au")  # BIDS has the unit "arbitrary" for both forms
 
 
 def b1_path(folder: Path, study_id: str) -> Path:
@@ -62,8 +62,8 @@ def read_b1(path: Path) -> Volume | None:
     Raises
     ------
     CadError
-        Naming the file: for a unit that is no ratio, values that fit neither fraction nor percent,
-        or values that contradict the stated unit.
+        Naming the file: for a unit that is no ratio, values that fit neither a fraction nor a
+        percentage, or values that contradict the stated unit.
     """
     if not path.is_file():
         return None
@@ -72,7 +72,7 @@ def read_b1(path: Path) -> Volume | None:
     positive = values[np.isfinite(values) & (values > 0)]
     level = float(np.median(positive)) if positive.size else 0.0
     # Scanners write the field as a fraction or in percent, often without stating which. The level
-    # shows it, since no field is a hundredth or a hundred times the nominal one.
+    # shows the form, because no field is a hundredth or a hundred times the nominal field.
     if LEAST <= level <= MOST:
         factor = 1.0
         unit = "fraction"
@@ -207,7 +207,7 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 
 
 def read_drawings(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
-    """Read only the T2 image of a study, and what was drawn on it: label map and gland mask.
+    """Read only the T2 image of a study, and the drawings on it: label map and gland mask.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def read_drawings(folder: Path, study_id: str, participant_id: str, rois: list[R
     Returns
     -------
     Study
-        What has no file is None.
+        Study whose images and masks without a file are None.
 
     Raises
     ------
@@ -241,8 +241,9 @@ def read_drawings(folder: Path, study_id: str, participant_id: str, rois: list[R
 def check_study(study: Study) -> list[CadError]:
     """Return an error, with the reason, for each region of a study that cannot be measured.
 
-    A region has an error when none of the study's images can measure it, or when it cannot be a
-    lesion: too far outside the gland or the body, or as large as a gland. Nothing is raised.
+    A region has an error in two cases: none of the study's images can measure it, or it cannot be a
+    lesion. A lesion lies neither too far outside the gland or the body, nor is it as large as a
+    gland. Nothing is raised.
     """
     grids = {}
     for modality in MODALITIES:
@@ -259,8 +260,8 @@ def check_study(study: Study) -> list[CadError]:
 def lost_sidecars(folder: Path) -> list[CadError]:
     """Return an error for every image of an imported study whose sidecar is gone.
 
-    An import writes one beside every image of a scanner, with the study's UID; a cohort that
-    somebody made otherwise may lack some.
+    An import writes a sidecar with the study's UID beside every image of a scanner. A cohort that
+    was made otherwise may lack some sidecars.
 
     Parameters
     ----------
@@ -284,14 +285,14 @@ def lost_sidecars(folder: Path) -> list[CadError]:
                 )
             )
         elif not imported:
-            # a damaged sidecar is reported when its image is read
+            # A damaged sidecar is reported when its image is read.
             with suppress(CadError, OSError):
                 imported = "StudyInstanceUID" in read_json(sidecar)
     return problems if imported else []
 
 
 def lost_images(folder: Path) -> list[CadError]:
-    """Return an error for every sidecar without its image; reading a study passes over such a file.
+    """Return an error for every sidecar without its image; reading a study skips such a file.
 
     Parameters
     ----------
@@ -365,7 +366,7 @@ def write_study(folder: Path, study: Study) -> None:
     folder : Path
         Folder of the study; ``anat``, ``dwi``, ``perf``, ``fmap`` and ``masks`` come below it.
     study : Study
-        Its modalities and masks that are None get no file.
+        The study; a modality or mask that is None gets no file.
     """
     name = study.study_id
     for modality in MODALITIES:
@@ -388,7 +389,7 @@ def write_study(folder: Path, study: Study) -> None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         nifti.write_sidecar(path, entries)
     if study.b1 is not None:
-        # 0 stands for "no value": as no angle is 0, it is read as NaN again.
+        # 0 stands for "no value": no angle is 0, so that a 0 is read as NaN again.
         nifti.write_volume(
             b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
         )
@@ -455,9 +456,9 @@ def _read_protocol(path: Path, grid: Volume) -> Protocol:
 
 
 def _b_value(entries: JsonObject) -> float | None:
-    """Return the b-value of a sidecar; None where it states none, or several as of an ADC map.
+    """Return the b-value of a sidecar; None where it states none, or several as for an ADC map.
 
-    It is a page's title and nothing is measured by it: no study is refused for it.
+    The b-value is only a page's title, and nothing is measured by it. No study is refused for it.
     """
     stated = entries.get("BValue")
     if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 1e5:

@@ -11,7 +11,7 @@ from cad.base.terms.modality import Modality
 from cad.mri.imaging.volume import Volume
 
 _FACTORS: dict[str, dict[str, float]] = table_beside(__file__)
-# Texts that headers have where they state no unit.
+# Texts of headers that state no unit.
 _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 
 
@@ -23,7 +23,7 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     image : Volume
         ``image.unit`` is the unit that its source states.
     modality : Modality
-        Where it has no unit, the values are returned as they are.
+        The modality. Where it has no unit, the values are returned as they are.
     scale : float, optional
         Factor to the modality's unit from the site's import rule; used instead of the stated unit.
 
@@ -31,8 +31,8 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     -------
     image : Volume
         In ``modality.unit``.
-    source : str
-        Text on how the unit is known: stated, from the import rule, or judged by the values; empty
+    Text on how the unit is known: stated, from the import rule, or judged by the values. Empty for
+    a modality without a unit.
         for a modality without a unit.
 
     Raises

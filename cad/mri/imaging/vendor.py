@@ -1,4 +1,4 @@
-"""What makers say in their own words: private elements, each read under its private creator only.
+"""Read the private elements of makers, each under its private creator only.
 
 Siemens: b-value, gradient direction, number of tiles of a mosaic, and the CSA image header (slice
 normal and slice order of a mosaic). GE: b-value. Philips: b-value and the scale slope that undoes
@@ -64,7 +64,7 @@ ELEMENTS = (
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x50, "slices in a grid"),
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x51, "headers of a grid"),
 )
-"""Every private element that is read. One more is one more row: headers are then read with it."""
+"""Every private element that is read. Another one needs another row; headers then have it."""
 _BLOCKS = range(0x10, 0x18)
 
 
@@ -83,12 +83,12 @@ def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
 
 
 TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning not in (_OF_MOSAIC, _COPY))
-"""Private elements to read of a header; the copy lies inside an element of enhanced images."""
+"""Private elements to read from a header; the copy lies inside an element of enhanced images."""
 CSA_TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
-"""The long private element to read of a mosaic's header besides."""
-# These makers state b only where it is not 0.
+"""The long private element to read from a mosaic's header as well."""
+# These makers state b only where b is not 0.
 NO_ZERO_B = ("Toshiba", "Canon")
-_UNIT = 0.1  # how far a gradient direction may be from a unit vector
+_UNIT = 0.1  # Largest difference of a gradient direction from a unit vector.
 _GE_B_OFFSET = 1_000_000_000
 _B_IN_COMMENT = re.compile(r"b=(\d+(?:\.\d+)?)\(")
 _B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
@@ -146,7 +146,8 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
 def philips_scale_slope(dataset: Dataset) -> float | None:
     """Return Philips' scale slope (2005,100E), by which displayed values were scaled.
 
-    Values after rescaling, divided by rescale slope times scale slope, are the scanner's signal.
+    Values after rescaling, divided by the rescale slope and the scale slope, are the scanner's
+    signal.
 
     Parameters
     ----------
@@ -164,8 +165,8 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
 def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
     """Put Philips' scale slope of one frame where a classic header has it.
 
-    An enhanced image has it in a copy of the classic header, of which nothing else is used: its
-    positions are not those of the frame.
+    An enhanced image has the scale slope in a copy of the classic header. Nothing else of the copy
+    is used, because its positions are not those of the frame.
 
     Parameters
     ----------
@@ -187,7 +188,8 @@ def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
 
 
 def grid_slices(dataset: Dataset) -> list[Dataset]:
-    """Return the private header of each slice, where a United Imaging image holds a grid of slices.
+    """Return the private header of each slice of a United Imaging image that holds a grid of
+    slices.
 
     Parameters
     ----------
@@ -204,7 +206,8 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     CadError
         For a grid that does not say where its slices lie.
     """
-    # Any private creator counts here: a grid taken for a single slice would be a wrong image.
+    # Any private creator counts here, because a grid taken for a single slice would be a wrong
+    # image.
     stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
     slices = max((_private_number(count.value) or 0 for count in stated), default=0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
@@ -238,7 +241,7 @@ def group_delay(dataset: Dataset) -> float:
 def mixed_polarity(dataset: Dataset) -> bool:
     """Tell whether GE acquired a series in both phase-encoding directions, one after the other.
 
-    False where the private elements that say so are absent.
+    The result is False where the private elements that say so are absent.
     """
     name = str(_stated_element(dataset, "pulse sequence") or "")
     mode = _private_number(_stated_element(dataset, "phase encoding of both polarities")) or 0.0
@@ -299,7 +302,7 @@ def phase_encoding_positive(dataset: Dataset) -> bool | None:
     Returns
     -------
     bool or None
-        None where the CSA image header does not say it.
+        None where the CSA image header does not state the sense.
     """
     content = _stated_element(dataset, _OF_MOSAIC)
     if not isinstance(content, bytes):
@@ -339,11 +342,12 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
 def csa_header(content: bytes) -> dict[str, list[str]]:
     """Parse a Siemens CSA header, in either version (with or without ``SV10`` at its start).
 
-    Returned are the texts of each element, by its name; empty texts are left out.
+    The result has the texts of each element, by the element's name; empty texts are left out.
 
-    Layout as documented by nibabel (https://nipy.org/nibabel/dicom/siemens_csa.html): after
-    ``SV10``, four bytes, the number of elements and 77; each element has a name of 64 bytes, its
-    multiplicity, VR, and a number of items with their lengths, padded to four bytes.
+    The layout is as documented by nibabel (https://nipy.org/nibabel/dicom/siemens_csa.html). After
+    ``SV10`` come four bytes, the number of elements, and the number 77. Each element has a name of
+    64 bytes, its multiplicity, its VR, and a number of items with their lengths, padded to four
+    bytes.
 
     Raises
     ------
@@ -385,7 +389,7 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
     group : int
         Group number, such as 0x0019.
     creator : str
-        Private creator; upper and lower case are the same.
+        Private creator; upper and lower case count as the same.
     element : int
         Last two hexadecimal digits of the element number, which do not depend on the block.
 
@@ -405,7 +409,7 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
 
 
 def _stated_element(dataset: Dataset, meaning: str) -> Any:
-    """Return the value of the first element of a meaning that a header has; None without one."""
+    """Return the value of the first element with a meaning in a header; None without one."""
     for row in ELEMENTS:
         if row.meaning == meaning:
             value = private(dataset, row.group, row.creator, row.element)

@@ -14,7 +14,7 @@ GEOMETRY_TOLERANCE_MM = 0.1
 ORTHONORMAL_TOLERANCE = 1e-4
 CORNERS = np.array(list(itertools.product((0, 1), repeat=3)), float)
 """The corners (x, y, z) of a unit cube, shape (8, 3)."""
-# An axis whose step is at least this share of the longest may be the one across the slices.
+# An axis may be the axis across the slices if its step is at least this share of the longest step.
 _THICK = 0.8
 
 
@@ -46,7 +46,7 @@ class Volume:
     direction : ndarray, shape (3, 3)
         Columns are the unit vectors of the x, y and z voxel axes in LPS.
     unit : str
-        Unit of the values as their source states it; empty where it does not.
+        Unit of the values as their source states it; empty where the source states none.
     """
 
     array: np.ndarray
@@ -62,7 +62,7 @@ class Volume:
             raise CadError(f"voxel spacing must be positive, found {self.spacing} mm")
         direction = np.asarray(self.direction, float)
         error = float(np.abs(direction.T @ direction - np.eye(3)).max())
-        # Written with "not", so that NaN is refused as well.
+        # The test is written with "not", so that NaN is refused as well.
         if not error <= ORTHONORMAL_TOLERANCE:
             raise CadError(
                 f"direction cosines are not orthonormal (largest error {error:.2g}, "
@@ -94,7 +94,7 @@ class Volume:
         return float(np.count_nonzero(self.array)) * float(np.prod(self.spacing)) / 1000.0
 
     def with_array(self, array: np.ndarray) -> Volume:
-        """Return a volume of other values on this grid; boolean values lose the unit."""
+        """Return a volume with other values on this grid; boolean values lose the unit."""
         return replace(self, array=array, unit="" if array.dtype == bool else self.unit)
 
     def beginning_at(self, array: np.ndarray, first: np.ndarray) -> Volume:
@@ -103,10 +103,10 @@ class Volume:
         Parameters
         ----------
         array : ndarray, shape (n_z, n_y, n_x)
-            Values of the new volume; any shape.
+            Values of the new volume; the shape may differ from that of this volume.
         first : ndarray, shape (3,)
-            Place of the array's first voxel, as an index (x, y, z) in this grid; may lie outside
-            it.
+            Place of the array's first voxel, as an index (x, y, z) in this grid; the place may lie
+            outside the grid.
         """
         return replace(
             self, array=array, origin=triple(self.index_to_patient(np.asarray(first, float)))
@@ -128,7 +128,7 @@ class Volume:
         """Return the same voxels with their axes in the order in which a radiologist reads slices.
 
         Voxels are reordered, never interpolated. z crosses the slices: of the axes whose voxel size
-        is at least 0.8 of the largest, it is the one nearest to head-foot. x runs to the patient's
+        is at least 0.8 of the largest, z is the axis nearest to head-foot. x runs to the patient's
         left, in sagittal slices to his back. y runs to his back in axial slices, else to his feet.
         The sense of z makes the axes right-handed.
         """
@@ -155,7 +155,7 @@ class Volume:
             this volume.
         """
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
-        # for each wanted axis, the nearest own axis
+        # For each wanted axis, this is the nearest own axis.
         order = [int(k) for k in np.abs(cosine).argmax(axis=1)]
         back = [cosine[new, old] < 0 for new, old in enumerate(order)]
         if order == [0, 1, 2] and not any(back):
