@@ -1,1 +1,1 @@
-"""DICOM: studies in, results out, and the archives that hold both."""
+"""Exchange DICOM: read studies, write results, and talk to the archives that hold both."""

@@ -1,4 +1,4 @@
-"""How objects that this program wrote are recognised: maker, model and series."""
+"""Recognise objects that this program wrote: by maker, model and series."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ OWN_MODEL_NAME = "cad"
 
 
 class OwnSeries(NamedTuple):
-    """Hold what tells a series of one kind of result apart.
+    """Hold the attributes by which a series of one kind of result is recognised.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ SERIES = {
 
 
 def own_kind(series: Dataset) -> str:
-    """Return the kind of our result that a series holds, a key of :data:`SERIES`; empty for others.
+    """Return the kind of our result that a series holds (key of :data:`SERIES`), empty for others.
 
     Parameters
     ----------
@@ -58,10 +58,11 @@ def own_kind(series: Dataset) -> str:
     for kind, expected in SERIES.items():
         if str(series.get("Modality", "")) != expected.modality:
             continue
-        # As text: archives answer a number, a decimal string, or nothing.
+        # The numbers are compared as text, because archives answer a number, a decimal string, or
+        # nothing.
         if str(series.get("SeriesNumber", "")) != str(expected.number):
             continue
-        # An archive may leave the description out, which is an optional key of a query.
+        # An archive may leave out the description, because it is an optional key of a query.
         if str(series.get("SeriesDescription") or expected.description) == expected.description:
             return kind
     return ""

@@ -29,13 +29,13 @@ def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conv
     Raises
     ------
     CadError
-        When the address has neither form, or the certificates cannot be used.
+        When the address has neither of these forms, or the certificates cannot be used.
     """
     check_address(address, aet)
     if limits is not None and limits.tls is not None:
         if address.startswith("http://"):
             raise CadError(f"TLS is asked for, and {address} is not https", hint="give its https")
-        calling(limits.tls)  # unusable certificates raise an error before anything is asked
+        calling(limits.tls)  # unusable certificates raise an error before any request
     return Conversation(address, aet, limits or ArchiveLimits())
 
 
@@ -91,7 +91,7 @@ def fetch_patient(
     Raises
     ------
     CadError
-        When the archive cannot be asked, or has no such patient.
+        When the archive does not answer the request, or has no such patient.
     """
     if not patient_id.strip() or set(patient_id) & set("*?\\"):
         raise CadError(f"a PatientID without wildcards is needed, found {patient_id!r}")

@@ -37,8 +37,8 @@ _OF_CONNECTIONS = (
 class Conversation:
     """Ask an archive through a child process, which is ended when it takes too long.
 
-    Each method starts a process of its own. It raises CadError when the archive does not answer in
-    time or answers with an error.
+    Each method starts a process of its own. A method raises CadError when the archive does not
+    answer in time or answers with an error.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Conversation:
         return recent
 
     def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
-        """Fetch a study's series into an existing folder, each into a folder of its own in it.
+        """Fetch a study's series into an existing folder, each series into a subfolder of its own.
 
         Raises
         ------
@@ -96,8 +96,8 @@ class Conversation:
         paths : iterable of Path
             The files.
         same_patient : callable, optional
-            Tells whether the PatientID of a file and the archive's are one patient's. Without it
-            the two must be equal, unless the file is marked as de-identified.
+            Tells whether the PatientID of a file and the archive's PatientID belong to one patient.
+            Without it the two ids must be equal, unless the file is marked as de-identified.
 
         Returns
         -------
@@ -108,7 +108,8 @@ class Conversation:
         Raises
         ------
         CadError
-            When not every file was proved to be stored; lists which were stored, sent, or not sent.
+            When not every file was proved to be stored. The error lists which files were stored,
+            sent, or not sent.
         """
         files = list(paths)
         steps = list[interface.Step]()
@@ -140,7 +141,7 @@ class Conversation:
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
         """Let a new process do one request; each of its steps gets the full time."""
-        # Libraries write what an archive sends to standard error, so it is silenced.
+        # Libraries write data of an archive to standard error, so that standard error is silenced.
         process = Child(__name__, quiet=True)
         try:
             process.connection.send((self.address, self.aet, self.limits, operation, arguments))

@@ -1,4 +1,4 @@
-"""An archive by DICOM networking: C-FIND, C-GET or C-MOVE, and C-STORE through pynetdicom."""
+"""Talk to an archive by DICOM networking: C-FIND, C-GET or C-MOVE, C-STORE through pynetdicom."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Kept:
     Parameters
     ----------
     series : FoundSeries
-        The series that was asked for.
+        The requested series.
     into : Path
         Folder for its files.
     """
@@ -94,13 +94,13 @@ class Kept:
 def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) -> Iterator[Received]:
     """Listen as the destination of one C-MOVE until the block ends.
 
-    Only the archive may call, under its own title, and only instances that were asked for are kept.
-    The connection is encrypted where the limits name certificates.
+    Only the archive may call, under its own title, and only requested instances are kept. The
+    connection is encrypted where the limits name certificates.
 
     Parameters
     ----------
     move : Move
-        Our title, host and port, as the archive has them in its list of destinations.
+        Our title, host and port, as the archive's list of destinations has them.
     aet : str
         The archive's application entity title.
     limits : ArchiveLimits
@@ -111,7 +111,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
     Yields
     ------
     Received
-        Counts the bytes that came.
+        Counts the received bytes.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
 PENDING = (0xFF00, 0xFF01)
 SUCCESS = 0x0000
 _TRANSIENT = 0x02
-_BUSY_SECONDS = (1.0, 2.0, 4.0)  # seconds between tries if the archive has no free association
+_BUSY_SECONDS = (1.0, 2.0, 4.0)  # seconds between attempts if the archive has no free association
 
 
 class Received:
@@ -192,12 +192,12 @@ class Received:
 
 
 def _keep_answers(association: Association) -> None:
-    """Let only the code that sent a request take its answer.
+    """Let only the code that sent a request take the answer to this request.
 
     pynetdicom's reactor thread looks for requests of the peer, and may take an answer instead: in a
-    trial four of 600 queries on one association lost theirs. After this call the thread takes
-    nothing. We serve no requests but those within C-GET, and these are handled by the code that
-    sent the C-GET.
+    trial four of 600 queries on one association lost their answers. After this call the thread
+    takes nothing. We serve no requests except those within C-GET, and the code that sent the C-GET
+    handles these.
     """
     take = association.dimse.get_msg
 
@@ -224,7 +224,7 @@ STORED = [
     uids.EncapsulatedPDFStorage,
     uids.SecondaryCaptureImageStorage,
 ]
-# Storage Commitment Push Model, and the one well-known instance of it.
+# Storage Commitment Push Model, and the one well-known instance of this class.
 COMMITMENT = "1.2.840.10008.1.20.1"
 _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
 _WARNINGS = (0xB000, 0xB006, 0xB007)
@@ -285,9 +285,9 @@ class DimseArchive(interface.Protocolled):
         Raises
         ------
         CadError
-            When the status is not one of these, or no answer came.
+            When the status is not one of the accepted ones, or no answer came.
         """
-        # pynetdicom returns an empty data set both for a timeout and for a lost connection.
+        # pynetdicom returns an empty data set both after a timeout and after a lost connection.
         if not status or "Status" not in status:
             raise CadError(
                 f"{self.name}: no answer to {operation} within "
@@ -329,7 +329,7 @@ class DimseArchive(interface.Protocolled):
             entity.add_requested_context(name)
         received = Received(self.limits)
         stores = [(evt.EVT_C_STORE, handler)] if handler else []
-        # Within C-GET the archive stores objects to us, so that we are the SCP.
+        # Within C-GET the archive stores objects to us, so that we have the role of the SCP.
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
@@ -350,7 +350,8 @@ class DimseArchive(interface.Protocolled):
             with interface.understood(self.name):
                 yield association
         except BaseException as error:
-            # Cut at once: the library's regular release would wait for the faulty archive.
+            # The connection is cut at once: the library's regular release would wait for the faulty
+            # archive.
             received.cut()
             association.abort()
             if received.too_much:
@@ -366,7 +367,7 @@ class DimseArchive(interface.Protocolled):
                 hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
                 f"{self.aet!r}",
             )
-        try:  # pynetdicom does not tell why it cannot connect; a plain connection does
+        try:  # pynetdicom does not tell why it cannot connect; a plain connection tells
             plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
         except OSError as error:
             return CadError(
@@ -402,7 +403,7 @@ class DimseArchive(interface.Protocolled):
         return instances.count()
 
     def _move(self, query: Dataset, instances: Kept, move: Move) -> None:
-        """Ask the archive to send a series to us, at the address that it has for our title."""
+        """Ask the archive to send a series to the address that the archive has for our title."""
         with (
             destination(move, self.aet, self.limits, instances) as received,
             self.open([MOVE]) as association,
@@ -414,9 +415,9 @@ class DimseArchive(interface.Protocolled):
                     raise interface.too_much(self.name, self.limits)
 
     def _follow(self, answers: Iterator[Any], operation: str, instances: Kept) -> None:
-        """Read the archive's reports on what it sends, until the last one."""
+        """Read the archive's reports on the instances that it sends, until the last report."""
         for status, _ in answers:
-            # After we refused an instance, the archive reports a failure: it is not its own.
+            # After we refused an instance, the archive reports a failure that is not its own.
             if instances.refused:
                 continue
             self.check(status, operation, allowed=(*PENDING, SUCCESS, *_WARNINGS))

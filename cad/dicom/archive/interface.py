@@ -1,8 +1,8 @@
 """Define the interface of an archive, and the rules for both protocols.
 
-A study counts as fetched only when every announced instance has arrived, and states the patient,
-study and series that were asked for. An object counts as stored only when the archive has confirmed
-it and lists it in an answer.
+A study counts as fetched only when every announced instance has arrived, and every instance states
+the requested patient, study and series. An object counts as stored only when the archive has
+confirmed the object and lists it in an answer.
 """
 
 import re
@@ -29,7 +29,7 @@ MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")
 _PROOF_PAUSE = 0.5
 _MOST = 10**6  # largest number of instances of a series
-# Results copy these values from the archive's record of the study, so that they are filed with it.
+# Results copy these values from the archive's record of the study, to be filed with the study.
 IDENTITY = (
     "PatientID",
     "PatientName",
@@ -97,8 +97,8 @@ class Protocolled(ABC):
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
                 owner = str(study.get("PatientID", patient_id))
-                # In a query, * and ? of an id are wild cards (PS3.4 C.2.2.2.4), so other ids may
-                # match.
+                # In a query, * and ? of an id are wild cards (PS3.4 C.2.2.2.4), so that other ids
+                # may match.
                 if owner.strip() == patient_id.strip():
                     series += self._of_interest(owner, str(study.StudyInstanceUID))
         return series
@@ -146,7 +146,8 @@ class Protocolled(ABC):
             if modality in MODALITIES:
                 uid = str(series.SeriesInstanceUID)
                 count = series.get("NumberOfSeriesRelatedInstances")
-                if count is None:  # the number is optional in an answer, so instances are counted
+                # the number is optional in an answer; without it instances are counted
+                if count is None:
                     count = len(self._instances(study, uid))
                 if not UID.fullmatch(uid) or not 0 <= int(count) < _MOST:
                     raise CadError(f"{self.name}: a series {uid[:64]!r} of {count} instances")
@@ -161,12 +162,12 @@ class Protocolled(ABC):
         series : iterable of FoundSeries
             The series of one study.
         into : Path
-            In this folder a new one is made for each series: ``0001``, ``0002``, ...
+            In this folder a new folder is made for each series: ``0001``, ``0002``, ...
 
         Raises
         ------
         CadError
-            When the number of instances that arrived is not the one that the archive listed.
+            When the number of received instances is not the number that the archive listed.
         """
         for index, listed in enumerate(series, start=1):
             target = into / f"{index:04d}"
@@ -190,8 +191,8 @@ class Protocolled(ABC):
         paths : iterable of Path
             The files; they stay as they are.
         same_patient : callable, optional
-            Tells whether the PatientID of a file and the archive's are one patient's. Without it
-            the two must be equal, unless the file is marked as de-identified.
+            Tells whether the PatientID of a file and the archive's PatientID belong to one patient.
+            Without it the two ids must be equal, unless the file is marked as de-identified.
 
         Yields
         ------
@@ -201,7 +202,7 @@ class Protocolled(ABC):
         Raises
         ------
         CadError
-            For the first file that is refused or not proved to be stored; later ones are not sent.
+            For the first file that is refused or not proved to be stored; later files are not sent.
         """
         studies: dict[str, list[Dataset]] = {}
         paths = list(paths)
@@ -244,12 +245,10 @@ class Protocolled(ABC):
     def _prove(self, dataset: Dataset) -> None:
         """Ask repeatedly for an object that the archive has confirmed, until the archive lists it.
 
-        When it is not listed within the time of the limits.
-
         Raises
         ------
         CadError
-            When it does not within the time of the limits.
+            When the archive does not list the object within the time of the limits.
         """
         end = time.monotonic() + self.limits.proof_seconds
         while not self._lists(dataset):
@@ -290,8 +289,8 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
-        """Return the SOPInstanceUIDs that the archive lists for a series, or for one instance of
-        it.
+        """Return the SOPInstanceUIDs that the archive lists for a series, or for one of its
+        instances.
         """
 
     @abstractmethod
@@ -311,7 +310,7 @@ def too_much(name: str, limits: ArchiveLimits) -> CadError:
     name : str
         The archive's name in messages.
     limits : ArchiveLimits
-        Its limits.
+        The limits of the archive.
     """
     return CadError(
         f"{name}: sends more than {limits.study_gigabytes:g} GB",
@@ -321,7 +320,7 @@ def too_much(name: str, limits: ArchiveLimits) -> CadError:
 
 @door("out", "DICOM", owner="a new folder of ours")
 def keep_instance(content: bytes, uid: str, into: Path) -> None:
-    """Write a received instance as ``<uid>.dcm``; it may come twice, but only with equal content.
+    """Write a received instance as ``<uid>.dcm``; a second copy must have equal content.
 
     Parameters
     ----------
@@ -335,7 +334,7 @@ def keep_instance(content: bytes, uid: str, into: Path) -> None:
     Raises
     ------
     CadError
-        When the UID is not valid, or the folder has a file of this UID with another content.
+        When the UID is not valid, or the folder has a file of this UID with different content.
     """
     if not UID.fullmatch(uid):
         raise CadError(f"the archive returned an instance whose name is no UID: {uid[:64]!r}")
@@ -386,7 +385,7 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
 def file_under(
     dataset: Dataset, answers: list[Dataset], same_patient: SamePatient | None = None
 ) -> None:
-    """Replace the patient and study data in an object by those that the archive has for its study.
+    """Replace an object's data of patient and study by those that the archive has for its study.
 
     If the archive does not have the study, the object stays as it is.
 
@@ -397,8 +396,8 @@ def file_under(
     answers : list of Dataset
         The archive's answers to a query for the study.
     same_patient : callable, optional
-        Tells whether the PatientID of the object and the archive's are one patient's. Without it
-        the two must be equal, unless the object is marked as de-identified.
+        Tells whether the PatientID of the object and the archive's PatientID belong to one patient.
+        Without it the two ids must be equal, unless the object is marked as de-identified.
 
     Raises
     ------
@@ -424,7 +423,7 @@ def file_under(
             f"the archive assigns the study {uid} to a patient who is not {ours!r}",
             hint="nothing was sent; find out whose study this is",
         )
-    dataset.decode()  # by its own character set, which the next line replaces
+    dataset.decode()  # decoded by its own character set, which the next line replaces
     dataset.SpecificCharacterSet = "ISO_IR 192"
     for keyword in IDENTITY:
         if answers[0].get(keyword) not in (None, ""):
@@ -444,8 +443,8 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
     paths : list of Path
         All objects that were to be sent.
     steps : list of Step
-        The :class:`Step` objects reported before the error. A file has one from before it was sent
-        and, if it was stored, another one.
+        The :class:`Step` objects reported before the error. A file has one from before it was sent.
+        A stored file has a second one.
     """
     stored = {step.path for step in steps if step.stored}
     begun = {step.path for step in steps} - stored

@@ -1,9 +1,8 @@
 """Listen for DICOM associations, encrypted or not, with a time limit for every action of a caller.
 
 The number of associations is limited. A connection takes one of these places, and an object of
-pynetdicom, only after it has asked for an association under an admitted title. pynetdicom can be
-set to write instances to the disk as they arrive; any other message may then not be longer than
-:data:`_HELD`.
+pynetdicom, only after it has requested an association under an admitted title. pynetdicom can write
+instances to the disk as they arrive. Any other message may then not be longer than :data:`_HELD`.
 """
 
 import hashlib
@@ -26,13 +25,14 @@ from pynetdicom.transport import AssociationSocket, RequestHandler, ThreadedAsso
 from cad.dicom.archive.tls import reason
 
 Refused = Callable[..., None]
-"""Function that is told the address of a refused caller and the reason."""
+"""Function that gets the address of a refused caller and the reason."""
 PDU_BYTES = 2**18  # large enough to send a slice in few pieces
-# seconds in which a caller must agree on encryption and ask for an association
+# Seconds in which a caller must agree on encryption and request an association.
 _DOOR_SECONDS = 10.0
-_WAITING = 256  # most connections without an association; with more, the oldest is cut off
-# most bytes of a message without an instance, and of a command; pydicom needs a hundred times as
-# much memory
+# most connections without an association; with more, the oldest connection is cut off
+_WAITING = 256
+# Most bytes of a message without an instance, and of a command. pydicom needs a hundred times as
+# much memory for them.
 _HELD = 2**16
 _COMMAND = 2**13
 _SLOWEST = 1000.0  # least average speed of a message, bytes per second
@@ -49,7 +49,7 @@ _NO_PLACE = (2, 3, 2)
 
 
 class _TurnedAway(Exception):
-    """Report why a caller gets no association, and with which answer it is rejected."""
+    """Report why a caller gets no association, and the answer with which the caller is rejected."""
 
     def __init__(self, answer: tuple[int, int, int], **facts: str) -> None:
         self.answer = answer
@@ -59,8 +59,8 @@ class _TurnedAway(Exception):
 class Server(ThreadedAssociationServer):
     """Accept DICOM connections on a port, each in a thread of its own.
 
-    Only :func:`listen` makes one. With a TLS context connections are encrypted. Each caller that is
-    turned away is reported to the callable ``refused``.
+    Only :func:`listen` makes one. With a TLS context connections are encrypted. Each rejected
+    caller is reported to the callable ``refused``.
     """
 
     daemon_threads = True
@@ -84,11 +84,11 @@ class Server(ThreadedAssociationServer):
         super().__init__(*arguments, **keywords)
 
     def get_request(self) -> Any:
-        """Accept the next connection; the standard library's server calls this and hides errors."""
+        """Accept the next connection; the standard library calls this and hides errors."""
         try:
             return super().get_request()
         # The usual cause is that the process has too many open files. Without the pause the server
-        # would try again at once, without end.
+        # would try again at once and without end.
         except OSError as error:
             self.say("", reason=f"no connection can be taken: {os.strerror(error.errno or 0)}")
             time.sleep(_DOOR_SECONDS)
@@ -120,9 +120,9 @@ class Server(ThreadedAssociationServer):
     @contextmanager
     def _at_the_door(self, request: socket.socket) -> Iterator[None]:
         """Hold a connection until it is admitted; if too many wait, cut off the oldest."""
-        lifeline = request.dup()  # a handle to cut: encryption takes ``request`` itself over
+        lifeline = request.dup()  # a handle to cut: encryption takes over ``request`` itself
         with self._lock:
-            # Silent callers must not keep others out. A dictionary is in the order of arrival.
+            # Silent callers must not keep others out. The dictionary has the order of arrival.
             for number in list(self._door)[: len(self._door) - _WAITING + 1]:
                 cut(self._door.pop(number))
             self._door[id(lifeline)] = lifeline
@@ -135,12 +135,12 @@ class Server(ThreadedAssociationServer):
 
     def _admitted(self, first_message: bytes) -> str:
         """Return the title of a caller that may have an association."""
-        # Other bytes than ASCII must not raise an error; they simply match no title.
+        # Bytes that are not ASCII must not raise an error; they match no title.
         called, caller = (
             first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
-        # A title that is not admitted could be any text and is not logged. The address is, and
-        # shows whose settings have to be changed.
+        # A title that is not admitted could be any text, and is not logged. The address is logged,
+        # and shows whose settings have to be changed.
         named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
         if self.ae.require_called_aet and called != self.ae_title.strip():
             raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **named)
@@ -189,11 +189,11 @@ class _Begun(RequestHandler):
         """Serve the association, and delete instances that were received only in part."""
         association: Any = self._create_association()
         idle = association.network_timeout or _DOOR_SECONDS
-        # Stored now: its instances may still be handled when the connection is closed, and a
-        # closed connection has no address.
+        # The address is stored now. Instances may still be handled when the connection is closed,
+        # and a closed connection has no address.
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._asked, idle)
-        # Both the first socket and this one have reported the connection: drop one report.
+        # Both the first socket and this socket have reported the connection: one report is dropped.
         association.dul.event_queue.get()
         _end_with_what_is_damaged(association, self._not_kept)
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})
@@ -212,7 +212,7 @@ class _Begun(RequestHandler):
             Path(file.name).unlink(missing_ok=True)
 
     def _not_kept(self, error: OSError) -> None:
-        """Report why received data cannot be written to the disk; the caller is not told why."""
+        """Report why received data cannot be written to the disk; the caller does not learn why."""
         server: Any = self.server
         reason = f"what comes cannot be written: {os.strerror(error.errno or 0)}"
         server.say(str(self.client_address[0]), reason=reason)
@@ -222,7 +222,7 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
     """End an association if one of its messages cannot be read, or written to the disk.
 
     Otherwise the library's thread would die with the error. A command within a message is refused,
-    too: the library would forget the file to which it writes the message.
+    too, because the library would forget the file to which it writes the message.
     """
     take = association.dimse.receive_primitive
 
@@ -249,7 +249,7 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
 class _Line(AssociationSocket):
     """Read one connection for pynetdicom, within limits of length and time.
 
-    pynetdicom's own class accepts messages of any length, and waits for them for ever.
+    pynetdicom's own class accepts messages of any length, and waits for a message for ever.
     """
 
     def __init__(
@@ -272,12 +272,12 @@ class _Line(AssociationSocket):
         return self.assoc.dimse.msg_queue.qsize() < _AHEAD and super().ready
 
     def recv(self, nr_bytes: int) -> bytearray:
-        """Read ``nr_bytes`` bytes: alternately the six of a message's header, and its body.
+        """Read ``nr_bytes`` bytes: alternately the six bytes of a message's header, and its body.
 
         Raises
         ------
         OSError
-            For a message, or one of its parts, that is too long or takes too long.
+            For a message, or a part of a message, that is too long or takes too long.
         """
         if self._asked:
             piece = self._asked[:nr_bytes]
@@ -296,12 +296,12 @@ class _Line(AssociationSocket):
                 break
             content += piece
         if connection is not None:
-            connection.settimeout(self._idle)  # the reads above left a shorter one for sending
+            connection.settimeout(self._idle)  # the reads above left a shorter timeout for sending
         self._came += len(content)
         return content
 
     def _begin(self) -> None:
-        """Set the deadline of the next part; refuse it if its message is already too long."""
+        """Set the deadline of the next part; refuse the part if its message is already too long."""
         now = time.monotonic()
         message = self.assoc.dimse.message
         if message is None:
@@ -314,7 +314,7 @@ class _Line(AssociationSocket):
         ):
             raise OSError("a message is too long that brings no instance")
         # A caller that sends a byte now and then would meet the deadline of every single part. The
-        # second term limits the time of the whole message.
+        # second term therefore limits the time of the whole message.
         self._until = min(now + self._idle, self._since + self._idle + self._came / _SLOWEST)
 
 
@@ -369,7 +369,7 @@ def _words(error: Exception) -> str:
 
 
 def cut(connection: socket.socket) -> None:
-    """End a connection at once; a thread that waits in a read from it wakes up."""
+    """End a connection at once; a thread that waits to read from the connection wakes up."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -388,16 +388,16 @@ def listen(
     entity : AE
         pynetdicom's application entity, with the SOP classes and titles that are accepted. Each
         caller may have ``entity.maximum_associations`` at once.
-    address : tuple of str and int
+    Host and port; port 0 takes any free port, which the result's ``server_address`` names.
         Host and port; port 0 takes any free one, which the result's ``server_address`` names.
     handlers : list of tuple
         Pairs of a pynetdicom event and the function that handles it. The attribute ``peer`` of the
         event's association names the caller: the address and, on an encrypted connection, the word
         ``certificate`` and the SHA-256 of the caller's certificate.
     tls : ssl.SSLContext or None
-        Encryption (:func:`cad.dicom.archive.tls.answering`); None for none.
+        Encryption (:func:`cad.dicom.archive.tls.answering`); None for plain connections.
     refused : callable
-        Called for every caller that is turned away, with its address and, by keyword, the reason.
+        Called for every rejected caller, with its address and, by keyword, the reason.
 
     Returns
     -------

@@ -1,7 +1,8 @@
-"""Encrypted connections in which both sides prove who they are (DICOM PS3.15 B.12, BCP 195).
+"""Encrypt connections so that both sides prove who they are (DICOM PS3.15 B.12, BCP 195).
 
-TLS 1.2 or later. Each side must show a certificate that an authority of the settings has signed;
-the authorities that the system trusts do not count. A caller also checks the name in it.
+TLS 1.2 or later is used. Each side must show a certificate that an authority of the settings has
+signed. The authorities that the system trusts do not count. A caller also checks the name in the
+certificate.
 """
 
 import socket
@@ -10,11 +11,11 @@ import ssl
 from cad.base.errors import CadError
 from cad.dicom.archive.settings import ArchiveTls, Tls
 
-_ALERT_SECONDS = 1.0  # how long an archive may take to say that it does not want our certificate
+_ALERT_SECONDS = 1.0  # time in which an archive may report that it rejects our certificate
 
 
 def answering(tls: Tls) -> ssl.SSLContext:
-    """Return the TLS context for connections that others open to us.
+    """Return the TLS context for connections that other programs open to us.
 
     A caller must show a certificate that the authority of the settings has signed.
 
@@ -100,8 +101,8 @@ def reason(error: BaseException) -> str:
 def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:
     """Try an encrypted connection, to learn whether both certificates are accepted.
 
-    With TLS 1.3 a client ends its handshake before the server has judged its certificate. So the
-    function waits a moment for an alert of the server.
+    With TLS 1.3 a client ends its handshake before the server has judged the client's certificate.
+    The function therefore waits a moment for an alert of the server.
 
     Parameters
     ----------

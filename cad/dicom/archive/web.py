@@ -1,4 +1,4 @@
-"""An archive by DICOMweb: QIDO-RS, WADO-RS and STOW-RS through dicomweb-client."""
+"""Talk to an archive by DICOMweb: QIDO-RS, WADO-RS and STOW-RS through dicomweb-client."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -117,7 +117,7 @@ class WebArchive(interface.Protocolled):
 
 
 def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
-    """Return the TLS error inside an error of requests or urllib3, which wrap it; None if none."""
+    """Return the TLS error inside an error of requests or urllib3; None if there is none."""
     while error is not None and not isinstance(error, SSLError):
         first = error.args[0] if error.args else None
         wrapped = first if isinstance(first, BaseException) else None
@@ -149,19 +149,21 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["timeout"] = limits.answer_seconds
-            # Set for each request: files named in the environment would win over the session's.
+            # Set for each request, because files named in the environment would override the
+            # session's.
             if limits.tls is not None:
                 kwargs["verify"] = str(limits.tls.authority)
                 kwargs["cert"] = (str(limits.tls.certificate), str(limits.tls.key))
             answer = super().send(*args, **kwargs)
-            # A redirect is not followed: it could lead patients' data to a server nobody chose.
+            # A redirect is not followed, because it could lead patients' data to a server that
+            # nobody chose.
             if 300 <= answer.status_code < 400:
                 raise CadError(
                     f"{name}: HTTP {answer.status_code}, it has moved",
                     hint="give its new address; nothing was sent there",
                 )
             announced = answer.headers.get("Content-Length", "0")
-            # An answer that announces too many bytes is refused before the first one is read.
+            # An answer that announces too many bytes is refused before its first byte is read.
             if announced.isdigit() and float(announced) > room:
                 spend(float(announced))
             stream = answer.raw.stream
@@ -195,7 +197,8 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     Raises
     ------
     CadError
-        When the answer does not; the message has the archive's failure reason if it states one.
+        When the answer does not list it as stored. The message has the archive's failure reason if
+        the answer states one.
     """
     stored = _named(answer, "ReferencedSOPSequence")
     failed = _named(answer, "FailedSOPSequence")

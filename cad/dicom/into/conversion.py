@@ -54,7 +54,7 @@ class Converted:
     scores : list of dict
         The readers' scores of these regions: dicts with the keys ``patient_id``, ``roi_id``,
         ``reader_id``, ``scale`` and ``score``.
-    notes : list of str
+    Messages for the user: which series was taken, and which were left out.
         Messages for the user: which series was taken, what was left out.
     """
 
@@ -76,10 +76,10 @@ def convert(
         ``sub-XXX[_ses-YY]``, the stem of every file name.
     build : Path
         Folder to write into.
-    have : Path or None
-        The study's folder in the cohort, None for a new study. A file that is there is not written
+    The study's folder in the cohort, None for a new study. A file that exists there is not written
+    again.
         again.
-    rules : ImportRules
+    The rules, which say which series is which image.
         Which series is which image.
 
     Returns
@@ -90,8 +90,9 @@ def convert(
     Raises
     ------
     CadError
-        When no series is the T2 that the rules name (the error lists the series), more than one
-        matches where one is wanted (the error lists them), or a series or mask is not sound.
+        When no series is the T2 that the rules name (the error lists the series), when more than
+        one series matches where one is wanted (the error lists them), or when a series or mask is
+        damaged.
     """
     job = _Job(study, study_id, build, have, rules)
     job.images()
@@ -122,7 +123,7 @@ def read_back(
     Raises
     ------
     CadError
-        When it cannot be read, or is not plausible.
+        When the study cannot be read, or is not plausible.
     """
     study = remember(read_study(build, study_id, participant_id, rois))
     require_plausible(study, ranges)
@@ -261,7 +262,7 @@ class _Job:
             )
 
     def _from_file(self, modality: Modality) -> bool:
-        """Write the Ktrans map that lies in the source as an image file."""
+        """Write the Ktrans map that exists in the source as an image file."""
         places = [(top, text) for top in self.study.tables for text in self.rules.ktrans_file]
         paths = (p for top, text in places for _, p in files_of(top, text, self.study.patient_id))
         path = next(paths, None)
@@ -289,14 +290,14 @@ class _Job:
         return True
 
     def _in_cohort(self, target: Path) -> Path:
-        """Return where the cohort has, or would have, a file of the build folder."""
+        """Return the path that a file of the build folder has, or would have, in the cohort."""
         if self.have is None:
             raise ValueError("a new study has no image in the cohort yet")
         return self.have / target.relative_to(self.build)
 
     def _is_there(self, target: Path, stacks: list[Stack], *, only: bool = True) -> bool:
-        """Tell whether the cohort has an image; raise an error if the source has images that it
-        lacks.
+        """Tell whether the cohort has an image; raise an error if the source has images that the
+        cohort lacks.
 
         If ``only`` is false, the image may come from another series: it stays, and a note says so.
         """
@@ -331,13 +332,13 @@ class _Job:
         )
 
     def _is_to_compare(self, target: Path, stacks: list[Stack]) -> bool:
-        """Tell whether an existing image may differ from what its source contains now."""
+        """Tell whether an existing image may differ from its source's present content."""
         if self.have is None:
             return False
         image = self._in_cohort(target)
         had = nifti.read_sidecar(image)
-        # It cannot be made again if it comes from another series, or from more than the source
-        # still has.
+        # The image cannot be made again in two cases: it comes from another series, or from more
+        # instances than the source still has.
         if set(had.get("SOPInstanceUIDs", [])) != _instances(stacks):
             return False
         return changed_since(image, (item.path for stack in stacks for item in stack.slices))
@@ -359,11 +360,11 @@ class _Job:
         require_equal(image, nifti.read_dynamic(image).frames, frames)
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
-        """Return one of several images: that on which masks were drawn, or the one preferred by the
-        rules.
+        """Return one of several images: the one on which masks were drawn, or the one that the
+        rules prefer.
         """
-        # A mask fits the image on which it was drawn, so this has priority over the site's
-        # preference.
+        # A mask fits the image on which it was drawn, so that this image has priority over the
+        # site's preference.
         listed = [stack for stack in stacks if stack.first.series_number == drawn_on]
         if drawn_on is not None and len(stacks) > 1 and len(listed) == 1:
             self.done.notes.append(
@@ -494,7 +495,7 @@ class _Job:
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
-        # the image is made of all of them, so none of its slices is an instance
+        # The image is made of all of them, so that none of its slices is an instance.
         if len(stacks) > 1:
             uids = sorted(_instances(stacks))
         # Frames of an enhanced object share its UID, and numbers from 1 distinguish them (PS3.3
@@ -502,7 +503,7 @@ class _Job:
         frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
         entries = {
             "RepetitionTime": head.repetition_time,
-            # DICOM states it in ms (PS3.3 C.8.3.1), BIDS in s.
+            # DICOM states the echo time in ms (PS3.3 C.8.3.1), BIDS in s.
             "EchoTime": None if head.echo_time is None else round(head.echo_time / 1000, 9),
             "FlipAngle": head.flip_angle,
             "MagneticFieldStrength": head.field_strength,
@@ -510,7 +511,8 @@ class _Job:
             # Free text, such as names of models and stations, is left out, because it may name a
             # person.
             "Manufacturer": maker(head.manufacturer) or None,
-            # A date can identify a person, so it is stored only if the patient's id is.
+            # A date can identify a person, so that it is stored only if the patient's id is stored,
+            # too.
             "StudyDate": _day(head.study_date) if self.rules.labels == "id" else None,
             "SeriesNumber": head.series_number,
             "StudyInstanceUID": head.study_uid,
@@ -528,8 +530,8 @@ class _Job:
 def _signal(stacks: list[Stack]) -> Volume:
     """Read the image of one flip angle or b-value; for several directions, their trace.
 
-    Fits compare these images with each other, so each is read as the scanner's signal. Values for
-    display may be scaled differently in each series.
+    Fits compare these images with each other, so that each image is read as the scanner's signal.
+    Values for display may be scaled differently in each series.
     """
     reader = PixelReader()
     images = [read_stack(stack, precise=True, reader=reader) for stack in stacks]
@@ -537,7 +539,7 @@ def _signal(stacks: list[Stack]) -> Volume:
 
 
 def is_there(target: Path, build: Path, have: Path | None) -> bool:
-    """Tell whether the cohort has the file already that a study's build folder would get.
+    """Tell whether the cohort already has the file that a study's build folder would get.
 
     Parameters
     ----------
@@ -552,8 +554,8 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
 def _phase_encoding_entry(head: Frame) -> dict[str, str]:
     """Return the sidecar's entry on phase encoding, by an axis of the NIfTI file; {} if unknown.
 
-    Rows of the image run along the file's i, columns along its j. Which of the two senses it is
-    only Siemens' private header says.
+    Rows of the image run along the file's i axis, columns along its j axis. Only Siemens' private
+    header says in which of the two senses the phase is encoded.
     """
     axis = {"ROW": "i", "COL": "j", "COLUMN": "j"}.get(head.phase_encoding.upper())
     if axis is None:

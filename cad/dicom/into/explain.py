@@ -49,14 +49,14 @@ _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Hold a series that could be an image where another one could be it, too.
+    """Hold a series that could be an image, beside another series that could be this image, too.
 
     Parameters
     ----------
     line : str
-        What tells it from the others, in words.
+        Words on what distinguishes the series from the others.
     slices : list of ndarray of uint8, shape (rows, columns)
-        Grey levels of three of its slices; empty where they were not asked for or cannot be read.
+        Grey levels of three of its slices; empty where they were not wanted or cannot be read.
     """
 
     line: str
@@ -65,7 +65,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """Hold a proposal for a rules file, and what a person has to decide in it.
+    """Hold a proposal for a rules file, and the choices that a person has to make in it.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def _repeated_series(name: str, series: list[list[Frame]]) -> list[list[Frame]]:
 def _rival_series(
     name: str, fitting: list[str], kinds: dict[str, list[list[Frame]]]
 ) -> list[list[Frame]]:
-    """Return the series between which the source does not decide: of two kinds that one study has,
-    or of one kind that a study has twice.
+    """Return the undecided series: those of two kinds of one study, or of one kind that a study has
+    twice.
     """
     rival_kinds = _rival_kinds(fitting, kinds)
     rivals = []
@@ -400,9 +400,9 @@ class SeriesSeen:
     taken_by : list of str
         Names of the rules whose conditions it meets, such as ``t2w``.
     near_misses : list of str
-        Rules of which it meets all conditions but one, and that condition.
+        Rules of which the series meets all conditions but one, and this condition.
     problem : str
-        Why its images cannot be read; empty when they can.
+        Reason why its images cannot be read; empty when they can.
     """
 
     number: int
@@ -429,7 +429,7 @@ class StudySeen:
     objects, files : list of str
         Its annotation objects (SEG, RTSTRUCT), and the files beside its series that the rules take.
     problems : list of str
-        Why an import would refuse it or parts of it.
+        Reasons why an import would refuse the study or parts of it.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """Detect an examination that was exported twice under new UIDs, by times or voxels.
 
-An archive that assigns new UIDs at every export turns one study into two. Both are kept, because
-only a person can decide; a note reports it.
+An archive that assigns new UIDs at every export turns one study into two. Both studies are kept,
+because only a person can decide; a note reports the pair.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ def _times(study: SourceStudy) -> set[tuple[str, float]]:
 
 
 def same_voxels(new: Place, others: Iterable[Place]) -> list[str]:
-    """Return the ids of those studies of a man whose T2 or ADC image is the new one's.
+    """Return the ids of those studies of a man whose T2 or ADC image equals the new study's.
 
     Parameters
     ----------
     new : Place
-        The new study, where it is built.
+        The new study, in the folder in which it is built.
     others : iterable of Place
         The man's other studies in the cohort.
 
     Returns
     -------
     list of str
-        ``sub-XXX[_ses-YY]``; a file that cannot be read is passed over.
+        ``sub-XXX[_ses-YY]``; a file that cannot be read is skipped.
     """
     hashes = _hashes(new)
     return [earlier_study.study_id for earlier_study in others if hashes & _hashes(earlier_study)]

@@ -1,4 +1,4 @@
-"""Import cohorts that come as image files: find them by patterns, write them like any other."""
+"""Import cohorts that come as image files: find the files by patterns, write them as any other."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ _ID = "[A-Za-z0-9-]+"
 
 
 ListedLesion = tuple[int | None, int | None]
-"""ISUP grade and PI-RADS category in the table of the studies; None where it says nothing."""
+"""ISUP grade and PI-RADS category in the table of the studies; None without an entry."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class FileStudy:
         return str(generate_uid(entropy_srcs=["files", self.patient_id, self.name]))
 
     def check_patient(self) -> None:
-        """Do nothing, as the file name alone says whose file it is.
+        """Do nothing, because the file name alone says whose file it is.
 
         For DICOM this method checks that all files of a study are of one patient.
         """
@@ -100,7 +100,7 @@ def find_file_studies(
     rules : FilesRule
         Patterns of the paths of each kind of file, and the table of the studies.
     notes : list of str
-        A message is appended for each thing that is no file: pipes, sockets, devices.
+        A message is appended for each entry that is no file: pipes, sockets, devices.
     detector : DetectorRule, optional
         Where a detector's maps lie.
 
@@ -122,8 +122,8 @@ def find_file_studies(
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
         match = _pattern(rules.study).search(text)
-        # A study exists if it has the file that every study has; only then do other files belong to
-        # it.
+        # A study exists if it has the file that every study has. Only then do other files belong to
+        # the study.
         if match:
             key = _patient_and_study(match)
             by_place[key] = by_place.get(key) or FileStudy(*key, source)
@@ -159,10 +159,10 @@ def convert_files(
     build : Path
         Folder to write into.
     have : Path or None
-        The study's folder in the cohort, None for a new study. A file that is there is not written
-        again.
+        The study's folder in the cohort, None for a new study. A file that exists there is not
+        written again.
     rules : ImportRules
-        Which file is which image.
+        The rules, which say which file is which image.
 
     Returns
     -------
@@ -351,7 +351,7 @@ def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
     Raises
     ------
     CadError
-        For a category that is none of 1 to 5, and cells that list unequal numbers of lesions.
+        For a category that is none of 1 to 5, and for cells that list unequal numbers of lesions.
     """
     first = [regions.gleason_grade(text) for text in grades.split(",")] if grades else []
     second = [_category(whole_cell(text)) for text in categories.split(",")] if categories else []

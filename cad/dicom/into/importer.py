@@ -1,9 +1,9 @@
-"""Import DICOM folders and archives into a cohort folder: add what is new, keep what exists.
+"""Import DICOM folders and archives into a cohort folder: add new studies, keep existing ones.
 
 Each study is built in a hidden folder and read back with all checks of
 :func:`cad.mri.imaging.study_files.read_study`. It is then put into place together with its table
 rows by one :func:`cad.base.transactions.commit`. A study that fails affects no other study and
-leaves nothing behind. From headers come times (seconds), angles (degrees), and the UIDs that DICOM
+leaves nothing behind. Headers give times (seconds), angles (degrees), and the UIDs that DICOM
 output needs. Names, dates and free text are left out.
 """
 
@@ -67,14 +67,14 @@ class ImportSummary:
     Parameters
     ----------
     added, updated, unchanged : list of str
-        Ids of studies that are new, that got new images, regions or scores, and that stay as
-        before.
+        Ids of new studies; of studies that got new images, regions or scores; and of studies that
+        stay as before.
     awaiting : list of str
-        Ids of those of these studies that have no region yet.
+        Ids of those of all these studies that have no region yet.
     failures : list of CadError
         One error for each study or file that could not be imported.
     notes : list of str
-        Messages for the user: which series was chosen, what is missing.
+        Messages for the user: which series was chosen, and what is missing.
     """
 
     added: list[str] = field(default_factory=list)
@@ -205,7 +205,7 @@ class _Import:
         self.count = Counter(study.patient_id for study in studies)
 
     def run(self, watch: Watch) -> None:
-        """Import every study, then ask for missing scores; failures are collected."""
+        """Import every study, then add empty rows for missing scores; failures are collected."""
         with watch(len(self.studies)) as tell:
             for study in self.studies:
                 tell(*self._guarded(study))
@@ -223,8 +223,8 @@ class _Import:
         try:
             # Damaged input may cause any error, which must affect this study only.
             with reading(study.top, "could not be converted"):
-                # Checked first: if a study contains images of two men, they must not get the label
-                # of one.
+                # This check is first: if a study contains images of two men, they must not get the
+                # label of one.
                 study.check_patient()
                 participant = self.patients.participant(study.patient_id)
                 place = self.patients.studies.get(study.uid)
@@ -279,7 +279,7 @@ class _Import:
         again = self._exported_before(study, place, build)
         new = {str(place.folder.relative_to(self.out)): build}
         # A man's second study turns his first into a session. Folder, names and rows change in one
-        # commit: a kill in between would leave rows without images.
+        # commit, because a kill in between would leave rows without images.
         home = self._build()
         if place.session_id and self.patients.first_session(participant, home):
             os.rename(build, home / place.session_id)
@@ -311,7 +311,8 @@ class _Import:
                 and same_times(study, earlier)
             ):
                 why.setdefault(earlier_place.study_id, "the same acquisition times")
-        # The first study of a man gets a session when the second comes, so its earlier id is used.
+        # The first study of a man gets a session when the second comes, so that its earlier id is
+        # used.
         return [
             f"{place.study_id}: probably one examination exported twice: a study of "
             f"{place.participant_id} in the cohort has {reason}, under other UIDs; remove one, or "
@@ -329,8 +330,8 @@ class _Import:
             self._done(place, converted, self.summary.unchanged)
             return
         if new:
-            # New images are checked together with the existing ones, since a mask may fit neither
-            # grid.
+            # New images are checked together with the existing images, because a mask may fit
+            # neither grid.
             shutil.copytree(place.folder, build, copy_function=_unless_new, dirs_exist_ok=True)
             self._check(place, build, tables, study)
         home = place.folder.relative_to(self.out)
@@ -350,8 +351,8 @@ class _Import:
         return replace(tables, simulated=tables.simulated or study.simulated)
 
     def _others(self, place: Place) -> list[Place]:
-        """Return the other studies of a patient; a first study without a session gets one in its
-        id.
+        """Return the other studies of a patient; a first study without a session gets a session in
+        its id.
         """
         return [
             Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
@@ -385,8 +386,8 @@ class _Import:
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
         """Read the score file beside the study, or else the one at the top of the source."""
         path = study.beside(self.rules.scores)
-        # A table at the top names patients and not studies, so with two studies of a man it would
-        # score the regions of both.
+        # A table at the top names patients and not studies. With two studies of a man it would
+        # therefore score the regions of both.
         if path is None and self.count[study.patient_id] == 1:
             places = study.tables if isinstance(study, SourceStudy) else (study.top,)
             at_top = (folder / self.rules.scores for folder in places)
@@ -457,7 +458,8 @@ def import_patient(
     Returns
     -------
     ImportSummary
-        A study that arrived in part is listed among the failures, and nothing of it is imported.
+        A study that arrived in part is listed among the failures, and nothing of this study is
+        imported.
 
     Raises
     ------

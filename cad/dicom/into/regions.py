@@ -23,7 +23,7 @@ from cad.mri.imaging.stacks import Stack, stacks_of
 from cad.mri.imaging.study import Roi
 from cad.mri.imaging.volume import Volume
 
-# Two regions with a common border may each fill half a voxel; rounding adds a little.
+# Each of two regions with a common border may fill half a voxel; rounding adds a little.
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
@@ -64,8 +64,8 @@ def find_regions(
     """Return the label map and the regions of a study; None where nothing is drawn.
 
     A detector's map is used only where no person drew a region. Of a person's drawings the first
-    that exists is used: a label map or lesion mask beside the series or SEG and RTSTRUCT objects,
-    then mask files of a public data set, then points of a table.
+    that exists is used. First come a label map or lesion mask beside the series, or SEG and
+    RTSTRUCT objects; then mask files of a public data set; then points of a table.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ def find_regions(
     Raises
     ------
     CadError
-        When a study has two of: label map, lesion mask, DICOM objects. For regions that are not
-        sound or not of this patient.
+        When a study has two of label map, lesion mask and DICOM objects. When regions are damaged
+        or belong to another patient.
     """
     label_map = study.beside(rules.rois)
     lesion = study.beside(rules.lesion)
@@ -163,7 +163,7 @@ def _from_objects(
         except CadError as error:
             if rules.labels != "pseudonym":
                 raise
-            error.roi = ""  # its name is free text; the file identifies it
+            error.roi = ""  # its name is free text, and the file identifies the region
             raise
         notes += remarks
         for region in regions:
@@ -180,7 +180,7 @@ def _from_objects(
 
 
 def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
-    """Replace ROI ids that are neither small numbers nor allowed, because text may name the
+    """Replace ROI ids that are neither small numbers nor allowed, because their text may name the
     patient.
 
     A longer number may be a date of birth or the patient's own number.
@@ -213,7 +213,7 @@ def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
 
 
 def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:
-    """Return regions with their zone of the prostate: the one that holds most voxels of the region.
+    """Return regions with their zone of the prostate: the zone with most voxels of the region.
 
     Parameters
     ----------
@@ -350,7 +350,7 @@ def _unique(ids: list[str], notes: list[str]) -> list[str]:
 def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
     """Return the label map of the regions, with one label per voxel, and a row for each region.
 
-    Two regions may touch, that is each fill half a voxel; overlapping regions raise an error.
+    Two regions may touch, so that each fills half of a voxel; overlapping regions raise an error.
     """
     labels = np.zeros(grid.shape, np.uint16)
     best = np.zeros(grid.shape, np.float32)
@@ -360,8 +360,8 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
             raise CadError(
                 "two segments or contours carry this ROI's name", file=region.file, roi=roi_id
             )
-        # Shares are sums of float32; the tolerance lets a voxel count that is filled by exactly one
-        # half.
+        # Shares are sums of float32. With the tolerance, a voxel that is filled by exactly one half
+        # counts.
         inside = region.share >= OCCUPANCY - 1e-6
         both = inside & (labels > 0)
         overlap = both & (region.share + best > 1 + _TOUCHING)
@@ -377,8 +377,7 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
 
 
 def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
-    """Return the ROI id in a region's name, safe for tables; None if the name is not that of a
-    ROI.
+    """Return the ROI id in a region's name, safe for tables; None if the name is no ROI's name.
     """
     match = re.fullmatch(rules.roi_name, region.name.strip())
     if not match:
@@ -474,7 +473,7 @@ def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Pa
     tops : iterable of Path
         Folders that are searched, in this order.
     places : sequence of str
-        Paths below them, as :func:`files_of` takes them.
+        Paths below these folders, as :func:`files_of` takes them.
     patient_id : str
         The patient's id in the source.
     """
@@ -501,7 +500,7 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     """Make a region of every connected candidate in a detector's map.
 
     Candidates are voxels of at least the threshold that share a face, edge or corner. A region's
-    confidence is the largest value in it, 1 where the map holds labels.
+    confidence is the largest value in the region, or 1 where the map holds labels.
 
     Parameters
     ----------
@@ -510,7 +509,7 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     rule : DetectorRule
         Threshold, and the smallest volume of a candidate in mm3.
     notes : list of str
-        A line is appended that counts the candidates kept and those left out.
+        A line is appended that counts the kept candidates and the candidates that were left out.
 
     Returns
     -------
@@ -568,8 +567,7 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
     Raises
     ------
     CadError
-        For masks that are not sound, a table that is missing, and a table without a row for a
-        lesion.
+        For masks that are damaged, a table that is missing, or a table without a row for a lesion.
     """
     rule = rules.outlines
     if rule is None:
@@ -605,8 +603,8 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
 
 
 def _reader_of(row: dict[str, str], rule: OutlinesRule, rules: ImportRules) -> str:
-    """Return the reader of a row's score: the one it names, or else the first reader in the
-    rules.
+    """Return the reader of a row's score: the reader that the row names, or else the first reader
+    in the rules.
     """
     if rule.reader_column and row[rule.reader_column]:
         return row[rule.reader_column]
@@ -703,8 +701,8 @@ def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) 
     path = top / rules.outlines.images
     if not path.is_file():
         return None
-    # Some names in the table are of files that no longer exist, and end in a letter (7a) or
-    # in .nii.gz.
+    # Some names in the table belong to files that no longer exist, and end in a letter (7a) or in
+    # .nii.gz.
     name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
     for row in read_rows(path, ("T2", "ADC")):
         match = name.fullmatch(row[column])
@@ -852,10 +850,10 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
 def _template_of(
     top: Path, patient_id: str, labels: Volume, roi: Roi, rule: OutlinesRule, notes: list[str]
 ) -> tuple[str, str]:
-    """Return histology and grade from biopsies of the zones that have at least a tenth of a lesion.
+    """Return histology and grade from biopsies of the zones with at least a tenth of a lesion.
 
-    It is malignant, with the highest grade, if one of these zones had cancer. It is benign if all
-    of them were sampled and none had cancer.
+    The lesion is malignant, with the highest grade, if one of these zones had cancer. It is benign
+    if all these zones were sampled and none had cancer.
     """
     files = []
     for place in (str(rule.template), str(rule.template_zones)):
@@ -911,12 +909,12 @@ def gleason_grade(text: str) -> int | None:
     ----------
     text : str
         Gleason score as two patterns, such as ``3+4``. A single digit from 0 to 5 is an ISUP grade
-        already and is returned as it is, also from ``3.0``.
+        already. It is returned as it is, also from ``3.0``.
 
     Returns
     -------
     int or None
-        None for every other text, such as ``N/A`` or the sum ``7``, and without an error.
+        None for every other text, such as ``N/A`` or the sum ``7``; no error is raised.
     """
     text = whole_cell(text)
     if text in ("0", "1", "2", "3", "4", "5"):

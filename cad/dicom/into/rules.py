@@ -1,4 +1,4 @@
-"""A site's rules file: which DICOM series is what, and which files beside the series count."""
+"""Describe a site's rules file: which DICOM series is which image, and which files count."""
 
 from __future__ import annotations
 

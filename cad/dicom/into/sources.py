@@ -49,9 +49,9 @@ def unpack(archive: Path, into: Path) -> None:
     Raises
     ------
     CadError
-        When the archive is damaged or encrypted, a member would be written outside the folder or
-        is a link, or the content is larger than 32 GiB, more than 200,000 files or a hundred
-        times its packed size (a zip bomb). Nothing is written then.
+        When the archive is damaged or encrypted; when a member would be written outside the folder
+        or is a link; or when the content is larger than 32 GiB, more than 200,000 files or a
+        hundred times its packed size (a zip bomb). Nothing is written then.
     """
     try:
         with reading(archive, "not a readable zip archive"), zipfile.ZipFile(archive) as bundle:
@@ -60,7 +60,7 @@ def unpack(archive: Path, into: Path) -> None:
             for member in members:
                 target = into.joinpath(*PurePosixPath(member.filename).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                # Safe without a limit: reading stops at the member's declared size, and
+                # This is safe without a limit: reading stops at the member's declared size, and
                 # _check_archive has added these sizes up.
                 with bundle.open(member) as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, 2**20)
@@ -122,7 +122,7 @@ class SourceStudy:
     folders : list of Path
         Folders that hold nothing but this study, innermost first; mask and score files count
         when they lie in one of them.
-    top : Path
+    Folder that was searched; for a zip archive the folder into which it was unpacked.
         Folder that was searched; of a zip archive the folder into which it was unpacked.
     damaged : frozenset of Path
         Folders that hold a file which could not be read: a series there may be incomplete.
@@ -243,7 +243,7 @@ def find_studies(
     failures : list of CadError
         An error is appended for each file that could not be opened or read.
     notes : list of str
-        A message is appended for each thing that is no file: pipes, sockets, devices.
+        A message is appended for each entry that is no file: pipes, sockets, devices.
     call : callable
         Gets a function and its arguments and returns its result; it opens the files. By default it
         does so in this process.
@@ -257,7 +257,7 @@ def find_studies(
     for root, paths, archive in _roots(source, scratch, failures, notes, call):
         listing = _read_headers(paths, call)
         errors = list(listing.unreadable)
-        # A study of which other series can be read reports its unusable series itself.
+        # If other series of a study can be read, the study itself reports its unusable series.
         for uid, series in listing.unusable.items():
             if not listing.studies.get(uid):
                 errors += series.values()
@@ -298,7 +298,7 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
     root : Path
         Folder to search, with all folders below it.
     notes : list of str
-        A message is appended for each thing that is left out: a pipe, a socket, a device, and a
+        A message is appended for each entry that is left out: a pipe, a socket, a device, and a
         link to a file or folder outside of ``root``.
     """
     paths = []
@@ -309,7 +309,8 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
 
     for folder, folder_names, names in os.walk(root):
         for name in sorted(folder_names):
-            # Links to folders are not followed. What one inside the source names is found anyway.
+            # Links to folders are not followed. The target of a link inside the source is found
+            # anyway.
             if _leads_out(Path(folder) / name, real_root):
                 leave_out(Path(folder) / name, _LINK_OUT)
         for name in sorted(names):
@@ -325,7 +326,7 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
 
 
 def _leads_out(path: Path, real_root: Path) -> bool:
-    """Tell whether a path is a link to something that does not lie in a folder."""
+    """Tell whether a path is a link to a file or folder outside of a given folder."""
     return path.is_symlink() and not path.resolve().is_relative_to(real_root)
 
 
@@ -333,7 +334,7 @@ def _read_headers(paths: list[Path], call: Call) -> Listing:
     """Read every header; a file that crashes the process which opens it counts as unreadable."""
     listing = Listing()
     check = partial(call, check_copy)
-    # Some hundred files a call: after a crash only these few files must be tried one by one.
+    # Each call gets some hundred files: after a crash only these few must be tried one by one.
     for start in range(0, len(paths), _FILES_A_CALL):
         chunk = paths[start : start + _FILES_A_CALL]
         try:
@@ -359,7 +360,7 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         for folder in folders_above:
             owners.setdefault(folder, set()).add(uid)
     for uid, frames in listing.studies.items():
-        # A map that this program sent to the archive earlier is a result and no image to measure.
+        # A map that this program sent to the archive earlier is a result, and no image to measure.
         slices = _with_zero_b([frame for frame in frames if frame.manufacturer != MANUFACTURER])
         if not slices:
             continue

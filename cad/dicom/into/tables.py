@@ -1,4 +1,4 @@
-"""The cohort's tables while studies are added: rows are appended, never rewritten."""
+"""Hold the cohort's tables while studies are added: rows are appended, never rewritten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cad.mri.imaging.study import Roi
 
 COMPLETE = "complete"
 AWAITING = "awaiting ROI"
-# Of a table that is made.
+# The columns of a table that is made.
 _COLUMNS = {**COLUMNS, "participants": ("participant_id", "site", "status")}
 _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
@@ -50,7 +50,8 @@ class Tables:
         """Read a cohort's tables as text; a table that is not there yet is empty."""
         tables = {name: _read_as_text(root / f"{name}.tsv") for name in _COLUMNS}
         before = (root / "dataset_description.json").exists()
-        return cls(**tables, simulated=before and is_simulated(root))  # once there, it stays
+        # once simulated, it stays simulated
+        return cls(**tables, simulated=before and is_simulated(root))
 
     def write(self, root: Path, name: str) -> None:
         """Write all tables into a cohort folder; each file is written whole or not at all.
@@ -109,15 +110,15 @@ class Tables:
         rules : ImportRules
             Site, readers and scale.
         others : iterable of Place
-            The patient's other studies: while one of them has no regions, the patient's status is
+            The patient's other studies. While one of them has no regions, the patient's status says
             that regions are awaited.
         notes : list of str
-            Scores that stay although the source has others now are appended.
+            A note is appended for scores that stay although the source now has others.
 
         Raises
         ------
         CadError
-            For a score of a ROI that does not exist, outside its scale, or given twice.
+            For a score of a ROI that does not exist, a score outside its scale, or a second score.
         """
         new_ids = self._free_ids(place, rows)
         tables = self._with_regions(place, rows, new_ids)
@@ -132,7 +133,7 @@ class Tables:
         return tables._with_patient(place, others, rules)
 
     def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
-        """Make ROI ids unique in a patient: one that another session has gets the session first."""
+        """Make ROI ids unique in a patient: an id of another session gets the session in front."""
         taken = set(self.rois["roi_id"][self.rois["participant_id"] == place.participant_id])
         free_ids = {}
         for row in rows:
@@ -207,7 +208,7 @@ class Tables:
                 notes.append(
                     f"reader {reader}'s score of ROI {roi} stays {earlier}; the source says {score}"
                 )
-        # A template row gives way to the scores it asked for.
+        # A template row is replaced by the scores for which it was made.
         answered = {(record["participant_id"], record["roi_id"]) for record in added}
         keep = []
         for man, roi, score in zip(
@@ -234,7 +235,7 @@ class Tables:
         if "status" not in participants:
             participants["status"] = MISSING
         of_man = participants["participant_id"] == place.participant_id
-        # The status is the man's: one study of his without regions keeps him waiting.
+        # The status is the man's: one of his studies without regions keeps him waiting.
         complete = all(self.regions(study) for study in (place, *others))
         participants.loc[of_man, "status"] = COMPLETE if complete else AWAITING
         return replace(self, participants=participants)
@@ -248,7 +249,7 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     path : Path
         CSV with ``patient_id, roi_id, reader_id, scale, score``.
     patient_id, participant : str
-        The source's id and the BIDS label: the file may use either.
+        The source's id and the BIDS label; the file may use either.
 
     Raises
     ------
@@ -276,8 +277,9 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
 def _read_as_text(path: Path) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame(columns=list(_COLUMNS[path.stem]), dtype=object)
-    # Written without quoting, so that a quotation mark in a cell is part of its text. Everything
-    # stays text: a label 007 read as a number would be another's.
+    # The tables are written without quoting, so that a quotation mark in a cell is part of its
+    # text. All cells stay text: a label 007 that is read as a number would be another patient's
+    # label.
     table = read_frame(path, "\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
     absent = [column for column in COLUMNS[path.stem] if column not in table.columns]
     if absent:
@@ -295,8 +297,8 @@ def _score_row(
     place: Place, row: dict[str, str], new_ids: dict[str, str], rois: set[str]
 ) -> dict[str, str]:
     roi = new_ids.get(row["roi_id"], row["roi_id"])
-    # A source that is imported again names the region as it did at first; the cohort calls it by
-    # its session where another session had the id already.
+    # A source that is imported again names the region as it did at first. The cohort adds the
+    # session to this name where another session had the id already.
     session_roi = f"{place.session_id}.{row['roi_id']}"
     if session_roi in rois:
         roi = session_roi

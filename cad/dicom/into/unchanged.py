@@ -1,4 +1,4 @@
-"""An image that the cohort has already: are its voxels still those of its source?"""
+"""Tell whether voxels of an image in the cohort are still those of its source."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cad.base.errors import CadError
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.volume import Volume
 
-# A file that was changed before an image was made of it is in the image. The clocks of two
-# machines differ, and an import of many studies takes its time.
+# A file that was changed before an image was made from it is contained in the image. The margin is
+# needed because the clocks of two machines differ, and an import of many studies takes its time.
 _CLOCKS_APART_S = 3600.0
 _SAME_MM = 1e-3
 HINT = (
@@ -24,13 +24,13 @@ HINT = (
 def changed_since(image: Path, sources: Iterable[Path]) -> bool:
     """Tell whether a source may have changed since an image was made of it.
 
-    The files' ctime counts, which no user can set. Their mtime would not do: a copy may keep it.
+    The files' ctime is compared, because no user can set it. A copy may keep the mtime.
 
     Parameters
     ----------
     image : Path
         The image in the cohort.
-    sources : iterable of Path
+    The files in the source from which the image was made.
         Its files in the source.
     """
     made = image.stat().st_mtime - _CLOCKS_APART_S
@@ -38,19 +38,19 @@ def changed_since(image: Path, sources: Iterable[Path]) -> bool:
 
 
 def require_same(image: Path, made: Callable[[], Volume]) -> None:
-    """Refuse an image of the cohort whose voxels or place are not those that its source has now.
+    """Refuse an image of the cohort whose voxels or place differ from those of its source now.
 
     Parameters
     ----------
     image : Path
         The image in the cohort.
     made : callable
-        Returns what an import makes of the source now.
+        Returns the volume that an import makes of the source now.
 
     Raises
     ------
     CadError
-        When they differ.
+        When the two volumes differ.
     """
     had = read_volume(image)
     now = made().upright()
@@ -63,7 +63,7 @@ def require_same(image: Path, made: Callable[[], Volume]) -> None:
 
 
 def require_equal(image: Path, had: np.ndarray, now: np.ndarray) -> None:
-    """Refuse an image whose voxels are other than those that its source has now.
+    """Refuse an image whose voxels differ from those of its source now.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def require_equal(image: Path, had: np.ndarray, now: np.ndarray) -> None:
     Raises
     ------
     CadError
-        When they differ.
+        When the voxels differ.
 
     Examples
     --------

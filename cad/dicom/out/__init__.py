@@ -1,1 +1,1 @@
-"""Results as DICOM and FHIR objects: SR, SEG, parametric map, bundle."""
+"""Write results as DICOM and FHIR objects: SR, SEG, parametric map, bundle."""

@@ -1,6 +1,6 @@
-"""A sheet for people in the archive: as Encapsulated PDF, and as Secondary Capture pictures.
+"""Make a sheet for people in the archive: as Encapsulated PDF, and as Secondary Capture pictures.
 
-Most viewers show these where they show neither a segmentation nor a structured report.
+Most viewers show these objects even where they show neither a segmentation nor a structured report.
 """
 
 import datetime
@@ -46,7 +46,7 @@ def pdf_object(
     run : dict
         Content of ``run.json``, with the model that scored this study.
     identity : str
-        Hash of what the document says; the UIDs follow from it.
+        Hash of the document's content; the UIDs follow from the hash.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def capture_object(
     run : dict
         Content of ``run.json``, with the model that scored this study.
     identity : str
-        Hash of what all sheets of the study say; the UIDs follow from it.
+        Hash of the content of all sheets of the study; the UIDs follow from the hash.
     number : int
         Number of the sheet, from 1.
 
@@ -135,7 +135,7 @@ def _document(
     identity: str,
     number: int,
 ) -> Dataset:
-    """Return what both objects have: patient and study of the source, series, equipment."""
+    """Return what both objects share: patient and study of the source, series, equipment."""
     made = Dataset()
     made.file_meta = FileMetaDataset()
     made.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -159,7 +159,7 @@ def _document(
     now = datetime.datetime.now()
     made.ContentDate = now.strftime("%Y%m%d")
     made.ContentTime = now.strftime("%H%M%S")
-    # It bears the man's label and the date of his study.
+    # The picture bears the man's label and the date of his study.
     made.BurnedInAnnotation = "YES"
     say_who(made, source, participant_id)
     return made

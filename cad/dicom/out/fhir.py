@@ -1,8 +1,9 @@
-"""Results as FHIR: for each study a bundle of a DiagnosticReport, Observations and the model.
+"""Write results as FHIR: a bundle of a DiagnosticReport, Observations and the model per study.
 
-The bundle says what the report (SR) says, read back from it: nothing is computed here. It is a
-``collection`` of preliminary resources for a system that does not read DICOM. Its models are those
-of FHIR R4B (4.3.0), the R4 line that ``fhir.resources`` keeps; elements that R4 (4.0.1) has.
+The bundle states the content of the report (SR), which is read back: nothing is computed here. The
+bundle is a ``collection`` of preliminary resources for a system that does not read DICOM. Its
+models are those of FHIR R4B (4.3.0), which ``fhir.resources`` keeps for R4. Only elements that R4
+(4.0.1) has are used.
 """
 
 import uuid
@@ -47,13 +48,13 @@ def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
     Returns
     -------
     list of Path
-        The files written, in the order of the reports.
+        Paths of the written files, in the order of the reports.
 
     Raises
     ------
     CadError
-        When the package ``fhir.resources`` is not installed, a file is no report, or a bundle is
-        not valid FHIR or does not read back as it was written.
+        When the package ``fhir.resources`` is not installed, when a file is no report, or when a
+        bundle is not valid FHIR or does not read back as it was written.
     """
     folder = RunFolder(run)
     record, table, made = read_record(folder), read_probabilities(folder), []
@@ -106,7 +107,7 @@ def checked(content: JsonObject, path: Path) -> bytes:
     Raises
     ------
     CadError
-        For a bundle that is not valid; the error lists why.
+        For a bundle that is not valid; the error lists the reasons.
     """
     with reading(path, "FHIR's models refuse the bundle"):
         text: str = _models().model_validate(content).model_dump_json(indent=1)
@@ -123,16 +124,17 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
     sr_uid : str
         SOPInstanceUID of the structured report.
     rows : DataFrame
-        The study's rows of ``probabilities.csv``, indexed by ROI id; the columns ``p`` and ``eta``,
-        where there, give the interval of the readers' probability.
+        The study's rows of ``probabilities.csv``, indexed by ROI id. The columns ``p`` and ``eta``,
+        where they exist, give the interval of the readers' probability.
     record : dict
         Content of ``run.json``.
 
     Returns
     -------
     dict
-        A Bundle that is not validated yet: a DiagnosticReport, an Observation for each region, one
-        for the man where the report states his probability, and the model as a Device.
+        A Bundle that is not validated yet. It has a DiagnosticReport, an Observation for each
+        region, an Observation for the man where the report states his probability, and the model as
+        a Device.
     """
     device = _device(report.rois[0], record)
     results = [_region(roi, rows, report, record, device["id"]) for roi in report.rois]
@@ -177,9 +179,9 @@ def _result(kind: str, category: str, report: Report, record: JsonObject) -> Jso
 def _region(
     roi: RoiReport, rows: pd.DataFrame, report: Report, record: JsonObject, device: str
 ) -> JsonObject:
-    """Return one region: a finding whose components are what the report's group holds."""
+    """Return one region: a finding whose components are the content of the report's group."""
     components: list[JsonObject] = []
-    # The thresholds are on the probability of cancer; without histology, on the belief.
+    # The thresholds apply to the probability of cancer; without histology, to the belief.
     judged = PROBABILITY if PROBABILITY in roi.values else BELIEF
     limits = record.get("decision_thresholds")
     for key, (value, unit) in roi.values.items():
@@ -226,7 +228,7 @@ def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
     if roi_id not in rows.index or not {"p", "eta"} <= set(rows.columns):
         return []
     p, eta = (float(rows.at[roi_id, name]) for name in ("p", "eta"))
-    if not (p >= 0 and eta >= 0):  # NaN: nobody read it
+    if not (p >= 0 and eta >= 0):  # NaN: nobody read the region
         return []
     low, high = max(0.0, p - eta), min(1.0, p + eta)
     between = {"low": _quantity(100 * low, "%"), "high": _quantity(100 * high, "%")}
@@ -234,7 +236,7 @@ def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
 
 
 def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
-    """Return the model as the device that observed."""
+    """Return the model as the device that made the observations."""
     models = (record.get("model") or {}).get("models") or {}
     digest = (models.get(roi.algorithm) or {}).get("sha256")
     return {
@@ -265,7 +267,7 @@ def _uid(uid: str) -> JsonObject:
 
 
 def _id(*pieces: str) -> str:
-    """Return an id that the same content has every time."""
+    """Return an id that is always the same for the same content."""
     return str(uuid.uuid5(_NAMESPACE, "\n".join(pieces)))
 
 

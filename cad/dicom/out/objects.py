@@ -1,4 +1,4 @@
-"""What every DICOM object that we write shares: identity, text, who made it and from what."""
+"""Make the parts that every written DICOM object shares: identity, text, maker and source."""
 
 import hashlib
 import unicodedata
@@ -17,7 +17,7 @@ from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.folders.cohort import StudyRef
 
-# UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
+# The character set is UTF-8: ids may be in any script, and sending copies the archive's names.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 SIGNIFICANT_GRADE = 2
@@ -26,7 +26,7 @@ SIGNIFICANT_GRADE = 2
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Hold what the SEG and the structured report of one study are made from.
+    """Hold the inputs of the SEG and the structured report of one study.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class StudyResults:
     run : dict
         Content of ``run.json``, with the model that scored this study.
     identity : str
-        Hash of what the objects say; their UIDs follow from it.
+        Hash of the objects' content; their UIDs follow from the hash.
     """
 
     study: StudyRef
@@ -86,7 +86,7 @@ def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
         UIDs and numbers of series and instance, description, manufacturer, character set.
     """
     series = SERIES[kind]
-    # The first keeps the UID that it had before series could hold several.
+    # The first object keeps the UID that it had before series could hold several objects.
     entropy = [kind] if number == 1 else [kind, number]
     return {
         "series_instance_uid": uid(identity, f"{kind} series"),
@@ -152,7 +152,7 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
 
 
 def _what_it_is_of(prevalence: JsonObject, isup_min: int) -> str:
-    """Say whether the numbers are of cancer or of readers, and at which prevalence."""
+    """Say whether the numbers concern cancer or readers, and at which prevalence."""
     stated = prevalence.get("stated")
     trained = prevalence.get("men")
     grade = "cancer" if isup_min <= 1 else f"cancer of ISUP {isup_min} or more"
@@ -178,14 +178,14 @@ def isup_min_of(run: JsonObject) -> int:
 def long_string(text: str) -> str:
     """Return text as the DICOM value representation LO holds it: at most 64 bytes, in one line.
 
-    The standard counts characters, some readers bytes. A backslash, which separates values, becomes
-    a slash. Text that is too long is cut between two whole signs and keeps six digits of its hash,
-    so that two that begin alike stay apart.
+    The standard counts characters, and some readers count bytes. A backslash, which separates
+    values, becomes a slash. Text that is too long is cut between two whole signs and keeps six
+    digits of its hash, so that two texts with the same beginning stay different.
 
     Parameters
     ----------
     text : str
-        Any.
+        Any text.
     """
     clean = plain(text).replace("\\", "/").replace("\n", " ").replace("\t", " ")
     if len(clean.encode()) <= _LONG:

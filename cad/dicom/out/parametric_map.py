@@ -1,4 +1,4 @@
-"""The probability over the gland for the archive: a Parametric Map on the T2 images' own planes."""
+"""Write the probability over the gland for the archive: a Parametric Map on the T2 image planes."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from cad.mri.imaging.volume import Volume
 OUTSIDE = -1.0
 """Stored where the map has no value; no probability can be mistaken for it."""
 _LAYOUT = 3
-"""Raised where the object says more of the same map: an archive keeps what it has under a UID."""
+"""Raised where the object says more of the same map: an archive keeps its object of a UID."""
 
 
 def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path], list[CadError]]:
@@ -70,7 +70,7 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path],
             continue
         path = out / f"{study.study_id}_PM.dcm"
         try:
-            with reading(path, "cannot be written as DICOM"):  # its library checks values
+            with reading(path, "cannot be written as DICOM"):  # the DICOM library checks values
                 made = map_object(study, rows, read_volume(source), run)
                 write_atomic(path, objects.content(made))
         except CadError as error:
@@ -107,12 +107,12 @@ def map_object(
         When the study has no DICOM source, or the map is not on its T2 grid.
     """
     source = source_images(study.folder, study.study_id, study.participant_id)
-    # NIfTI may have been stored with other axes first; the voxels are the same.
+    # The NIfTI file may have been stored with its axes in another order; the voxels are the same.
     probability = probability.turned(source.grid.direction)
     if not probability.same_grid(source.grid):
         raise CadError(
             "the probability map is not on the grid of the T2 images",
-            # A map on another grid would be shown shifted, which nobody sees in a viewer.
+            # A map on another grid would be shown shifted, and nobody would see this in a viewer.
             hint="predict again with --map: the T2 images have changed since",
         )
     name, version, statements = algorithm(objects.with_own_model(run, rows))
@@ -122,7 +122,7 @@ def map_object(
     stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
     header = json.dumps([_LAYOUT, study.study_id, name, version, statements, meaning]).encode()
     identity = hashlib.sha256(header + stored.tobytes()).hexdigest()
-    # highdicom remarks on the pseudonym's form, which is as intended.
+    # highdicom warns about the pseudonym's form, which is as intended.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         made = highdicom.pm.ParametricMap(
             source.headers,
@@ -131,7 +131,7 @@ def map_object(
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
             contains_recognizable_visual_features=False,
-            # A stored value becomes the report's number: 0 to 1 times 100 per cent.
+            # A stored value from 0 to 1 is multiplied by 100 per cent, as in the report.
             real_world_value_mappings=[
                 highdicom.pm.RealWorldValueMapping(
                     "PROBABILITY",
@@ -143,8 +143,8 @@ def map_object(
                     quantity_definition=quantity,
                 )
             ],
-            # 0 to 1 as the window, or a viewer stretches the smallest difference to black and
-            # white.
+            # The window is 0 to 1, because a viewer would otherwise stretch the smallest difference
+            # to black and white.
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description=f"{meaning}, research use only",
@@ -161,12 +161,12 @@ def map_object(
 def _order_frames(made: Dataset, normal: np.ndarray) -> None:
     """Put frames in the order of their slices, by the index of their dimension as well.
 
-    highdicom stores them from the last to the first. dcmqi (``paramap2itkimage``) takes frame k for
-    slice k wherever it lies, and would turn the map upside down.
+    highdicom stores the frames from the last to the first. dcmqi (``paramap2itkimage``) takes frame
+    k for slice k, wherever frame k lies, and would turn the map upside down.
     """
     groups = list(made.PerFrameFunctionalGroupsSequence)
     places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
-    # Distance along the normal of the slices, whatever way the patient lies.
+    # This is the distance along the normal of the slices, whatever way the patient lies.
     order = np.argsort(np.array(places, float) @ normal)
     frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
     made.FloatPixelData = frames[order].tobytes()
@@ -178,7 +178,7 @@ def _order_frames(made: Dataset, normal: np.ndarray) -> None:
 def _prostate() -> Dataset:
     """Return the item of the Frame Anatomy Macro (PS3.3 C.7.6.16.2.8), optional in this object.
 
-    ``paramap2itkimage`` of dcmqi reads it without asking whether it is there.
+    ``paramap2itkimage`` of dcmqi reads the item without a test whether it exists.
     """
     item = Dataset()
     item.AnatomicRegionSequence = [highdicom.sr.CodedConcept.from_code(codes.SCT.Prostate)]

@@ -1,10 +1,11 @@
-"""Results for the archive: a structured report (TID 1500) and a SEG of the ROIs for each study.
+"""Write results for the archive: a structured report (TID 1500) and a SEG for each study.
 
-The SEG lies in the T2 series' frame of reference and refers to its images; the report
-(:mod:`cad.dicom.out.sr`) says of each ROI what readers would say and the probability of cancer in
-per cent, the decision, medians of ADC (um2/s) and Ktrans (/min) where they were measured, and which
-algorithm said so, with the population that it was trained on. UIDs follow from the content: writing
-the same run again gives objects with the same identity, so that an archive stores them once.
+The SEG lies in the T2 series' frame of reference and refers to the T2 images. The report
+(:mod:`cad.dicom.out.sr`) states for each ROI the belief and the probability of cancer in per cent,
+and the decision. Medians of ADC (um2/s) and Ktrans (/min) are stated where they were measured. The
+report names the algorithm and the population that it was trained on. UIDs follow from the content:
+writing the same run again gives objects with the same identity, so that an archive stores them
+once.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ def write_sr_and_seg(
 ) -> tuple[list[Path], list[CadError]]:
     """Write ``<study>_SEG.dcm`` and ``<study>_SR.dcm`` for every study of a run.
 
-    Nothing is written of a man who is held back until a reader has scored him.
+    Nothing is written about a man who is held back until a reader has scored him.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def write_sr_and_seg(
     Returns
     -------
     list of Path
-        The files written, in the order of the studies.
+        Paths of the written files, in the order of the studies.
     list of CadError
         One error for each study that could not be written; the other studies are written.
 
@@ -89,7 +90,7 @@ def write_sr_and_seg(
                 pair = study_objects(studies[str(study_id)], rows, medians, run)
                 for path, dataset in zip(paths, pair, strict=True):
                     write_atomic(path, objects.content(dataset))
-                # From the disk, not from memory: the file is what will be sent.
+                # The report is read from the disk and not from memory, because the file is sent.
                 _compare_with_run(paths[1], rows)
         except CadError as error:
             failures.append(error.naming(patient=participant))
@@ -111,7 +112,7 @@ def study_objects(
         The study's rows of ``probabilities.csv``.
     medians : dict
         By ROI id: ``adc_median`` (um2/s, that is 1e-6 mm2/s), ``ktrans_median`` (1/min),
-        ``volume_mm3``; None or absent where not measured.
+        ``volume_mm3``; None or absent where a value was not measured.
     run : dict
         Content of ``run.json``.
 
@@ -134,7 +135,7 @@ def study_objects(
     masks = _masks(study, scored, source)
     identity = _identity(study, scored, masks, run)
     results = StudyResults(study, source, scored, masks, medians, run, identity)
-    # highdicom remarks on the pseudonym's form, which is as intended.
+    # highdicom warns about the pseudonym's form, which is as intended.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         seg = _segmentation(results)
         report = structured_report(results, seg)
@@ -144,7 +145,7 @@ def study_objects(
 
 
 def _compare_with_run(path: Path, rows: pd.DataFrame) -> None:
-    """Read a report back, hold it against its template and its numbers against the run's."""
+    """Read a report back; check it against its template, and its numbers against the run's."""
     report = read_report(path)
     scored = rows[rows["probability"].notna()]
     stated = {}
@@ -180,7 +181,7 @@ def _identity(
     study: StudyRef, scored: pd.DataFrame, masks: list[np.ndarray], run: JsonObject
 ) -> str:
     """Return a hash of the objects' content, from which their UIDs are made."""
-    # Times, paths and settings stay out: the same answer again must be the same object.
+    # Times, paths and settings are left out, because the same result must be the same object again.
     names = [
         "roi_id",
         "belief",
@@ -193,7 +194,7 @@ def _identity(
     ]
     numbers = scored[[name for name in names if name in scored]].to_csv(index=False)
     origin = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
-    # Masks too: a region drawn anew may keep its probability to the last digit.
+    # The masks are included, because a redrawn region may keep its probability to the last digit.
     drawn = np.packbits(np.stack(masks)).tobytes()
     return hashlib.sha256((numbers + origin).encode() + drawn).hexdigest()
 
@@ -215,7 +216,7 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
     ]
     return highdicom.seg.Segmentation(
         source.headers,
-        # In the order of the source's images, which need not be that of z.
+        # The slices are in the order of the source's images, which need not be the order of z.
         np.stack(results.masks, axis=-1).astype(np.uint8)[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,

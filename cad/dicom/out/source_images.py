@@ -1,4 +1,4 @@
-"""The source images of a study as DICOM objects refer to them: headers without a patient's name."""
+"""Rebuild the source images of a study for DICOM objects: headers without a patient's name."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ _NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPI
 
 @dataclass(frozen=True)
 class SourceImages:
-    """Hold the T2 series of a study, as the DICOM objects that refer to it need it.
+    """Hold the T2 series of a study in the form that DICOM objects refer to.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
     folder : Path
         The study's folder in the cohort.
     study_id, participant_id : str
-        ``sub-XXX[_ses-YY]`` and ``sub-XXX``; the latter is the PatientID unless the import rules
-        kept the source's own (``labels: id``).
+        ``sub-XXX[_ses-YY]`` and ``sub-XXX``. The latter is the PatientID unless the import rules
+        kept the source's own id (``labels: id``).
 
     Raises
     ------
@@ -148,5 +148,5 @@ def _header(volume: Volume, z: int, uid: str, sidecar: JsonObject, patient_id: s
 
 
 def _decimal(value: float) -> str:
-    """Return at most sixteen characters, as DICOM's decimal strings demand."""
+    """Return at most sixteen characters, which is the limit of DICOM's decimal strings."""
     return f"{round(float(value), 9):.9g}"[:16]

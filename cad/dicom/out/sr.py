@@ -1,15 +1,15 @@
 """Make the structured report of one study (TID 1500): the results of every region, and its place.
 
-Every region has two measurement groups (TID 1411) with one tracking UID. The first refers to the
-region's segment. It holds what readers would say (under a private code), the probability of cancer
-if histology taught it, measurements and the decision. The second has the region's outline on every
-image (SCOORD), because most viewers draw a report's regions only from coordinates.
+Every region has two measurement groups (TID 1411) with one tracking UID. The first group refers to
+the region's segment. It holds what readers would say (under a private code), the probability of
+cancer if histology taught it, measurements and the decision. The second group has the region's
+outline on every image (SCOORD), because most viewers draw a report's regions only from coordinates.
 
-The man's probability, if a model gave him one, is a derived measurement (TID 1420), inferred from
-the regions whose tracking UIDs it names. The decision on him is a qualitative evaluation of the
-report. He has no measurement group, because OHIF shows nothing of a report with a group that has no
-outline. The regions are named by UID and not by a reference within the tree, because highdicom
-cannot read a report with such a reference.
+The man's probability, if a model gave him one, is a derived measurement (TID 1420). It is inferred
+from the regions whose tracking UIDs it names. The decision on the man is a qualitative evaluation
+of the report. The man has no measurement group, because OHIF shows nothing of a report with a group
+without an outline. The regions are named by UID and not by a reference within the tree, because
+highdicom cannot read a report with such a reference.
 """
 
 import math
@@ -51,7 +51,7 @@ class Outline:
         Slice of the mask.
     points : ndarray, shape (n, 2)
         Column and row; (0, 0) is the upper left corner of the image, (.5, .5) the centre of its
-        first pixel (PS3.3 C.18.6). The last point is the first.
+        first pixel (PS3.3 C.18.6). The last point equals the first.
     """
 
     z: int
@@ -68,8 +68,8 @@ def outlines(mask: np.ndarray) -> list[Outline]:
     """Return closed lines around every part of a mask, the line of the largest area first.
 
     The lines run half-way between the centres of pixels inside and outside, so that a line encloses
-    the centres of exactly the mask's pixels. Holes have no line: a list of closed lines cannot say
-    that one is cut out of another.
+    the centres of exactly the mask's pixels. Holes have no line, because a list of closed lines
+    cannot say that one area is cut out of another.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def outlines(mask: np.ndarray) -> list[Outline]:
 
     Examples
     --------
-    The line around six pixels cuts the square's corners off:
+    The line around six pixels cuts off the corners of their square:
 
     >>> mask = np.zeros((1, 4, 5), bool)
     >>> mask[0, 1:3, 1:4] = True
@@ -98,7 +98,7 @@ def outlines(mask: np.ndarray) -> list[Outline]:
 SCHEME = "99CAD"
 DECISION_CODE = Code(DECISION, SCHEME, "Decision by the site's thresholds")
 ON_SUSPICION = Code(SUSPICION, SCHEME, "Decision on readers' suspicion by the site's thresholds")
-"""Where no histology taught the model, a decision is not on cancer."""
+"""Where no histology taught the model, a decision is not a decision on cancer."""
 BELIEF_CODE = Code(BELIEF, SCHEME, "Readers would call it malignant")
 IMAGES_CODE = Code(IMAGES, SCHEME, "Probability of cancer, no scores")
 LOW_CODE = Code(LOW, SCHEME, "Probability of cancer, lower end")
@@ -121,7 +121,7 @@ _MODIFIER = highdicom.sr.RelationshipTypeValues.HAS_CONCEPT_MOD
 
 
 def cancer_code(isup_min: int) -> Code:
-    """Return the code of the cancer that the man's probability is of.
+    """Return the code of the cancer that the man's probability is about.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     Parameters
     ----------
     results : StudyResults
-        The study's regions, scored.
+        The study's regions with their scores.
     seg : Segmentation
         The SEG object of the study: one segment for each region of ``results``, in the same order.
     """
@@ -176,8 +176,8 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     content[0].ContentSequence.extend(_man(results, rows, identification))
     report = highdicom.sr.Comprehensive3DSR(
-        # Everything that the content refers to is evidence: highdicom refuses a reference
-        # outside.
+        # Every object that the content refers to is listed as evidence, because highdicom refuses a
+        # reference to any other object.
         [*results.source.headers, seg],
         content,
         is_complete=True,
@@ -185,7 +185,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     _separate(report)
     scheme = Dataset()
-    # The name of whoever defines the private codes (PS3.3 C.12.1).
+    # The name of the party that defines the private codes (PS3.3 C.12.1).
     scheme.CodingSchemeDesignator = SCHEME
     scheme.CodingSchemeName = "Codes of the cad project"
     report.CodingSchemeIdentificationSequence = [scheme]
@@ -268,7 +268,7 @@ def _drawn(
 ) -> Group:
     """Make the group with the region's outlines, the largest first.
 
-    A viewer that shows one image of a finding, such as OHIF, takes the first outline's.
+    A viewer that shows one image of a finding, such as OHIF, takes the image of the first outline.
     """
     regions = [_region(results.source, outline) for outline in outlines(mask)]
     return Group(referenced_regions=regions, algorithm_id=identification, **_finding(results, row))
@@ -278,8 +278,8 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
     """Return the items that both groups of a region share."""
     return {
         "tracking_identifier": highdicom.sr.TrackingIdentifier(
-            # Made from study and region alone, so that a region keeps its tracking UID in every
-            # later result.
+            # The UID is made from study and region alone, so that a region keeps its tracking UID
+            # in every later result.
             uid=uid(results.study.study_id, row.roi_id),
             identifier=str(row.roi_id),
         ),
@@ -291,7 +291,7 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
 def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
     """Return an outline on the image, or the frame, that shows its slice."""
     place = source.planes.index(outline.z)
-    # DICOM counts frames from 1, and a classic image has none.
+    # DICOM counts frames from 1, and a classic image has no frames.
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
     header = source.headers[0 if frames else place]
     image = highdicom.sr.SourceImageForRegion(header.SOPClassUID, header.SOPInstanceUID, frames)
@@ -309,7 +309,7 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
         *_median(codes.DCM.Ktrans, medians.get("ktrans_median"), codes.UCUM.PerMinute),
     ]
     volume = medians.get("volume_mm3")
-    # Left out if nothing was measured: a volume of 0 would look like a measurement.
+    # The volume is left out if nothing was measured: a volume of 0 would look like a measurement.
     if volume:
         measurements.append(_number(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
     return measurements
@@ -344,7 +344,7 @@ def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluat
 
 
 def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
-    """Return a measurement that shows six digits and carries the exact number beside them."""
+    """Return a measurement that shows six digits and carries the exact number beside the digits."""
     # A decimal string has 16 bytes, so the shown value is rounded to six significant digits.
     digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
     item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
@@ -359,7 +359,7 @@ def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Me
 
 
 def _separate(item: Dataset) -> None:
-    """Let every container's items stand alone; readers show measurement names only then."""
+    """Separate the items of every container; only then do readers show measurement names."""
     if item.get("ValueType") == "CONTAINER":
         item.ContinuityOfContent = "SEPARATE"
     for child in item.get("ContentSequence", []):

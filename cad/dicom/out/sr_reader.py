@@ -1,4 +1,4 @@
-"""Reads a report back and holds it against TID 1500, which DICOM validators do not check."""
+"""Read a report back and check it against TID 1500, which DICOM validators do not check."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
 REGION, SOURCE = "111030", "260753009"
 PROBABILITY, DECISION = "111047", "decision"
-# Our own codes, beside the standard's.
-# Codes of at most 16 signs: longer ones are another attribute (PS3.3 8.8).
+# These are our own codes, beside the standard's. A code has at most 16 signs, because a longer code
+# is another attribute (PS3.3 8.8).
 BELIEF = "belief"
 IMAGES = "p-images"
 LOW = "p-low"
@@ -33,7 +33,7 @@ EARLIER = (
     "is what readers would say"
 )
 MAN = "patient"
-"""Tracking identifier of the measurement that is about the man."""
+"""Tracking identifier of the measurement about the man."""
 ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "121401"
 
 
@@ -70,13 +70,13 @@ class RoiReport:
     finding, site : str
         Code values of the finding and of the place in the body.
     values : dict of str to (float, str)
-        Measurements: number and UCUM unit by code of the concept; a median has ``:median`` behind
-        the code. A report of an earlier version has its one number under ``belief``, which it was,
+        Measurements: number and UCUM unit by code of the concept. The code of a median ends in
+        ``:median``. A report of an earlier version has its one number, a belief, under ``belief``,
         and ``EARLIER`` among its statements.
     evaluations : dict of str to str
         Statements in codes, such as the decision: code value by code of the concept.
     algorithm, version : str
-        Name and version of the model that measured.
+        Name and version of the model that made the measurements.
     statements : list of str
         Algorithm parameters: training population, decision thresholds.
     outlines : list of DrawnOutline
@@ -106,14 +106,14 @@ class Report:
     patient_id, study_uid : str
         PatientID and StudyInstanceUID.
     device : str
-        Name of the device that observed; empty where none is stated.
+        Name of the device that made the observations; empty where none is stated.
     rois : list of RoiReport
         One entry for each region.
     man : (float, str) or None
         The man's probability of cancer in per cent, and the code of the decision on him (empty
-        where none is stated); None where the report says nothing of him.
+        where none is stated). None where the report has no statement on him.
     man_statements : list of str
-        Algorithm parameters of his group, as those of a region.
+        Algorithm parameters of the man's group, of the same kind as those of a region.
     """
 
     patient_id: str
@@ -140,7 +140,7 @@ def read_report(path: Path) -> Report:
     Raises
     ------
     CadError
-        For a file that is no such report; the error names the rule of the template that is broken.
+        For a file that is no such report; the error names the broken rule of the template.
     """
     dataset = read_dataset(path)
     with reading(path, "not a sound report"):
@@ -187,7 +187,7 @@ def _report(dataset: Dataset) -> Report:
 
 
 def _of_man(item: Dataset, holders: list[Dataset]) -> tuple[float, str]:
-    """Return the man's probability and the decision on him, which one of the holders may have."""
+    """Return the man's probability and the decision on him, which is in one of the holders."""
     _rule(
         _single_child(item, TRACKING_ID, "tracking identifier").TextValue == MAN,
         "a measurement that belongs to no region is not the man's",
@@ -223,10 +223,10 @@ def _measured(item: Dataset) -> tuple[float, str]:
     _rule(item.RelationshipType == "CONTAINS", "a measurement is not contained in its group")
     measured = item.MeasuredValueSequence[0]
     unit = measured.MeasurementUnitsCodeSequence[0]
-    # PS3.16 takes units of measurement from UCUM alone.
+    # PS3.16 takes units of measurement only from UCUM.
     _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
     # NumericValue is a decimal string of at most 16 signs (VR DS, PS3.5 6.2); the floating point
-    # value beside it is exact.
+    # value beside NumericValue is exact.
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 
@@ -245,7 +245,7 @@ def _outline(item: Dataset) -> DrawnOutline:
         "the outline of an image region is not closed",
     )
     image = _single_child(item, SOURCE, "source image").ReferencedSOPSequence[0]
-    # Absent where the image has one frame only (PS3.3 10.3).
+    # The number is absent where the image has only one frame (PS3.3 10.3).
     frame = int(image.get("ReferencedFrameNumber", 1))
     return DrawnOutline(str(image.ReferencedSOPInstanceUID), frame, points)
 
@@ -282,7 +282,7 @@ def _roi(group: Dataset) -> RoiReport:
 
 
 def _evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
-    """Refuse a reference to something that is not listed as evidence."""
+    """Refuse a reference to an object that is not listed as evidence."""
     listed = evidence(dataset)
     for roi in rois:
         _rule(roi.segment[0] in listed, f"the SEG of ROI {roi.roi_id} is not listed as evidence")

@@ -1,12 +1,13 @@
-"""A later result of a study names the earlier ones that it supersedes, so that none is doubled.
+"""Name in a later result of a study the earlier results that it supersedes, so that none doubles.
 
-Before a report or sheet of ours is stored, the archive is asked for the results of ours that the
-study has already. A report that says something new carries the earlier reports in its Predecessor
-Documents Sequence and earlier results of other kinds in its Pertinent Other Evidence Sequence
-(PS3.3 C.17.2); a new sheet (PDF) carries the earlier sheets in its Predecessor Documents Sequence
-(PS3.3 C.24.2). One that the archive has already is stored under its own UID, and changes nothing.
-What is sent again beside it is no earlier result. Ours are recognised by modality and series
-number, which every archive must answer, and by the series description where it is answered.
+Before a report or sheet of this program is stored, the archive is queried for the earlier results
+of this program in the study. A report with new content carries the earlier reports in its
+Predecessor Documents Sequence, and earlier results of other kinds in its Pertinent Other Evidence
+Sequence (PS3.3 C.17.2). A new sheet (PDF) carries the earlier sheets in its Predecessor Documents
+Sequence (PS3.3 C.24.2). An object that the archive has already is stored under its own UID, and
+changes nothing. An object that is sent together with the report is no earlier result. Objects of
+this program are recognised by modality and series number, which every archive must answer, and by
+the series description where it is answered.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -19,11 +20,11 @@ from cad.base.doors import door
 from cad.dicom.own import SERIES, own_kind
 
 ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
-"""Attributes that an archive is asked for, of each series of the study."""
+"""Attributes that are queried for each series of the study."""
 
 
 Earlier = tuple[str, str, str]
-"""Kind, SeriesInstanceUID and SOPInstanceUID of an object of ours that an archive holds."""
+"""Kind, SeriesInstanceUID and SOPInstanceUID of an object of this program in an archive."""
 
 
 def earlier_results(
@@ -64,7 +65,7 @@ def is_document(dataset: Dataset) -> bool:
 def sent_together(paths: Iterable[Path]) -> set[str]:
     """Return the SOPInstanceUIDs of DICOM files.
 
-    The files are sent to an archive together, and therefore none of them supersedes another.
+    The files are sent to an archive together, so that none of them supersedes another.
 
     Parameters
     ----------
@@ -95,20 +96,22 @@ def supersede(
         The study's results in the archive, as :func:`earlier_results` returns them: kind,
         SeriesInstanceUID and SOPInstanceUID of each.
     current : collection of str
-        SOPInstanceUIDs of the objects that are sent together with it. An earlier object of another
-        kind with one of these UIDs is not superseded and gets no reference.
+        SOPInstanceUIDs of the objects that are sent together with the dataset. An earlier object of
+        another kind with one of these UIDs is not superseded and gets no reference.
 
     Returns
     -------
     list of str
-        SOPInstanceUIDs of the objects of its kind that it supersedes; empty where there are none.
-        If the archive has this very object, the list is empty and the dataset is not changed.
+        SOPInstanceUIDs of the objects of the same kind that the dataset supersedes; empty where
+        there are none. If the archive has this very object, the list is empty and the dataset is
+        not changed.
     """
     objects = list(earlier)
-    # UIDs follow from the content: the archive has this very object, which supersedes nothing.
+    # UIDs follow from the content, so that the archive has this very object, which supersedes
+    # nothing.
     if str(dataset.SOPInstanceUID) in {sop for _, _, sop in objects}:
         return []
-    # Objects that the report rests on are current, even if the archive has them from before.
+    # Objects that the report refers to are current, even if the archive had them before.
     needed = evidence(dataset) | set(current)
     kind = own_kind(dataset)
     predecessors = [result for result in objects if result[0] == kind]
@@ -118,7 +121,8 @@ def supersede(
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
-    # An encapsulated document has no place for evidence; its study's report names the rest.
+    # An encapsulated document has no place for evidence; its study's report names the other
+    # results.
     if further_results and kind == "SR":
         dataset.PertinentOtherEvidenceSequence = [_reference(study, further_results)]
     return [sop for _, _, sop in predecessors]
@@ -139,7 +143,7 @@ def _reference(study: str, results: list[Earlier]) -> Dataset:
     item = Dataset()
     item.StudyInstanceUID = study
     item.ReferencedSeriesSequence = []
-    # Sorted, so that the sent copy does not depend on the order of the answer.
+    # The UIDs are sorted, so that the sent copy does not depend on the order of the answer.
     for uid in sorted({series for _, series, _ in results}):
         series = Dataset()
         series.SeriesInstanceUID = uid
