@@ -1,11 +1,14 @@
-"""The Grand Challenge contract: one study in ``/input``, a likelihood and a map in ``/output``.
+"""Follow the Grand Challenge contract: a study in ``/input``, a likelihood and map in ``/output``.
 
-In: ``images/transverse-t2-prostate-mri/*.mha``, ``images/transverse-adc-prostate-mri/*.mha``, where
-there is one ``images/transverse-hbv-prostate-mri/*.mha``, and the regions: a reader's label map in
-``images/prostate-lesion-segmentation/*.mha`` or a detector's ``images/cspca-detection-map/*.mha``.
+The input has ``images/transverse-t2-prostate-mri/*.mha`` and
+``images/transverse-adc-prostate-mri/*.mha``. It may have
+``images/transverse-hbv-prostate-mri/*.mha``. The regions are a reader's label map in
+``images/prostate-lesion-segmentation/*.mha`` or a detector's map in
+``images/cspca-detection-map/*.mha``.
 
-Out: ``cspca-case-level-likelihood.json``, one number, and ``images/cspca-detection-map/<name of the
-T2>.mha`` on the grid of the T2, in every region its probability.
+The output has ``cspca-case-level-likelihood.json``, which is one number, and
+``images/cspca-detection-map/<name of the T2>.mha`` on the grid of the T2. The map has in every
+region the region's probability.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ IMAGES = {
     "adc": "transverse-adc-prostate-mri",
     "hbv": "transverse-hbv-prostate-mri",
 }
-"""Folder of each image; the last may be missing."""
+"""Folder of each image; the last image may be missing."""
 READERS_MASK = "prostate-lesion-segmentation"
 DETECTION_MAP = "cspca-detection-map"
 LIKELIHOOD = "cspca-case-level-likelihood.json"
@@ -59,10 +62,11 @@ def run_grand_challenge(
         Models in order of preference; the first whose images the study has scores it.
     without_regions : float, optional
         Likelihood of a study for which the detector or reader marked nothing. By default such a
-        study is refused: no model here says what it means.
+        study is refused, because no model here says what an empty study means.
 
     highest : bool
-        Whether a man to whom the model gives no probability gets that of his highest region.
+        Whether a man to whom the model gives no probability gets the highest probability of his
+        regions.
 
     Returns
     -------
@@ -143,7 +147,7 @@ def _first_problem(problems: list[CadError]) -> CadError:
 
 
 def _only(folder: Path, needed: bool) -> Path | None:
-    """Return the single image of a folder; None if there is none and none is needed."""
+    """Return the single image of a folder; None if the folder is empty and no image is needed."""
     images = sorted(folder.glob("*.mha"))
     if len(images) > 1:
         raise CadError(f"{len(images)} images, one is expected", file=folder)

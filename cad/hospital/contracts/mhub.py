@@ -32,8 +32,8 @@ def run_mhub(
 ) -> tuple[int, list[CadError]]:
     """Score every study of a folder of DICOM, and write a folder of results for each.
 
-    A study's folder has its id's name and holds the likelihood, the map on the T2 grid, the report
-    (SR), the outlines (SEG) and the page.
+    A study's folder is named by the study's id. It holds the likelihood, the map on the T2 grid,
+    the report (SR), the outlines (SEG) and the page.
 
     Parameters
     ----------
@@ -46,14 +46,15 @@ def run_mhub(
     models : list of str
         Models in order of preference.
     highest : bool
-        Whether a man to whom the model gives no probability gets that of his highest region.
+        Whether a man to whom the model gives no probability gets the highest probability of his
+        regions.
 
     Returns
     -------
     int
         Number of studies with a result.
     list of CadError
-        Why others have none.
+        Errors that tell why other studies have no result.
     """
     require_empty(out)
     with tempfile.TemporaryDirectory(prefix="cad-contract-") as scratch:
@@ -83,13 +84,13 @@ def run_mhub(
                 write_atomic(place / name, read_bytes(path, MAX_IMAGE))
             page = run / "report" / f"{patients[each.study]}.html"
             write_atomic(place / "report.html", read_bytes(page, MAX_IMAGE))
-            # The likelihood comes last: a folder that has it is complete.
+            # The likelihood is written last, so that a folder with a likelihood is complete.
             write_json(place / LIKELIHOOD, each.likelihood)
         return len(scored), problems
 
 
 def model_card(model: str, address: str, date: str) -> JsonObject:
-    """Return the card that MHub asks for (``meta.schema.json``), from a model's metadata.
+    """Return the card that MHub requires (``meta.schema.json``), from a model's metadata.
 
     Parameters
     ----------

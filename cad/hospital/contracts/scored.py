@@ -34,7 +34,7 @@ class Scored:
     likelihood : float
         Probability that the man has a significant cancer; see ``patients.csv``.
     map : Volume
-        On the T2 grid: in every region its probability, elsewhere 0.
+        Map on the T2 grid: in every region the region's probability, elsewhere 0.
     """
 
     study: str
@@ -43,7 +43,7 @@ class Scored:
 
 
 def require_empty(out: Path) -> None:
-    """Refuse an output folder that holds something: a platform gives an empty one.
+    """Refuse an output folder that is not empty, because a platform gives an empty one.
 
     Parameters
     ----------
@@ -79,20 +79,21 @@ def score(
     models : list of str
         Models in order of preference.
     highest : bool
-        Whether a man to whom the model gives no probability gets that of his highest region.
+        Whether a man to whom the model gives no probability gets the highest probability of his
+        regions.
 
     Returns
     -------
     scored : list of Scored
         The studies that have a probability.
     failures : list of CadError
-        Why a study, or a region, has none.
+        Errors that tell why a study, or a region, has no probability.
     """
     problems = list(read_cohort(cohort).problems)
     try:
         summary = predict_cohort(models, cohort, run, HERE)
     except CadError as error:
-        # The cohort is in a temporary folder that is deleted, so the message must not name it.
+        # The cohort is in a temporary folder that is deleted, so that the message must not name it.
         named = copy(error)
         if error.file == str(cohort):
             named.file = ""
@@ -149,8 +150,8 @@ def _scored_study(ref: StudyRef, results: Results, highest: bool) -> Scored | No
 def candidates(labels: np.ndarray, probability: dict[int, float], patient: str = "") -> np.ndarray:
     """Return a detection map: every region's probability, and between regions a voxel of 0.
 
-    Readers of such maps take what is connected for one candidate, corners included. Where two
-    regions touch, the one of lower probability gives up the voxels beside the other.
+    Readers of such maps take connected voxels for one candidate, also voxels that touch at corners.
+    Where two regions touch, the region of lower probability loses the voxels beside the other.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def candidates(labels: np.ndarray, probability: dict[int, float], patient: str =
     Raises
     ------
     CadError
-        For a region of which nothing would be left.
+        For a region of which no voxel would be left.
 
     Examples
     --------
@@ -199,7 +200,7 @@ def write_map(path: Path, volume: Volume, grid: Path) -> None:
     volume : Volume
         The map.
     grid : Path
-        An image file; voxels of the map get the places of its voxels.
+        An image file; the map's voxels get the places of this image's voxels.
     """
     with tempfile.TemporaryDirectory(prefix="cad-map-") as folder:
         reference = read_grid(grid)

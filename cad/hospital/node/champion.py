@@ -28,7 +28,7 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     """Exchange a shadow model and a champion of a node.
 
     Only the entry ``models`` of the node's file changes. Before that, the audit trail gets a line
-    with both models' hashes. The node has to be stopped; its next start uses the new champion.
+    with both models' hashes. The node must not run; its next start uses the new champion.
 
     Parameters
     ----------
@@ -42,7 +42,8 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     Returns
     -------
     dict
-        ``champion`` and ``shadow``, the new lists; ``back``, the arguments that undo the change.
+        ``champion`` and ``shadow``, the two new lists; ``back``, the arguments that undo the
+        change.
 
     Raises
     ------

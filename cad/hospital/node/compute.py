@@ -1,8 +1,8 @@
 """Compute one study: import, predict, and make the objects for the archive.
 
 :func:`compute` runs in a supervised process (:class:`cad.run.execution.pool.Caller`), whose limits
-apply to the study as a whole, so it starts no further processes. Large modules are imported late,
-because the receiving process does not need them.
+apply to the study as a whole. The process therefore starts no further processes. Large modules are
+imported late, because the receiving process does not need them.
 """
 
 import logging
@@ -124,8 +124,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     Raises
     ------
     CadError
-        For the first problem that prevents a result. A region without a probability is no such
-        problem if another region has one.
+        For the first problem that prevents a result. A region without a probability is such a
+        problem only if no other region has one.
     """
     from cad.run.pipeline import predict_cohort
     from cad.run.workflows.delivery import deliver
@@ -135,14 +135,14 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     warnings.simplefilter("ignore")
     start = time.perf_counter()
     # Without this check the system's error would count as a fault of the machine, and the node
-    # would wait for it to pass.
+    # would wait until the fault is over.
     if work.exists() and not work.is_dir():
         raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
     with _scratch(work):
         cohort = work / COHORT
         run = work / RUN
-        # The cohort is made anew: the import leaves existing images as they are, and one that was
-        # imported before all its instances had come would stay incomplete.
+        # The cohort is made anew. The import leaves existing images as they are, and an image that
+        # was imported before all its instances had come would stay incomplete.
         if cohort.is_dir():
             with owned(cohort):  # raises an error while a process of a killed node still uses it
                 pass
@@ -153,7 +153,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         _raise_first(imported.failures)
         if imported.awaiting:
             return 0, time.perf_counter() - start
-        # These are problems of tables; import and prediction report problems of images.
+        # These are problems of tables; import and prediction report the problems of images.
         _raise_first(read_cohort(cohort).problems)
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
@@ -175,7 +175,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
 
 @contextmanager
 def _scratch(work: Path) -> Iterator[None]:
-    """Put temporary files into the study's folder: after a kill they are removed with it."""
+    """Put temporary files into the study's folder, to be removed with it after a kill."""
     usual = tempfile.tempdir
     folder = work / _SCRATCH
     shutil.rmtree(folder, ignore_errors=True)
@@ -213,7 +213,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     logging.disable()
     warnings.simplefilter("ignore")
     models = settings.models
-    # In the study's folder: if a kill leaves files here, they are removed with it.
+    # The files are in the study's folder, so that files left by a kill are removed with it.
     with tempfile.TemporaryDirectory(prefix="shadow-", dir=work) as scratch:
         rows, failed = watch_cohort(
             models.champion, models.shadow, work / COHORT, work / RUN, Path(scratch)

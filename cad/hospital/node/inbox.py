@@ -143,15 +143,17 @@ class Inbox:
     def keep(
         self, path: Path, sender: str, peer: str = "", announced: tuple[str, str] | None = None
     ) -> int:
-        """Keep an instance safely; return its size in bytes, or 0 for an instance that is stored.
+        """Keep an instance safely; return its size in bytes, or 0 for an instance that was stored
+        before.
 
-        It returns only when the file is on the disk under its name, and its row in the queue.
+        The method returns only when the file is on the disk under its name, and its row in the
+        queue.
 
         Parameters
         ----------
         path : Path
             A file below ``incoming``. It is moved if the instance is new, or if its stored file is
-            lost or damaged; else it is left there.
+            lost or damaged; else it stays where it is.
         sender, peer : str
             AE title or folder that sent the instance, and the sender's address.
         announced : tuple of str, optional
@@ -162,7 +164,7 @@ class Inbox:
         CadError
             When the file is not the announced instance or was cut off, or a UID is not valid.
         DuplicateInstance
-            When an instance of the same UID is stored with another content, or in another study.
+            When an instance of the same UID is stored with different content, or in another study.
         OSError
             When the disk is full or nearly full.
         """
@@ -174,16 +176,16 @@ class Inbox:
         key = key_of(self._secret, head.uid)
         digest = instance.digest_of(path)
         place = self.incoming(study) / f"{key}.dcm"
-        with self._lock:  # one instance at a time, since the disk would not be faster with two
+        with self._lock:  # one instance at a time, because the disk would not be faster with two
             stored_digest = self.queue.digest(key)
             file = self._file_of(key, place) if stored_digest is not None else None
-            # If its file was lost or damaged, an instance that is sent again counts as new.
+            # If the stored file was lost or damaged, an instance that is sent again counts as new.
             if file is None or (
                 file == place and stored_digest == digest and not instance.is_whole(file, digest)
             ):
                 return self._enter(path, place, head, digest, sender, peer)
-            # Within the lock: during the comparison below, which may take long, a sweep could
-            # otherwise remove the study.
+            # This is within the lock: during the comparison below, which may take long, a sweep
+            # could otherwise remove the study.
             if file == place:
                 self.queue.still_wanted(study, time.time())
         if stored_digest == digest:
@@ -262,7 +264,7 @@ class Inbox:
         CadError
             The function's own error.
         MachineError
-            When the process was killed or exceeded a limit, which says nothing of the file.
+            When the process was killed or exceeded a limit, which tells nothing about the file.
         """
         with self._one_apart:
             return self._apart(function, *arguments)

@@ -129,7 +129,7 @@ def wording(error: BaseException) -> dict[str, str]:
 def _words_of_error(place: str) -> tuple[str, str]:
     """Return message and hint of the error that is raised at a place in the code, without values.
 
-    They are read from the program's own source.
+    The words are read from the program's own source.
     """
     module, _, line = place.rpartition(":")
     for call in _calls(module):  # the outermost call of a line comes first
@@ -157,8 +157,8 @@ def _calls(module: str) -> list[ast.Call]:
 def _constant_text(node: ast.expr) -> str:
     """Return the text of an expression, with ``…`` for everything that is not constant.
 
-    A status of DICOM, which the program formats as four hexadecimal digits, becomes ``0x…``. It
-    names no patient, so :func:`_filled` may put it in again.
+    A status of DICOM, which the program formats as four hexadecimal digits, becomes ``0x…``. A
+    status names no patient, so that :func:`_filled` may insert it again.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)

@@ -31,7 +31,7 @@ class Poller:
     settings : PollSettings
         Archive, interval and conditions on studies.
     archive : ArchiveSettings
-        Archive of the results; it is asked if ``settings`` names no other archive.
+        Archive that gets the results; it is also queried if ``settings`` names no other archive.
     inbox : Inbox
         The node's inbox, which keeps the instances.
     """
@@ -64,8 +64,8 @@ class Poller:
         with self._telling():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
-                # An archive may return invalid text as a UID. It still gets a key, under which the
-                # error is logged.
+                # An archive may return invalid text as a UID. The text still gets a key, under
+                # which the error is logged.
                 text = uid.encode(errors="replace").decode()
                 with self._telling(study=key_of(self._secret, text)):
                     taken = self._look_at(series) or taken

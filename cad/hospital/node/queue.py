@@ -29,10 +29,10 @@ DONE = "done"
 FAILED = "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 5
-# Largest count of a row: adding one to it still gives a number that a row can store.
+# Largest count in a row; one more is still a number that a row can store.
 _MOST = 2**53
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
-# Error codes that mean a damaged file. A row that contradicts the schema counts, too: this program
+# Error codes of a damaged file. A row that contradicts the schema counts, too, because this program
 # cannot have written it.
 _DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
@@ -297,8 +297,8 @@ class Queue:
         """Take the study that has waited longest in a state, and hold it until the block ends.
 
         The study moves into the state ``into``, and the attempt is counted. No other thread gets a
-        study that is held. If a study is in ``into`` and no thread holds it, a fault has left it
-        there, and it is taken like one that waits.
+        held study. If no thread holds a study in ``into``, a fault has left it there. Such a study
+        is taken like a waiting one.
 
         Parameters
         ----------
@@ -360,7 +360,7 @@ class Queue:
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
             f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
-            # A later instance has raised the generation: the result would lack that instance.
+            # A later instance has raised the generation, and the result would lack this instance.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
         identity = entry.key, entry.state, entry.generation

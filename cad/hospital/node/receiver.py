@@ -2,7 +2,7 @@
 
 An instance is written to the disk as it comes, and is acknowledged when
 :meth:`cad.hospital.node.inbox.Inbox.keep` has returned. The receiver computes nothing: studies are
-computed in other processes, which it does not wait for.
+computed in other processes, for which it does not wait.
 """
 
 import socket
@@ -108,8 +108,8 @@ class Receiver:
         """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
         with self._change:
             self._stopping = True
-            # Wait until instances in progress are acknowledged, but not for ever: a sender without
-            # an answer sends again.
+            # The wait for the acknowledgements of instances in progress has an end: a sender
+            # without an answer sends again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         self._ended.set()
@@ -121,7 +121,8 @@ class Receiver:
         with self._change:
             if self._stopping:
                 return _OUT_OF_RESOURCES
-            # Counted under the lock of stop(): no instance may begin after stop() has looked.
+            # The count changes under the lock of stop(), so that no instance begins after the check
+            # in stop().
             self._busy += 1
             self._begun[event.assoc] = time.monotonic(), threading.get_ident()
         try:
@@ -231,7 +232,7 @@ class Receiver:
         try:
             if bytes_left < 0:
                 raise CadError("an association brings more than `association_gigabytes`")
-            # Asking the file system for every packet would take longer than the packet.
+            # A query of the file system for every packet would take longer than the packet.
             if before // _LOOK_BYTES != bytes_left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:

@@ -51,7 +51,7 @@ from cad.run.execution.pool import Caller
 
 QUEUE = "queue.sqlite"
 _PAUSE = 0.5  # seconds between looks at the queue
-_TROUBLE = 5.0  # seconds until a step that the machine refused is tried again
+_TROUBLE = 5.0  # seconds until a step is repeated that the machine refused
 _CLOCK_SECONDS = 60.0  # a larger change of the clock means that it was wrong before
 _SWEEP_SECONDS = 3600.0
 _HOUR = 3600.0
@@ -87,7 +87,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _tell_of_ended_thread
-    # Nothing is sent: this raises an error now if address or certificates cannot be used.
+    # Nothing is sent. The call raises an error now if the address or certificates cannot be used.
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)
     studies = settings.studies
     limits = ExecutionOptions(1, time_limit=studies.time_limit, memory_limit=studies.memory_limit)
@@ -334,7 +334,7 @@ class Node:
 
     def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)
-        # A damaged folder, or an incomplete backup: the study is computed again.
+        # The folder is damaged, or a backup is incomplete: the study is computed again.
         if not result_is_whole(work):
             self.queue.settle(entry, states.QUEUED, time.time())
             return

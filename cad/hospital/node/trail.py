@@ -1,4 +1,4 @@
-"""Write a node's audit trail: who sent what, which model scored it, and what was returned.
+"""Write a node's audit trail: who sent a study, which model scored it, and what was returned.
 
 The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
 (:mod:`cad.run.audit.entries`); ``cad audit verify`` checks them.
@@ -60,7 +60,7 @@ class Trail:
     queue : Queue
         The node's queue, which keeps the hash of the last line.
     new : bool
-        If the last trail is missing, begin another one. If False, a missing trail raises the error.
+        If the last trail is missing, begin another one. If False, a missing trail raises an error.
 
     Raises
     ------
@@ -149,7 +149,7 @@ class Trail:
     def _tail(self, end: int) -> bytes:
         """Return the last bytes before ``end``, a position in the trail.
 
-        Other programs may have added lines after it.
+        Other programs may have added lines after that position.
         """
         with self.path.open("rb") as stream:
             stream.seek(max(0, end - _TAIL))

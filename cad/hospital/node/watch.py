@@ -117,7 +117,7 @@ class Watcher:
         return taken
 
     def _is_parked(self, key: str, now: tuple[int, int], error: MachineError) -> bool:
-        """Count a try that failed; tell whether the file has used up its tries.
+        """Count a failed attempt; tell whether the file has used up its attempts.
 
         Such a file is tried again only once it changes. Only exceeded time counts: missing memory
         may soon be available again.

@@ -30,7 +30,7 @@ _OURS = {
     f"{FILE}.key",
     *(QUEUE + end for end in ("", "-wal", "-shm", "-journal")),
 }
-"""Names in a node's folder that are the node's, besides locks, damaged files and the settings'."""
+"""Names in a node's folder that belong to the node, besides locks, damaged files and settings."""
 
 
 class NodeHome:
@@ -92,7 +92,8 @@ class NodeHome:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
             keys, _ = self._sorted(names, same)
-            # Recorded before the removal: after a kill nothing would tell the keys any more.
+            # The keys are recorded before the removal, because nothing would tell them after a
+            # kill.
             if keys and (self.home / FILE).is_file():
                 queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": keys}))
             self._unwatch(keys, names)
@@ -100,7 +101,8 @@ class NodeHome:
                 # Rows go before files: after a kill the files still tell whose study it was.
                 queue.forget(study)
                 sweep_study(self.home, queue, study)
-            # Empty folders without rows go, too: an earlier removal that was killed left them.
+            # Empty folders without rows are removed, too: an earlier removal that was killed left
+            # them.
             instances = queue.instances()
             for place in self._places(INCOMING):
                 if place.name not in instances and not any(place.iterdir()):
@@ -116,8 +118,8 @@ class NodeHome:
     def _unwatch(self, studies: Sequence[str], names: Names) -> None:
         """Remove the numbers of these studies, and of the man, kept for comparisons and drift.
 
-        They are kept longer than images, so that the node may no longer know the man's studies.
-        Then the key of his label identifies his numbers.
+        The numbers are kept longer than the images, so that the node may no longer know the man's
+        studies. The key of his label then identifies his numbers.
         """
         man = f'"{key_of(node_key(self.home), names.participant)}"'
         for path in sorted((self.home / WATCH).glob("*.json")):
@@ -147,8 +149,8 @@ class NodeHome:
 
     def _sorted(self, names: Names, same: SamePatient | None) -> tuple[list[str], list[str]]:
         """Return the keys of a patient's studies, and, with reasons, places that may be his."""
-        # Several ids can give the same label. So the label decides only if the cohort does not know
-        # the patient's ids.
+        # Several ids can give the same label. The label therefore decides only if the cohort does
+        # not know the patient's ids.
         label = names.participant.removeprefix("sub-")
         ids = {names.given, *(names.source_ids or {names.given.removeprefix("sub-")})}
 

@@ -55,12 +55,12 @@ _LARGEST = 1e12
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
     """Add the files that readers exported to ``scores.tsv`` of the cohort and to ``readings.tsv``.
 
-    ``readings.tsv`` lies in the reader study's folder and keeps every reading, also those that were
-    collected before. ``scores.tsv`` gets the readings that were made without the tool (the model's
-    probability was not shown): a score that was ``n/a`` is filled in, new lines follow in the order
-    of ``rois.tsv``, and all other lines stay as they are. If a reading was exported with two
-    different scores, both go to ``readings.tsv`` and none to ``scores.tsv``, and a line of the
-    result says so.
+    ``readings.tsv`` lies in the reader study's folder and keeps every reading, also earlier ones.
+    ``scores.tsv`` gets the readings that were made without the tool (the model's probability was
+    not shown). A score that was ``n/a`` is filled in, new lines follow in the order of
+    ``rois.tsv``, and all other lines stay as they are. If a reading was exported with two different
+    scores, both go to ``readings.tsv`` and none to ``scores.tsv``. A line of the result then says
+    so.
 
     Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
 
@@ -82,8 +82,8 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     Raises
     ------
     CadError
-        Before anything is written: for an export that was changed, of another study, of an unknown
-        reader, case or region, or with a score off its scale; and as
+        Before anything is written: for an export that was changed, is of another study or of an
+        unknown reader, case or region, or has a score off its scale; and in the cases of
         :func:`cad.hospital.reader_study.outlines.outline_maps`.
     """
     key = _read_key(folder / KEY)
@@ -139,16 +139,16 @@ def _collected(path: Path) -> pd.DataFrame:
 def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Join two tables of readings, and drop repeated rows.
 
-    Rows are of the same reading if they differ in nothing but ``milliseconds`` and ``note``; rows
+    Rows are of the same reading if they differ in nothing but ``milliseconds`` and ``note``. Rows
     with different scores are different readings, and all are kept. Of rows of one reading with the
-    same note, the one with the longest time is kept. A row without a note is dropped if the same
-    reading has a row with one.
+    same note, the row with the longest time is kept. A row without a note is dropped if the same
+    reading has a row with a note.
 
     Parameters
     ----------
     before, new : DataFrame
-        Readings that were collected before, and new ones, one row each: ``participant_id, roi_id,
-        reader_id, session, condition, scale, score, milliseconds, note``.
+        Earlier readings, and new readings, one row each: ``participant_id, roi_id, reader_id,
+        session, condition, scale, score, milliseconds, note``.
     """
     # An empty table has no information, and pandas would mix its types into the other table.
     filled = [table for table in (before, new) if len(table)]
@@ -240,7 +240,8 @@ def _planned(
     Raises
     ------
     CadError
-        For one without its fields, of a case or region that is not the session's, or given twice.
+        For an entry without its fields, of a case or region that is not the session's, or given
+        twice.
     """
     session = (content.get("reader"), content.get("session"))
     planned = {(s["reader"], s["session"]): dict(s["cases"]) for s in key["sessions"]}
@@ -356,8 +357,8 @@ def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
     text : str
         Content with the new readings.
     said : list of str
-        A message for each reading that was not added, as the file has a different score of the same
-        reader and region.
+        A message for each reading that was not added, because the file has a different score of the
+        same reader and region.
     """
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")

@@ -46,9 +46,10 @@ def outline_maps(
     Raises
     ------
     CadError
-        Where the image is not the one that was drawn on; an outline is too small to be measured, or
-        lies beside the region that it corrects; two outlines of a reader share a voxel; or the
-        reader's map so far lies on another grid or has another outline of the region.
+        Where the image differs from the image that was drawn on; where an outline is too small to
+        be measured, or lies beside the region that it corrects; where two outlines of a reader
+        share a voxel; or where the reader's earlier map lies on another grid or has another outline
+        of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
     groups: dict[tuple[str, str], list[JsonObject]] = {}

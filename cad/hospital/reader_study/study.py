@@ -51,7 +51,7 @@ def write_case(
     path : Path
         File to write, ``cases/<code>.js``.
     code : str
-        Name of the case for readers; it says nothing of the patient.
+        Name of the case for readers; it tells nothing about the patient.
     images : StudyImages
         The slices and the label map.
     regions : sequence of dict
@@ -92,11 +92,11 @@ SCALES = ("likert5", "pirads")
 FORMAT = "cad reading 1"
 KEY = "reading.json"
 READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
-"""The study's key: what each case is. Readers need it not, collecting does."""
+"""The study's key: the identity of each case. Readers do not need it, but collecting does."""
 ALONE = "alone"
 WITH_TOOL = "with_tool"
 WASH_OUT_DAYS = 28
-NOTE = 500  # characters
+NOTE = 500  # in characters
 LARGEST_LABEL = 254  # a page could not distinguish larger labels
 
 
@@ -109,7 +109,7 @@ class ReadingSettings:
     readers : tuple of str
         Ids of readers in ``readers.tsv``; empty for all of them.
     scale : str
-        ``likert5`` or ``pirads``: both have five steps.
+        ``likert5`` or ``pirads``; both scales have five steps.
     seed : int
         Random seed for the order of the cases and for the half that is read with the tool.
     wash_out : int
@@ -143,15 +143,15 @@ def write_reading(
     settings : ReadingSettings
         Readers, scale, seed.
     tool : Path, optional
-        Run folder. With it there are two sessions, and each reader sees its probability on one half
-        of the cases in the first session and on the other half in the second.
+        Run folder. With it there are two sessions. Each reader sees its probability on one half of
+        the cases in the first session, and on the other half in the second.
     order : Path, optional
-        ``suggestions.csv``: only its cases are read, in its order, by every reader.
+        ``suggestions.csv``: every reader reads only its cases, in its order.
 
     Returns
     -------
     list of str
-        Lines for the user: what was written, and which studies could not be.
+        Lines for the user: what was written, and which studies could not be written.
 
     Raises
     ------
@@ -197,12 +197,12 @@ def write_reading(
 
 
 def _asked(settings: ReadingSettings) -> JsonObject:
-    """Return the settings for the key; a study without outlines has the key it always had."""
+    """Return the settings for the key; a study without outlines has the key of earlier versions."""
     return {name: v for name, v in asdict(settings).items() if name != "outlines" or v}
 
 
 def _draw_codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
-    """Return every study's code; drawn, so that it says nothing of its place in the cohort."""
+    """Return every study's code, drawn at random to hide its place in the cohort."""
     shuffled = np.random.default_rng([seed, 0]).permutation(len(refs))
     return {refs[index].study_id: f"case-{k:03d}" for k, index in enumerate(shuffled, start=1)}
 
@@ -222,7 +222,7 @@ def _check_request(readers: Sequence[str], settings: ReadingSettings, in_table: 
 
 
 def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
-    """Return the cases; with suggestions those it names, the most valuable first."""
+    """Return the cases; with suggestions only the suggested cases, the most valuable first."""
     if order is None:
         chosen = refs
     else:
@@ -324,7 +324,7 @@ def _plan(
 def _write_cases(
     out: Path, refs: Sequence[StudyRef], codes: Mapping[str, str], *, outlines: bool
 ) -> dict[str, str]:
-    """Write every case's images; return by code what could not be read, and why."""
+    """Write every case's images; return, by code, which images could not be read, and why."""
     lost = {}
     for ref in refs:
         code = codes[ref.study_id]
@@ -347,7 +347,7 @@ def _write_cases(
 def drawn_on(study: Study) -> JsonObject:
     """Return the identity of a study's image and the part of it that a case's page shows.
 
-    An outline that is drawn on the page refers to both.
+    An outline that is drawn on the page refers to this image and this part.
 
     Parameters
     ----------
@@ -397,7 +397,7 @@ def _images_only(study: Study) -> StudyFeatures:
         return nothing
     try:
         bolus = find_bolus(study.dce.times, frames[:, inside].mean(axis=1))
-    except CadError:  # no bolus is seen: nothing enhances
+    except CadError:  # no bolus is found, so that nothing enhances
         return nothing
     before = frames[: bolus.n_baseline].mean(axis=0, dtype=np.float32)
     gain = frames.max(axis=0) / np.where(before > 0, before, np.inf) - (before > 0)

@@ -1,4 +1,4 @@
-"""Sweep a reader study of a patient who withdrew: images, plans, key, exports and readings."""
+"""Remove a patient who withdrew from a reader study: images, plans, key, exports and readings."""
 
 import json
 import re
@@ -63,7 +63,8 @@ class ReadingFolder:
         return owned(self.folder)
 
     def sweep(self, names: Names, same: SamePatient | None) -> int:
-        """Remove a patient's cases from all files of the folder; return how many cases.
+        """Remove a patient's cases from all files of the folder; return the number of removed
+        cases.
 
         Without the study's ``reading.json``, nothing is removed.
 
@@ -77,7 +78,7 @@ class ReadingFolder:
         Raises
         ------
         CadError
-            For a key, a plan or an export that cannot be read: nothing is changed then.
+            For a key, a plan or an export that cannot be read; nothing is changed then.
         """
         if not (self.folder / KEY).is_file():
             return 0
@@ -113,9 +114,9 @@ class ReadingFolder:
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
-        If ``reading.json`` is missing, nobody can tell whose cases and exports these are: all are
-        returned, with that remark; so is every file that names a case which it does not have (any
-        more), but for exports of another study.
+        If ``reading.json`` is missing, nobody can tell whose cases and exports these are. All files
+        are then returned, with that remark. A file that names a case which ``reading.json`` does
+        not have (any more) is returned as well, unless it is an export of another study.
 
         Parameters
         ----------
@@ -144,7 +145,7 @@ class ReadingFolder:
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """Return the files in and below a folder but what is being built there."""
+    """Return the files in and below a folder, except files that are being built there."""
     files = []
     for path in sorted(folder.rglob(pattern)):
         in_work = any(is_ours(name) for name in path.relative_to(folder).parts)
@@ -154,7 +155,7 @@ def _files(folder: Path, pattern: str) -> list[Path]:
 
 
 def _plan_of_page(page: Path) -> JsonObject | None:
-    """Return the data of a page of a reader study; None where the page is another one."""
+    """Return the data of a page of a reader study; None for a page of another kind."""
     with reading(page, "no page of a reader study"):
         match = _PLAN.search(read_text(page))
         return None if match is None else dict(parse_json(match[1]))
@@ -194,17 +195,17 @@ class _CodesOfFile(NamedTuple):
 
 
 def _exports_in_file(path: Path) -> list[_CodesOfFile]:
-    """Return the exports of readers that a file is or holds packed, and the pages' cases packed."""
+    """Return the exports of readers, and the pages' cases, that a file is or holds packed."""
     return [entry for entry in _named_cases(path) if entry.study is not None]
 
 
 def _named_cases(path: Path) -> list[_CodesOfFile]:
-    """Return which cases a file and all that is packed in it name.
+    """Return the cases that a file and all files packed in it name.
 
     A file that cannot be read holds nothing here: :func:`cad.folders.cohort.traces.traces` names
     it.
     """
-    if path.suffix == ".npz":  # arrays alone
+    if path.suffix == ".npz":  # arrays only
         return []
     entries = []
     try:
@@ -240,7 +241,7 @@ def _study_of_export(name: str, content: bytes) -> str | None:
 
 
 def _export(path: Path, study: str, codes: set[str]) -> bytes:
-    """Return an export without some cases, proved anew; another study's, or none, to the byte."""
+    """Return an export without some cases, proved anew; other exports stay the same to the byte."""
     content = read_bytes(path, MAX_JSON)
     with reading(path, "no whole export", hint="collect it, or move it away"):
         before = parse_json(content.split(b"\n")[0])
