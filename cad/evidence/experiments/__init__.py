@@ -58,7 +58,7 @@ DRAW_FILE = "draw.json"
 
 @dataclass(frozen=True)
 class Draw:
-    """Say which random draw the results in a folder come from.
+    """Say which random draw gave the results in a folder.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Options:
     out : Path
         Folder that results go to; long experiments also keep partial results there and resume them.
     data : Path or None
-        Folder of the paper's data, or of a cohort, for the experiments that need one; without it
+        Folder of the paper's data, or of a cohort, for the experiments that need data. Without it
         ``wang2014-uci`` fetches its tables from OpenML.
     repeats : int or None
         Number of seeds or repetitions; None for the experiment's own number.
@@ -96,8 +96,8 @@ class Options:
     first_seed : int
         Seed of the first draw; the published results begin at 0.
     shuffled : bool
-        Whether the labels are dealt to other rows first, so that nothing can be learned: the
-        negative control of every claim.
+        Whether the labels are first dealt to other rows, so that nothing can be learned. This is
+        the negative control of every claim.
     """
 
     out: Path
@@ -125,7 +125,7 @@ class Options:
         Parameters
         ----------
         published : int
-            Number of seeds of the published results, where ``repeats`` does not say another.
+            Number of seeds of the published results, used where ``repeats`` states none.
         """
         count = self.repeats or published
         return range(self.first_seed, self.first_seed + count)
@@ -156,7 +156,7 @@ def run_experiment(name: str, options: Options) -> Path:
     name : str
         A key of :data:`EXPERIMENTS`.
     options : Options
-        Its ``out`` is the folder to write, made when absent.
+        The options; ``out`` is the folder to write, made when absent.
 
     Returns
     -------
@@ -166,9 +166,9 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known one), for another draw or shuffled labels where
-        the experiment has none, or for a folder that holds something else, results of another draw,
-        or that another process uses.
+        For an unknown name (with the nearest known name); for another draw or shuffled labels where
+        the experiment has neither; or for a folder that holds something else or results of another
+        draw, or that another process uses.
     """
     if name not in EXPERIMENTS:
         close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -194,12 +194,12 @@ def run_experiment(name: str, options: Options) -> Path:
 
 
 def draw_of(folder: Path) -> Draw:
-    """Return the draw that the results of a folder are of.
+    """Return the draw that gave the results of a folder.
 
     Parameters
     ----------
     folder : Path
-        Folder of results; one without a note of the draw holds the published one.
+        Folder of results; a folder without a note of the draw holds the published draw.
 
     Raises
     ------
@@ -216,7 +216,7 @@ def draw_of(folder: Path) -> Draw:
 def _require_draw(options: Options) -> None:
     """Raise an error for a folder with results of another draw; note the draw of a new folder.
 
-    Otherwise results of a control could be taken for the published ones.
+    Otherwise results of a control could be taken for the published results.
     """
     if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
         write_json(options.out / DRAW_FILE, asdict(options.draw))

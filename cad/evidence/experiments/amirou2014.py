@@ -93,7 +93,7 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
 
     Examples
     --------
-    Thirty beats, a second apart; those with nine beats before them and one after have features:
+    Thirty beats lie a second apart. Beats with nine beats before them and one after have features:
 
     >>> import numpy as np
     >>> beats = np.arange(100, 3100, 100)
@@ -137,7 +137,8 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
 
 
 SEEDS = 20
-# At r = .5 nothing is rejected. The loss needs R_p/C_p + R_n/C_n < 1, so this grid ends below .5.
+# At r = .5 nothing is rejected. The loss needs R_p/C_p + R_n/C_n < 1, so that this grid ends below
+# .5.
 REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.499)
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2
@@ -149,7 +150,7 @@ _NO_CHANGE = 1e-3  # smallest change of the reject rate for which a slope is com
 
 
 class DataSet(NamedTuple):
-    """Hold one data set of [A14] and how it is used.
+    """Hold one data set of [A14], and how the experiment uses it.
 
     Parameters
     ----------
@@ -191,7 +192,7 @@ def synthetic(options: Options) -> Result:
     Parameters
     ----------
     options : Options
-        ``repeats`` is the number of seeds, ``jobs`` that of processes.
+        ``repeats`` is the number of seeds, ``jobs`` the number of processes.
     """
     rng = np.random.default_rng(options.first_seed)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
@@ -325,8 +326,8 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
 def choose_cost(problem: DataSet, seed: int) -> float:
     """Choose the parameter C of the SVM from :data:`COSTS` by the mean cost of its decisions.
 
-    A decision costs 1 if wrong and 0.24 if rejected. It is measured by cross-validation in five
-    folds of the training rows that one seed draws.
+    A decision costs 1 if wrong and 0.24 if rejected. The cost is measured by cross-validation in
+    five folds of the training rows that one seed draws.
 
     Parameters
     ----------
@@ -382,8 +383,8 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
             f = model.decision_function(X_test)
             forced = (f > no_rejection).astype(int)
             rules = [("cost-based", r, model.predict(X_test))]
-            # Added once for each theta, because a forced decision does not depend on the cost of
-            # rejecting.
+            # The row is added once for each theta, because a forced decision does not depend on the
+            # cost of rejecting.
             if r == REJECT_COSTS[-1]:
                 rules.append(("no rejection", 0.5, forced))
             if theta == 1.0:
@@ -400,13 +401,14 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
 def symmetric_half_width(r: float) -> float:
     """Return the largest absolute decision value that the symmetric rule rejects.
 
-    [A14] compares two rules to reject, symmetric and cost-based. The paper's threshold of the
-    symmetric rule, δ₀ = ½, is here turned into the units of the cost-based rule's decision values.
+    [A14] compares two rules to reject, a symmetric and a cost-based rule. The paper's threshold of
+    the symmetric rule, δ₀ = ½, is here turned into the units of the cost-based rule's decision
+    values.
 
     Both rules minimise the same loss, apart from the scales of loss and decision value: ψ_r(y f) =
     W(y, H(r) f / r) / H(r). Here y is the class (1 or -1), f the decision value, ψ the symmetric
-    rule's loss, W the cost-based one and H the binary entropy (docs/methods.md 3). So the rules
-    differ in the threshold alone; at r = .2415 they coincide.
+    rule's loss, W the cost-based rule's loss and H the binary entropy (docs/methods.md 3). The
+    rules therefore differ only in the threshold; at r = .2415 they coincide.
 
     Parameters
     ----------
@@ -493,12 +495,12 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
     compared = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
     table = compared.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     based = table[table["rule"] == "cost-based"]
-    # Costs at different r have different units; as in the paper, the smallest cost of a rule is
+    # Costs at different r have different units. As in the paper, the smallest cost of a rule is
     # shown.
     best = based.loc[[based["cost"].idxmin()]]
     both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
     edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
-    # At the edge of the grid the cost is still falling, so the value is not an optimum.
+    # At the edge of the grid the cost still falls, so that the value is not an optimum.
     return _printed_columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
 
 
@@ -509,7 +511,7 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
     ----------
     f : ndarray, shape (n,)
         Decision values.
-    y : int
+    True class of all points: 1 positive, 0 negative.
         True class of all of them: 1 positive, 0 negative.
     costs : tuple of 4 floats
         Costs of a false positive, a false negative, rejecting a negative, rejecting a positive.
@@ -521,8 +523,8 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
 
     Examples
     --------
-    A false negative costs 2, a rejected positive 0.3. A positive costs nothing far on its own side,
-    and the more the further it lies on the other:
+    A false negative costs 2, a rejected positive 0.3. A positive costs nothing far on its own side.
+    On the other side the cost grows with the distance:
 
     >>> import numpy as np
     >>> loss = double_hinge(np.array([5.0, 0.0, -1.0]), 1, (1.0, 2.0, 0.3, 0.3))
@@ -538,7 +540,7 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
 
 
 def _draw_losses() -> Figure:
-    """Draw the double hinges with the log-loss to which they are tangent, and the range they
+    """Draw the double hinges with the log-loss to which they are tangent, and the range that they
     reject.
     """
     f = np.linspace(-4, 4, 401)

@@ -1,4 +1,4 @@
-"""Draw how predicted probabilities compare with what was observed."""
+"""Draw how predicted probabilities compare with observed shares."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ def calibration_figure(curves: Mapping[str, pd.DataFrame], of: str) -> Figure:
         ``upper``, as :func:`cad.learning.evaluation.measures.metrics.calibration_curve` returns
         them.
     of : str
-        What is observed, such as ``regions with cancer``.
+        The observed event, such as ``regions with cancer``.
 
     Returns
     -------

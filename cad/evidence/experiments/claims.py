@@ -1,7 +1,7 @@
-"""Compare the papers' claims with the results: what was published, what was measured, does it hold?
+"""Compare the papers' claims with the results: published value, measured value, and a verdict.
 
 A verdict on the published runs is kept only if most other draws give it too, and shuffled labels do
-not (:func:`weigh`). ``benchmarks.verdicts`` counts how often each happens.
+not (:func:`weigh`). ``benchmarks.verdicts`` counts how often each of the two happens.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERDICTS = (
     ELSEWHERE,
 )
 """All verdicts. BY_NOISE, BY_LUCK and UNCONTROLLED come from controls. BY_CONSTRUCTION means that
-coin flips would fulfil the claim, ELSEWHERE that it needs a cohort which is not public.
+coin flips would fulfil the claim, ELSEWHERE that the claim needs a cohort which is not public.
 """
 MOST_NOISE = 0.05
 """Largest share of runs with shuffled labels that may fulfil a claim."""
@@ -56,7 +56,7 @@ BEYOND_CHANCE = 0.001
 
 
 def claims(results: Path) -> list[Claim]:
-    """Return what was published, what was measured, and whether it holds, from the tables.
+    """Return each claim's published and measured value, and its verdict, from the tables.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def claims(results: Path) -> list[Claim]:
 
 
 def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
-    """Return the claims with what controls say of them.
+    """Return the claims with the verdicts of the controls.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     -------
     list of dict
         The claims with ``other draws`` and ``shuffled``, as "19 of 20" or "" where there was no
-        such run, and ``holds`` taken back where a control says so.
+        such run. ``holds`` is taken back where a control says so.
     """
     by_claim = rates.set_index("claim")
     weighed = []
@@ -131,14 +131,14 @@ def counted(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
     draws : list of Path
         Folders of results of other draws, each of one or several experiments.
     shuffled : list of Path
-        The same of shuffled labels.
+        The same kind of folders, with results of shuffled labels.
 
     Returns
     -------
     DataFrame
-        A row for each claim that was run: ``claim``; ``draws``, the number of runs, ``draws yes``
-        and ``draws first``, those with the verdict "yes", and with this or "order only"; and the
-        same three for ``shuffled``.
+        A row for each claim that was run: ``claim``; ``draws``, the number of runs; ``draws yes``,
+        the number of runs with the verdict "yes"; ``draws first``, the number with "yes" or "order
+        only"; and the same three for ``shuffled``.
     """
     counts: dict[str, dict[str, int]] = {}
     for kind, folders in (("draws", draws), ("shuffled", shuffled)):
@@ -160,7 +160,7 @@ def _claim(what: str, published: str, measured: str, holds: bool | str | None) -
 
 
 def as_good(difference: str) -> bool:
-    """Return whether an AUC difference "d [lower, upper]" is within the margin below nothing."""
+    """Return whether an AUC difference "d [lower, upper]" lies within the margin below zero."""
     lower = float(difference.split("[")[1].split(",")[0])
     return lower >= -MARGIN
 
@@ -609,8 +609,7 @@ def _reject_rates(results: Path) -> list[Claim]:
                 f"cost-based more below r = {EQUAL_AT:g}, equal there, less above",
                 f"more at {int((low > 0).sum())} of {len(low)} r below, {gap[EQUAL_AT]:+.3g} "
                 f"there, less at {int((high < 0).sum())} of {len(high)} above",
-                # The bands are nested whatever the scores are, so random scores give the same
-                # result.
+                # The bands are nested for any scores, so that random scores give the same result.
                 _nested((low > 0).all() and abs(gap[EQUAL_AT]) <= 0.01 and (high < 0).all(), "yes"),
             )
         )
@@ -642,8 +641,8 @@ def _ecg(results: Path) -> list[Claim]:
             "at 1.8 % rejected",
             f"cost {best['cost']:.3g} at {100 * best['reject rate']:.1f} % rejected, "
             f"{plain['cost']:.3g} without; r = {best['r']:g}{edge}",
-            # The lowest cost includes some rejection even for random scores, since rejecting these
-            # is cheaper.
+            # The lowest cost includes some rejection even for random scores, because rejecting
+            # these is cheaper.
             bool(best["cost"] < plain["cost"] and not edge),
         ),
     ]

@@ -1,7 +1,7 @@
 """Compare learners on the FAE table of 260 real men, with and without features of size and shape.
 
 The source is Song et al., PLoS ONE 15 (2020) e0237587. Labels are certain (clinically significant
-or not), so nothing is learned from readers here.
+or not), so that nothing is learned from readers here.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ ALONE = f"{SHIPPED}, each man left out"
 
 
 def rivals() -> dict[str, BaseEstimator]:
-    """Return the learners that the P-SVM is compared with: unfitted estimators by name."""
+    """Return the learners that are compared with the P-SVM: unfitted estimators by name."""
     return rival_learners()
 
 

@@ -1,6 +1,7 @@
 """Model a man's probability by one logistic regression, for comparison with the joint model.
 
-Regions of one man depend on each other, so 1 - prod(1 - q) would be too high. Instead
+Regions of one man depend on each other, so that 1 - prod(1 - q) would be too high. The model is
+instead
 
     logit P(any) = a + b z(q) + c category + d age + e log PSA + f log PSA density,
 
@@ -25,7 +26,7 @@ from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # least number of men in each class; with fewer nothing is fitted
+FEW = 5  # least number of men in each class; with fewer men nothing is fitted
 _TABLES = table_beside(__file__)
 PRIORS: dict[str, tuple[float, float]] = _TABLES["priors"]
 """Mean and standard deviation of the normal prior of each weight. Weights are per unit of log-odds,
@@ -40,22 +41,24 @@ BLOCKS = 20
 
 @dataclass(frozen=True)
 class ManModel:
-    """Compute a man's probability of clinically significant cancer from what is known of him.
+    """Compute a man's probability of clinically significant cancer from the known facts about him.
 
-    It is a logistic regression on the log-odds of his regions, the readers' scores, age and PSA.
+    The model is a logistic regression on the log-odds of his regions, the readers' scores, age and
+    PSA.
 
     Parameters
     ----------
     names : tuple of str
-        Columns that are used, of: ``highest`` and ``rest`` (log-odds of the man's highest region,
-        and of the others), ``category`` (readers' scores), ``age``, ``psa``, ``density`` (of PSA).
+        Columns that are used, out of ``highest`` and ``rest`` (log-odds of the man's highest
+        region, and of the others), ``category`` (readers' scores), ``age``, ``psa``, ``density``
+        (of PSA).
     centre, weight, absent : tuple of float
         For each column: its mean in training, its weight, and the number that is added to the
         log-odds where the value is not known.
     intercept : float
         Log-odds of a man at the means.
     men, positive : int
-        Number of men in training, and of those with significant cancer.
+        Number of men in training, and number of men with significant cancer among them.
     """
 
     names: tuple[str, ...]
@@ -69,7 +72,7 @@ class ManModel:
     def log_odds(self, table: pd.DataFrame) -> np.ndarray:
         """Return the log-odds of clinically significant cancer of every man, shape (n,).
 
-        NaN for a man without a scored region, where the model uses regions.
+        The result is NaN for a man without a scored region, where the model uses regions.
 
         Parameters
         ----------
@@ -155,7 +158,7 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
     Parameters
     ----------
     q : ndarray, shape (n,)
-        Probability of each region; NaN where there is none.
+        Probability of each region; NaN where a region has none.
     patients : ndarray of str, shape (n,)
         The man of each region.
 
@@ -168,7 +171,7 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
 
     Examples
     --------
-    The highest region has odds of 4, the other two have a mean of 1:
+    The highest region has odds of 4, and the other two regions have mean odds of 1:
 
     >>> import numpy as np
     >>> q = np.array([0.8, 0.5, 0.5, 0.2])
@@ -192,7 +195,7 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
 
 
 def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManModel:
-    """Fit the model of a man's probability of significant cancer to the men whose truth is known.
+    """Fit the model of a man's probability of significant cancer to the men with known truth.
 
     Parameters
     ----------
@@ -206,12 +209,12 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     Raises
     ------
     CadError
-        For fewer than ``least`` men of a class, and for a table in which no column is known of
+        For fewer than ``least`` men of a class, and for a table in which no column is known for
         enough men.
 
     Examples
     --------
-    Six men with cancer, whose highest region is suspicious, and six without:
+    Six men have cancer, and their highest region is suspicious; six men have none:
 
     >>> import numpy as np
     >>> table = pd.DataFrame({"highest": [2.0, 1.0, 1.5] * 2 + [-2.0, -1.0, -1.5] * 2})
@@ -274,21 +277,21 @@ def out_of_fold_men(
     truth : ndarray, shape (n,)
         1 with clinically significant cancer, 0 without, NaN where unknown.
     seed : int
-        Up to 200 men, each man is left out alone. More men are dealt at random into 20 parts, which
-        are left out in turn; this is the seed.
+        Seed of the random parts. Up to 200 men, each man is left out alone. More men are dealt at
+        random into 20 parts, which are left out in turn.
 
     Returns
     -------
     probability : ndarray, shape (n,)
-        Men without truth have the probability by the model of all men with truth.
+        Men without truth get the probability by the model of all men with truth.
     rank : ndarray, shape (n,)
-        By the model that did not see the man: share of the other men with truth who have a lower
-        probability than he; NaN without truth.
+        The rank by the model that did not see the man: the share of the other men with truth who
+        have a lower probability. NaN without truth.
 
     Raises
     ------
     CadError
-        For too few men of a class, and for a table in which no column is known of enough men.
+        For too few men of a class, and for a table in which no column is known for enough men.
 
     Examples
     --------
@@ -312,8 +315,8 @@ def out_of_fold_men(
     for block in np.array_split(order, n_blocks):
         training_truth = truth.copy()
         training_truth[block] = np.nan
-        # The whole table needs FEW men of each class; without the man left out it may have one
-        # less.
+        # The whole table needs FEW men of each class; without the left-out man it may have one
+        # fewer.
         odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
         probability[block] = expit(odds[block])
         rank[block] = ranked(odds[block], odds[np.isfinite(training_truth)])

@@ -1,8 +1,9 @@
 """Learn from seven readers and test on histology: the colonic lesions of Mesejo et al. 2016.
 
-76 lesions were filmed in two kinds of light. Four experts and three beginners said of each whether
-they would resect it, and histology says whether it should be. Every lesion is left out once. All
-that is fitted is fitted without it: the readers' weights, the scaling and the learner's strength.
+76 lesions were filmed in two kinds of light. Four experts and three beginners said of each lesion
+whether they would resect it, and histology says whether it should be resected. Every lesion is left
+out once. Three things are fitted without this lesion: the readers' weights, the scaling and the
+learner's strength.
 """
 
 from collections.abc import Callable
@@ -38,8 +39,8 @@ RULES = ("mean", "agreement", "pooled")
 
 def learners() -> dict[str, BaseEstimator]:
     """Return unfitted learners by name, with fixed parameters or with a choice in inner folds."""
-    # 1396 features; gamma times their number is .3, the middle of the values that the default
-    # learner averages over.
+    # There are 1396 features. gamma times their number is .3, the middle of the values that the
+    # default learner averages over.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}
     return {
         SHIPPED: AveragedProbabilisticSVC(),
@@ -63,7 +64,8 @@ def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     Returns
     -------
     features : ndarray, shape (n, 1396)
-        Features of each lesion: of its video in white light, then of that in narrow-band light.
+        Features of each lesion: first of its video in white light, then of its video in narrow-band
+        light.
     votes : ndarray, shape (n, 7)
         One column per reader: 1 if the reader would resect the lesion, else 0.
     histology : ndarray, shape (n,)
@@ -171,13 +173,13 @@ def readers(options: Options) -> Result:
 def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that gives all lesions' features, scaled by the training lesions of a fold.
 
-    Scaling depends on no consensus rule and no learner. So each fold is scaled once, since with
-    1396 features this takes longer than most learners.
+    Scaling depends on no consensus rule and no learner. Each fold is therefore scaled once, because
+    with 1396 features scaling takes longer than most learners.
     """
     front = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
     every = np.arange(len(X))
     scaled_rows = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
-    # The sum of all row numbers minus that of the training rows is the number of the row left out.
+    # The sum of all row numbers minus the sum of the training rows' numbers is the left-out row.
     return lambda train: scaled_rows[int(every.sum() - np.sum(train))]
 
 
@@ -235,7 +237,7 @@ def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
 
 def _consensus_left_out(rule: str, grades: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the consensus rule's probability of every lesion, fitted without its histology."""
-    # The other rules do not use histology, so there is nothing to leave out.
+    # The other rules do not use histology, so that there is nothing to leave out.
     if rule != "pooled":
         return believe(rule, grades, truth).p
     p = np.zeros(len(grades))

@@ -1,5 +1,4 @@
-"""Reproduce [N14] Figs 1, 3, 6, 7, Tables I, II with Figs 4, 5, and labels in five levels; also
-[N13] V.
+"""Reproduce [N14] Figs 1, 3, 6, 7, Tables I, II, Figs 4, 5, labels in five levels, [N13] V.
 
 The methods are compared in the setting of the paper: the P-SVM with a learned and a fixed scale,
 the SVM and the F-SVM.
@@ -56,8 +55,8 @@ _PUBLISHED = {name: pd.DataFrame(table) for name, table in _WORDS["published"].i
 AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 PROPORTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ETA = 0.10
-# From a half-width of .25 on, no tube excludes 1/2 and stays inside (0, 1), so the learned scale
-# has no bound.
+# From a half-width of .25 on, no tube excludes 1/2 and stays inside (0, 1), so that the learned
+# scale has no bound.
 WIDEST_ETA = 0.20
 HALF_STEP = 0.125
 _BETTER = {"AUC": "higher", "Acc": "higher", "KL": "lower", "Err": "lower"}
@@ -71,10 +70,10 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
     Parameters
     ----------
     method : str
-        ``P-SVM, learned scale`` or ``P-SVM, fixed scale``: learns p with a tube around it
-        ([N14] (18)); its scale from decision values to probabilities is learned, or fixed by (14).
-        ``SVM``: learns the classes p > .5 (17). ``F-SVM``: the same, with weights abs(2p - 1).
-        Platt's method turns the decision values of these two into probabilities.
+        ``P-SVM, learned scale`` or ``P-SVM, fixed scale``: learns p with a tube around p ([N14]
+        (18)). Its scale from decision values to probabilities is learned, or fixed by (14).
+        ``SVM``: learns the classes p > .5 (17). ``F-SVM``: learns the same classes, with weights
+        abs(2p - 1). Platt's method turns the decision values of these two into probabilities.
         ``logistic on soft labels`` or ``kernel ridge on p``: learns p without tubes.
     X : ndarray, shape (n, d)
         Training points.
@@ -86,7 +85,7 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
     Returns
     -------
     estimator
-        Fitted.
+        The fitted estimator.
 
     Examples
     --------
@@ -129,7 +128,7 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
     Parameters
     ----------
     model : estimator
-        Fitted.
+        The fitted model.
     X : ndarray, shape (n, d)
         Test points.
     p : ndarray, shape (n,)
@@ -143,7 +142,7 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
 
     Examples
     --------
-    Tested where it learned, a model ranks these points without fault:
+    A model that is tested on its training points ranks them without fault:
 
     >>> import numpy as np
     >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
@@ -169,7 +168,7 @@ def try_method(
     """Fit a method and measure it on test points; count a refused fit instead of raising its error.
 
     A fit is refused if the P-SVM's learned scale collapses or is unbounded, or if a fit did not
-    converge. Warnings about draws whose certain labels are all of one class are not shown.
+    converge. No warnings are shown about draws whose certain labels are all of one class.
 
     Parameters
     ----------
@@ -187,7 +186,7 @@ def try_method(
     Returns
     -------
     dict of str to float
-        ``refused`` (0 or 1) and, where fitted, the entries of :func:`measures`.
+        ``refused`` (0 or 1) and, where the method was fitted, the entries of :func:`measures`.
 
     Examples
     --------
@@ -232,8 +231,8 @@ def paired_p(
 ) -> tuple[float, float]:
     """Return one-sided p-values that a method is better than another, over the seeds.
 
-    The sign test counts in how many seeds the method is better, without regard to by how much. A
-    seed where the method's fit was refused counts as its greatest loss.
+    The sign test counts in how many seeds the method is better, and ignores the size of the
+    difference. A seed where the method's fit was refused counts as its greatest loss.
 
     Parameters
     ----------
@@ -312,8 +311,8 @@ def compare_methods(
         p = label(noisy(data.posterior(X), amplitude, rng), rng)
         if shuffled:
             p = rng.permutation(p)
-        # The test has no noise: a method should find the true probabilities, not the noisy training
-        # labels.
+        # The test labels have no noise: a method should find the true probabilities, and not the
+        # noisy training labels.
         test = X_test, data.posterior(X_test)
         rows += [
             {"method": method, "seed": seed, **try_method(method, X, p, eta, test)}
@@ -379,7 +378,7 @@ def outlier(options: Options) -> Result:
 def table1(options: Options) -> Result:
     """Reproduce [N14] Table I and Fig. 4: two classes in one dimension, labels without noise.
 
-    It is computed twice, as the paper's .3 may be a standard deviation or a variance.
+    The table is computed twice, because the paper's .3 may be a standard deviation or a variance.
 
     Parameters
     ----------
@@ -484,7 +483,8 @@ def _papers_test() -> pd.DataFrame:
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     target = TABLE2.posterior(X_test)
     truth = (target > 0.5).astype(float)
-    # Functions of resampled point numbers r and probabilities q; larger is better.
+    # These are functions of resampled point numbers r and probabilities q; larger values are
+    # better.
     better: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
         "Acc": lambda r, q: accuracy(truth[r], q),
         "KL": lambda r, q: -kl(target[r], q),
@@ -554,7 +554,8 @@ def _figure4() -> Figure:
 def _figure5() -> Figure:
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)
-    # These points are drawn but not used, so that the noise below is that of seed 0 in Table II.
+    # These points are drawn but not used, so that the noise below equals that of seed 0 in Table
+    # II.
     TABLE2.draw(N_TEST, rng)
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     side = np.linspace(-3, 3, 81)

@@ -30,7 +30,7 @@ from cad.run.stages.aggregate import Table
 
 PATIENTS = 49
 GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
-# Where groups of patients are left out instead of single ones, the grid is smaller, too.
+# Where groups of patients are left out instead of single patients, the grid is smaller, too.
 SHORT_GRID = {"C": [1.0, 10.0], "gamma": [0.00003, 0.0003]}
 SHORT_FOLDS = 3
 SWAPS = 1000
@@ -61,8 +61,8 @@ def clinical(options: Options) -> Result:
     ----------
     options : Options
         ``data`` is the folder of a cohort; without it a cohort is simulated in ``out``. With
-        ``repeats`` the patients are dealt into that many groups, each is left out in turn, and
-        fewer parameters are tried; without it every patient is left out in turn.
+        ``repeats`` the patients are dealt into that many groups. Each group is then left out in
+        turn, and fewer parameters are tried. Without ``repeats`` every patient is left out in turn.
     """
     cohort = options.data
     if cohort is None:
@@ -116,7 +116,7 @@ def _block(
         paper = _of_pipeline(settings, "niaf2014")
         chosen = {"P-SVM": paper}
         for method in ("SVM", "F-SVM", "Platt on soft targets", "logistic on soft labels"):
-            # C and gamma only: tubes and boundary rule exist in the P-SVM alone.
+            # Only C and gamma are taken, because tubes and boundary rule exist only in the P-SVM.
             params = {k: v for k, v in paper.learner.params.items() if k in ("C", "gamma")}
             learner = paper.learner.model_copy(update={"name": METHODS[method], "params": params})
             chosen[method] = paper.model_copy(update={"learner": learner})

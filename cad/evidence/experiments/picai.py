@@ -1,9 +1,9 @@
 """Compare readers' belief with histology on real men, by ``cad experiment picai-readers``.
 
 The public PI-CAI marksheet has the PI-RADS category and the histology of each lesion. A learner
-from belief uses each category's share of significant cancer and never the lesion's own histology,
-on which it is then tested. The package contains nothing of the marksheet, whose licence is CC BY-NC
-4.0.
+from belief uses each category's share of significant cancer, and never the lesion's own histology.
+The learner is then tested on histology. The package contains nothing of the marksheet, whose
+licence is CC BY-NC 4.0.
 """
 
 from pathlib import Path
@@ -83,9 +83,10 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         ``truth`` (1 for ISUP grade 2 or more), ``top`` (highest PI-RADS category), ``age`` in
         decades, and the logarithms ``psa``, ``volume`` and ``density``.
     lesions : DataFrame
-        A row for each lesion with a PI-RADS category: the columns of its study but ``truth``, which
-        is the lesion's own (NaN without tissue); ``category``; ``lesions``, how many lesions with a
-        category the study has; and ``rank``, the lesion's place among them, from 0.
+        A row for each lesion with a PI-RADS category. It has the columns of its study; only
+        ``truth`` is the lesion's own (NaN without tissue). It also has ``category``; ``lesions``,
+        the number of the study's lesions with a category; and ``rank``, the lesion's place among
+        them, from 0.
 
     Raises
     ------
@@ -153,7 +154,7 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     ----------
     train : DataFrame
         Lesions, with the columns ``category, truth, centre, man``.
-    seed : int
+    Seed that draws the tenth of the men whose tissue is known.
         Seed of the draw of the tenth of the men whose tissue is known.
 
     Returns
@@ -161,10 +162,10 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     dict of str to (p, eta)
         ndarrays, shape (n,): probability and half-width of the readers' interval; a lesion with NaN
         p is left out. For ``belief``, p is the share of cancer in the lesion's category among these
-        lesions, and eta the standard deviation of this share between centres, kept in .02 to .2.
-        For ``histology``, p is 1 or 0 by tissue and eta is 0. ``one in ten`` has histology of the
-        drawn men alone, and ``belief and one in ten`` has belief for all others, from the drawn
-        men's tissue alone.
+        lesions, and eta the standard deviation of this share between centres, limited to .02 to .2.
+        For ``histology``, p is 1 or 0 by tissue and eta is 0. ``one in ten`` has histology of only
+        the drawn men. ``belief and one in ten`` also has belief for all others, from only the drawn
+        men's tissue.
     """
     p, eta = _belief(train, train)
     men = train["man"].unique()
@@ -212,7 +213,7 @@ def score_lesions(
     lesions : DataFrame
         From :func:`read_marksheet`.
     folds : ndarray, shape (n,)
-        Fold of every lesion: each fold is scored by models of all others.
+        Fold of every lesion: each fold is scored by models of all other folds.
     seed : int
         Seed of the random draws.
 
@@ -220,12 +221,12 @@ def score_lesions(
     -------
     dict of (str, str) to ndarray, shape (2, n)
         Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
-        First row: probability. Second row: its log-odds less those of the mean training label.
-        Lesions of different folds are ranked by these.
+        First row: probability. Second row: its log-odds less the log-odds of the mean training
+        label. The second row ranks lesions of different folds.
 
     Examples
     --------
-    Twelve men with a benign and a malignant lesion each, in two folds:
+    Twelve men have a benign and a malignant lesion each, and are dealt into two folds:
 
     >>> malignant = np.tile([0.0, 1.0], 12)
     >>> lesions = pd.DataFrame({name: malignant for name in FEATURES})
@@ -264,7 +265,7 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     men : DataFrame
         From :func:`read_marksheet`.
     folds : ndarray, shape (n,)
-        Fold of every man: each fold is scored by a model of all others.
+        Fold of every man: each fold is scored by a model of all other folds.
     names : tuple of str
         Columns that the model uses; ``category`` is the log-odds of cancer in the category ``top``.
 
@@ -287,7 +288,8 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     truth = men["truth"].to_numpy(float)
     for fold in np.unique(folds):
         test = folds == fold
-        # His own truth must not enter the odds of his category, so they come from the other parts.
+        # His own truth must not enter the odds of his category, so that they come from the other
+        # parts.
         share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
         model = fit_men(table[list(names)], np.where(test, np.nan, truth))
@@ -330,8 +332,8 @@ def row_of(
     men : ndarray, shape (n,)
         Id of the man of every row.
     centred : ndarray, shape (n,), optional
-        Where several models gave the probabilities: log-odds that can be compared between them,
-        which the slope is fitted to.
+        Log-odds that can be compared between models, where several models gave the probabilities.
+        The slope is fitted to these log-odds.
 
     Returns
     -------
@@ -360,16 +362,16 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
     men : DataFrame
         From :func:`read_marksheet`.
     least : int
-        Number of the centre's men to whom the recalibration is fitted; the others are judged.
+        Number of the centre's men to whom the recalibration is fitted; the other men are judged.
     draws : int
         Number of random draws of these men.
 
     Returns
     -------
     DataFrame
-        A row for each centre, with measures as text: those of :func:`row_of` before recalibration;
-        the median slope after it (and its 10 and 90 % quantiles over the draws), and the share of
-        draws whose slope lies from .8 to 1.25.
+        A row for each centre, with measures as text: the measures of :func:`row_of` before
+        recalibration; the median slope after recalibration (and its 10 and 90 % quantiles over the
+        draws); and the share of draws whose slope lies from .8 to 1.25.
 
     Raises
     ------
@@ -427,9 +429,9 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     Returns
     -------
     DataFrame
-        A row for each learner and kind of labels, with measures as text: AUC, Brier score, slope
-        of the calibration, AUC minus that of training on histology, and in how many repeats the
-        AUC is above that of ``one in ten``.
+        A row for each learner and kind of labels, with measures as text: AUC, Brier score, slope of
+        the calibration, AUC minus the AUC of training on histology, and the number of repeats in
+        which the AUC is above the AUC of ``one in ten``.
 
     Examples
     --------
@@ -477,7 +479,7 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
 
 
 def worst_brier(table: pd.DataFrame, learner: str) -> int:
-    """Return in how many kinds of labels a learner has the highest Brier score.
+    """Return the number of kinds of labels in which a learner has the highest Brier score.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Read the 34 classification sets of [W14] Table 1, and encode their attributes inside folds.
 
-Without a folder they are fetched from OpenML by scikit-learn's ``fetch_openml``. A table is
-checked: if the numbers of its rows and of its positive rows are not those of the UCI set, it is
-left out, with the reason.
+Without a folder the sets are fetched from OpenML by scikit-learn's ``fetch_openml``. A table is
+checked: if the numbers of its rows and of its positive rows differ from the UCI set's, it is left
+out, with the reason.
 """
 
 import re
@@ -22,8 +22,8 @@ from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.terms.beside import table_beside
 
-# Seconds until a connection counts as blocked, for example by a firewall; the library sets no
-# limit.
+# Seconds until a connection counts as blocked, for example by a firewall; the library itself sets
+# no limit.
 SECONDS = 20.0
 WAY_OUT = (
     "run it again when the network is there: what has arrived is kept; or give a folder with the "
@@ -37,7 +37,7 @@ class Source(NamedTuple):
     Parameters
     ----------
     name : str
-        As in [W14] Table 1.
+        Name as in [W14] Table 1.
     data_id : int
         OpenML's number of the table.
     positive : str
@@ -47,7 +47,7 @@ class Source(NamedTuple):
         Number of rows, and of positive rows, of the UCI set; a table with other numbers is refused.
     label : str
         Column of the class; empty for OpenML's own choice.
-    first : int or None
+    Number of rows that are taken from the top; None for all rows.
         Take this many rows from the top; None for all.
     total : int or None
         Sum of all attributes of the rows taken; a table with another sum is refused. None where
@@ -76,28 +76,28 @@ LEAKING: dict[str, list[str]] = _TABLES["leaking"]
 def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Fetch data sets from OpenML, and write their tables and ``manifest.csv`` into a folder.
 
-    A table that is not the UCI set by its counts is not written. Downloads are kept by scikit-learn
-    in its own data folder (``SCIKIT_LEARN_DATA``, by default in the home folder) and are not
-    fetched again.
+    A table whose counts are not those of the UCI set is not written. scikit-learn keeps downloads
+    in its own data folder (``SCIKIT_LEARN_DATA``, by default in the home folder) and does not fetch
+    them again.
 
     Parameters
     ----------
     folder : Path
         Folder to write; :func:`cad.evidence.experiments.uci.read_sets` reads it.
     names : tuple of str
-        Which sets, by name without regard to case; empty for all.
+        Names of the wanted sets, without regard to case; empty for all.
 
     Returns
     -------
     arrived : tuple of str
         Names of the sets in the folder's manifest.
     left_out : dict of str to str
-        For each set that was asked for and is not there, the reason.
+        For each wanted set that is not in the folder, the reason.
 
     Raises
     ------
     CadError
-        For an unknown name, without a network, or if nothing that was asked for arrived.
+        For an unknown name, without a network, or if none of the wanted sets arrived.
     """
     set_names = _wanted(names, list(dict.fromkeys([*(s.name for s in SOURCES), *NOT_THERE])))
     manifest: dict[str, dict[str, object]] = {}
@@ -130,7 +130,7 @@ def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
     arrived : tuple of str
         Names of the sets that were fetched.
     left_out : dict of str to str
-        Reason by name of each set that was not.
+        The reason, by name, for each set that was not fetched.
     """
     published = len({source.name for source in SOURCES} | NOT_THERE.keys())
     missing = "; ".join(f"{name} ({why})" for name, why in left_out.items())
@@ -203,7 +203,7 @@ class DataSet(NamedTuple):
     Parameters
     ----------
     name : str
-        As in the paper's Table 1.
+        Name as in the paper's Table 1.
     X : DataFrame, shape (n, d)
         Raw attributes, numbers or strings, NaN where missing.
     y : ndarray, shape (n,)
@@ -224,7 +224,7 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
     folder : Path
         Tables and manifest, as :func:`fetch_sets` writes them.
     names : tuple of str
-        Which sets, by name without regard to case; empty for all.
+        Names of the wanted sets, without regard to case; empty for all.
     leaking : bool
         Whether to keep the columns of :data:`LEAKING`, which give the label away; the paper kept
         them.
@@ -270,7 +270,7 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 
     Returns
     -------
-    DataSet
+    Set with at least four rows of each class; a set of at most 100 rows is returned whole.
         At least four rows of each class; a set of at most 100 rows is returned whole.
     """
     n = len(data.y)
@@ -278,7 +278,7 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
         return data
     rng = np.random.default_rng(seed)
     rows = rng.choice(n, MAX_ROWS, replace=False)
-    # both classes are needed in each half of a fold
+    # Both classes are needed in each half of a fold.
     while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < 4:
         rows = rng.choice(n, MAX_ROWS, replace=False)
     return DataSet(data.name, data.X.iloc[rows].reset_index(drop=True), data.y[rows])
@@ -287,8 +287,8 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     """Turn attributes into numbers for learners.
 
-    Missing numbers become the median and missing strings the most frequent value; strings are
-    one-hot encoded; then every column is standardised.
+    Missing numbers become the median, and missing strings the most frequent value. Strings are then
+    one-hot encoded, and every column is standardised.
 
     Parameters
     ----------
@@ -305,7 +305,7 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    The first two rows are the training: mean 2 and median 2 of the numbers, and two colours:
+    The first two rows are the training rows: mean 2 and median 2 of the numbers, and two colours:
 
     >>> import numpy as np
     >>> X = pd.DataFrame({"size": [1.0, 3.0, np.nan], "colour": ["red", "blue", "blue"]})

@@ -76,7 +76,7 @@ def assemble(
         :func:`measure` returns.
     spread : dict of str to list of float
         By set: the SVM's mean AUC for other draws of rows and folds.
-    seeds : range
+    A seed for each repetition of two-fold cross-validation; the first seed draws the rows.
         A seed for each repetition of two-fold cross-validation; the first one draws the rows.
     seconds : float
         Time that the experiment took.
@@ -223,7 +223,7 @@ def draw_map(axes: Any, values: list[float], title: str) -> None:
         Where to draw.
     values : list of float
         AUCs: all values of M for the first C, then all for the next C, and so on. C is the cost of
-        a pair, M says how far the margins move.
+        a pair, and M says how far the margins move.
     title : str
         Title of the map.
     """
@@ -277,8 +277,8 @@ class Split:
         """Return a split with fewer columns, the same distances and the same inner products.
 
         The new columns are the rows' coordinates in the space that they span. Linear methods with a
-        Euclidean penalty give the same scores with less work. Where there are not more features
-        than rows, the split is returned as it is.
+        Euclidean penalty give the same scores with less work. Where the features are not more than
+        the rows, the split is returned as it is.
         """
         rows = np.vstack([self.X, self.X_test])
         if rows.shape[1] <= len(rows):
@@ -402,7 +402,7 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
     for point in points:
         discount = point["discount"]
         k = int(point["K"])
-        # Two fits are equal if the same unlabelled rows have the same ranks, or none has weight.
+        # Two fits are equal if the same unlabelled rows have the same ranks, or if none has weight.
         ranks = b""
         if discount > 0:
             ranks = neighbour_ranks(X, sign, k).tobytes()
@@ -447,16 +447,16 @@ Measured = dict[str, dict[str, Any]]
 MODES = {"with flaws": True, "honest": False}
 """Whether the flaws of the paper and of its authors' code are repeated.
 
-The grid's best value is then taken on the test folds, not on inner ones; z-scores, imputation and
-kernel width come from training and test rows; folds with an AUC below .5 count as 1 - AUC (in the
-code, not in the text); columns that give the label away are kept.
+The grid's best value is then chosen on the test folds, and not on inner folds. Z-scores, imputation
+and kernel width come from training and test rows. Folds with an AUC below .5 count as 1 - AUC (in
+the code, not in the text). Columns that give the label away are kept.
 """
 
 
 def uci(options: Options) -> Result:
     """Reproduce [W14] Tables 2 to 4 and Fig. 1: eight rankers on 34 classification sets.
 
-    Every set that is finished is kept in the output folder, and a later call goes on from there.
+    Every finished set is kept in the output folder, and a later call continues from there.
 
     Parameters
     ----------
@@ -535,7 +535,7 @@ def _one_set(
         data = data._replace(y=np.random.default_rng(seeds[0]).permutation(data.y))
     start = time.process_time()
     with warnings.catch_warnings(), config_context(assume_finite=True):
-        # folds are tiny, so that thousands of convergence warnings would appear
+        # The folds are tiny, so that thousands of convergence warnings would appear.
         warnings.simplefilter("ignore")
         result = measure(data, flawed, len(seeds), first_seed=seeds[0])
     record = {"seconds": time.process_time() - start, "methods": result}
@@ -603,7 +603,7 @@ def _best_inside(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> 
     result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
     for train, test in folds:
         y = data.y[train]
-        # Each inner fold needs a row of each class, or it has no AUC.
+        # Each inner fold needs a row of each class, because an AUC needs both.
         rarer_class = int(min(y.sum(), (1 - y).sum()))
         n_splits = max(2, min(INNER_FOLDS, rarer_class))
         inner_folds = StratifiedKFold(n_splits, shuffle=True, random_state=0)
@@ -628,7 +628,7 @@ def _grid_aucs(
     methods: tuple[str, ...],
     only: dict[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the test AUC of all grid points of every method, or of one chosen point each."""
+    """Return the test AUC of all grid points of every method, or of one chosen point per method."""
     train, test = fold
     rows = np.concatenate([train, test])
     # Scaling that uses the test rows is one of the flaws.
@@ -645,7 +645,7 @@ def _grid_aucs(
             points = [grid[only[name]]]
         values = aucs(data.y[test], scores(split, points))
         if flawed:
-            # As in the authors' code: an AUC below .5 is replaced by 1 - AUC.
+            # The authors' code does the same: an AUC below .5 is replaced by 1 - AUC.
             values = np.maximum(values, 1.0 - values)
         by_method[name] = values
     return by_method
@@ -654,21 +654,20 @@ def _grid_aucs(
 def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return the AUC of each of k sets of scores.
 
-    Scores closer than 1e-4 of their range are ties: solvers are not more exact than that, and
-    round-off would otherwise decide the order of unlabelled rows, many of which end up at the
-    learner's margin.
+    Scores closer than 1e-4 of their range are ties. Solvers are not more exact than that, and many
+    unlabelled rows end up at the learner's margin. Round-off would otherwise decide their order.
 
     Parameters
     ----------
     y : ndarray, shape (n,)
         1 or 0.
     scores : ndarray, shape (k, n)
-        One set a row. A row with NaN, from a fit that was refused, has AUC .5.
+        One set per row. A row with NaN, from a refused fit, has AUC .5.
 
     Examples
     --------
-    The first scores rank both positives above the negative; the second tie one of them with it; a
-    refused fit has an AUC of one half:
+    The first scores rank both positives above the negative. The second scores tie one positive with
+    the negative. A refused fit has an AUC of one half:
 
     >>> import numpy as np
     >>> scores = np.array([[3.0, 2.0, 1.0], [2.0, 1.0, 1.0], [np.nan, 1.0, 2.0]])
@@ -695,8 +694,8 @@ COLONOGRAPHY = {"RankBoost": 0.914, "SSLROC2": 0.909}
 def roi(options: Options) -> Result:
     """Reproduce [W14] Figs 3 and 4 on a cohort's regions: AUC of eight rankers, maps over C and M.
 
-    C, the cost of a pair, and M, how far the margins move, are the parameters of SSLROC, [W14]'s
-    semi-supervised ranker.
+    SSLROC is [W14]'s semi-supervised ranker. Its parameters are C, the cost of a pair, and M, which
+    says how far the margins move.
 
     Parameters
     ----------
@@ -737,16 +736,16 @@ def compare_losses(
     X : DataFrame, shape (n, d)
         Features.
     y : ndarray, shape (n,)
-        1, 0 or NaN for unknown; unknown regions are left out.
+        1, 0 or NaN where unknown; unknown regions are left out.
     patients : ndarray of str, shape (n,)
         Patient of each region.
     options : Options
-        ``repeats`` is the number of batches, ``jobs`` that of processes.
+        ``repeats`` is the number of batches, ``jobs`` the number of processes.
     cohort : str
         First word of the description.
     histology : bool
-        Whether ``y`` is histology; else it is the readers' consensus above .5. Only the text of the
-        result depends on it.
+        Whether ``y`` is histology; else ``y`` is the readers' consensus above .5. Only the text of
+        the result depends on it.
 
     Examples
     --------
@@ -765,11 +764,11 @@ def compare_losses(
     patients = patients[with_truth]
     batches = options.repeats or BATCHES
     batch = np.unique(patients, return_inverse=True)[1] % batches
-    # A batch with one class only has no AUC.
+    # A batch with only one class has no AUC.
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
-    # For each pair (a, b), models are trained without both batches and tested on a. (b, b) gives
-    # the test result of b; the other pairs with b choose the grid point, by models that saw no
-    # label of b.
+    # For each pair (a, b), models are trained without both batches and tested on a. The pair (b, b)
+    # gives the test result of b. The other pairs with b choose the grid point, by models that saw
+    # no label of b.
     pairs = []
     work = []
     for b in usable:

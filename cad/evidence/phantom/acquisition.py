@@ -8,8 +8,8 @@ from scipy.fft import fft2, ifft2
 from cad.evidence.phantom.params import DRIFT_MM_MIN, JUMP_MM, JUMP_SHARE
 
 # Share of k-space that is sampled along phase (y) and readout (x), and where the filter against
-# ringing begins, as a share of these. Scanners commonly use a phase resolution of 75 to 80 % and an
-# elliptical window.
+# ringing begins, as a share of the sampled part. Scanners commonly use a phase resolution of 75 to
+# 80 % and an elliptical window.
 _PHASE = 0.80
 _READOUT = 1.0
 _FLAT = 0.5
@@ -37,7 +37,8 @@ def acquire(
 
     Examples
     --------
-    Where there is no signal, the magnitude of noise is left; its mean is 1.25 standard deviations:
+    Where there is no signal, only the magnitude of noise is left; its mean is 1.25 standard
+    deviations:
 
     >>> import numpy as np
     >>> clean = np.zeros((4, 64, 64))
@@ -78,7 +79,7 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
 
     Examples
     --------
-    Everything moves by one voxel of 2 mm to higher y, the edge is repeated:
+    Everything moves by one voxel of 2 mm to higher y, and the edge is repeated:
 
     >>> import numpy as np
     >>> image = np.array([[[1.0], [2.0], [3.0], [4.0]]])
@@ -88,15 +89,15 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     if shift_mm is None:
         return image
     step = shift_mm / spacing_y
-    # A voxel gets the signal from as far before it as it is itself displaced: the field is smooth,
-    # so its neighbours are displaced alike.
+    # A voxel gets the signal from a place before it, as far away as the voxel itself is displaced.
+    # The field is smooth, so that neighbours are displaced alike.
     count = image.shape[1]
     source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
     low = np.minimum(source.astype(int), count - 2)
     fraction = source - low
     moved = np.take_along_axis(image, low, 1) * (1 - fraction)
     moved += np.take_along_axis(image, low + 1, 1) * fraction
-    # Where the displacement falls along y, signal of several voxels piles up.
+    # Where the displacement falls along y, the signals of several voxels pile up.
     return np.asarray(moved * (1 - np.gradient(step, axis=1)))
 
 
@@ -117,7 +118,7 @@ def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    This man does not jump: at 0 s he has not moved, and the drift goes on evenly.
+    This man does not jump: at 0 s he has not moved, and the drift is even:
 
     >>> import numpy as np
     >>> path = draw_motion(np.random.default_rng(1), np.array([0.0, 60.0, 120.0]))

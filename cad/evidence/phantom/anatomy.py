@@ -10,7 +10,7 @@ from cad.evidence.phantom import params
 from cad.evidence.phantom.shapes import Shape, Wave, ripples
 from cad.mri.imaging.volume import triple
 
-_MOST = {"adc": 3000.0, "ve": 0.9, "vp": 0.3}  # of any tissue
+_MOST = {"adc": 3000.0, "ve": 0.9, "vp": 0.3}  # largest value in any tissue
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Anatomy:
     Parameters
     ----------
     shapes : list of Shape
-        Organs and zones, painted in this order over fat: later ones replace earlier ones.
+        Organs and zones, painted in this order over fat: later shapes replace earlier shapes.
     tissues : dict of str to Tissue
         Parameters of this patient's tissues, by tissue name.
     axes : tuple of 3 floats
@@ -33,7 +33,7 @@ class Anatomy:
 
     @property
     def gas_front(self) -> float | None:
-        """Return where gas in the rectum begins: mm behind the gland's centre; None without gas."""
+        """Return where the rectum's gas begins (mm behind the gland's centre); None without gas."""
         fronts = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
         return fronts[0] if fronts else None
 
@@ -102,7 +102,7 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
             Shape("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
             Shape("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
             Shape("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
-            # Limits that keep the femoral vessels inside the coarsest field of view, also with a
+            # The limits keep the femoral vessels inside the coarsest field of view, also with a
             # large gland.
             Shape("vein", (side * min(wide + 4, 48), -b - 16, 0), (5.5, 5.0, 400)),
             Shape("artery", (side * min(wide + 15, 59), -b - 18, 0), (4.6, 4.6, 400)),
@@ -177,7 +177,7 @@ def _draw_zones(
 def _nodules(
     rng: np.random.Generator, tissues: dict[str, params.Tissue], shapes: list[Shape], volume: float
 ) -> list[Shape]:
-    """Draw hyperplastic nodules of the transition zone, more of them in larger glands."""
+    """Draw hyperplastic nodules of the transition zone; larger glands have more nodules."""
     count = int(rng.poisson(np.clip((volume - 18.0) / 4.0, 1.0, 14.0)))
     lobes = [shape for shape in shapes if shape.tissue == "TZ"]
     nodules = []

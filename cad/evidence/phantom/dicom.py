@@ -26,7 +26,7 @@ _DATE = "20200101"
 
 
 class Series(NamedTuple):
-    """Hold one series: a volume and how it was made.
+    """Hold one series: a volume, and the parameters that it was made with.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Series(NamedTuple):
 
 
 def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: str) -> None:
-    """Write the images of a patient as DICOM, one folder a series.
+    """Write the images of a patient as DICOM, one folder per series.
 
     Parameters
     ----------
@@ -232,7 +232,8 @@ def _encoded(data: Dataset) -> bytes:
     meta.MediaStorageSOPClassUID = data.SOPClassUID
     meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    # The library would write its own version here, so that files change with each of its releases.
+    # The library would write its own version here, so that files would change with each of its
+    # releases.
     meta.ImplementationClassUID = UID(_uid("cad simulate"))
     meta.ImplementationVersionName = "CAD_SIMULATE"
     stream = BytesIO()

@@ -1,8 +1,8 @@
 """Draw the regions of interest: their number, kind, malignancy, place and tissue.
 
-Every region has a latent value, the probit of its severity. The severity is the share of the way
-from the tissue of its zone to cancer. The latent determines T1, T2, ADC, Ktrans, ve and vp;
-features are not used here.
+Every region has a latent value, the probit of its severity. The severity says how far the region
+lies on the way from the tissue of its zone to cancer, from 0 to 1. The latent value determines T1,
+T2, ADC, Ktrans, ve and vp; features are not used here.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from cad.evidence.phantom.anatomy import Anatomy, vary
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.volume import triple
 
-# As in the clinical study [N14] V-B, 49 patients have 350 regions, 66 of them cancer.
+# As in the clinical study [N14] V-B, 49 patients have 350 regions, and 66 of these are cancer.
 BLOCK = 49
 REGIONS = (5, 9, 7, 8, 6, 10, 5) * 7
 CANCERS = (0,) * 7 + (1,) * 23 + (2,) * 14 + (3,) * 5
@@ -36,7 +36,7 @@ class TrueRegion:
     Parameters
     ----------
     number : int
-        From 1, in the order drawn.
+        Number from 1, in the order of drawing.
     kind : str
         ``cancer`` or a key of :data:`cad.evidence.phantom.params.BENIGN`.
     zone : str
@@ -49,7 +49,7 @@ class TrueRegion:
     radius : float
         Equivalent radius, mm.
     shapes : list of Shape
-        Shapes to paint, such as a capsule; the last is the region itself.
+        Shapes to paint, such as a capsule; the last shape is the region itself.
     tissue : Tissue
         Parameters of the region's tissue.
     """
@@ -73,8 +73,8 @@ def case_mix(seed: int, index: int, prevalence: float | None = None) -> tuple[in
     """Return a simulated patient's number of regions, and how many of them are cancers.
 
     Every 49 patients have exactly 350 regions and 66 cancers, unless a prevalence is stated. A
-    patient's two numbers depend on the seed and the index only, never on how many patients are
-    made.
+    A patient's two numbers depend only on the seed and the index, and never on how many patients
+    are made.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def case_mix(seed: int, index: int, prevalence: float | None = None) -> tuple[in
         Seed of the cohort, and number of the patient from 0.
     prevalence : float, optional
         Expected share of men with significant cancer (ISUP 2 or more). Men lose all their cancers
-        at random until it is met; without it nobody does, and the share is
+        at random until the share is met. Without a stated share nobody loses any, and the share is
         :func:`usual_prevalence`.
 
     Raises
@@ -152,13 +152,14 @@ def draw_regions(
     Parameters
     ----------
     rng : Generator
-        Source of the random draws. The same number is drawn wherever the regions find room.
+        Source of the random draws. The number of draws does not depend on where the regions find
+        room.
     anatomy : Anatomy
         Anatomy of the patient, in whose zones the regions must fit.
     cloud : (ndarray, ndarray)
         Points and zones from :func:`draw_cloud`.
     count, cancers : int
-        Number of regions, and how many of them are malignant.
+        Number of regions, and number of malignant regions among them.
 
     Returns
     -------
@@ -178,7 +179,8 @@ def draw_regions(
     regions: list[TrueRegion] = []
     malignant = rng.permutation(np.arange(count) < cancers)
     streams = [np.random.default_rng(rng.integers(2**63)) for _ in range(count)]
-    # Cancers are larger, so they are placed first. The numbers of the regions do not show this.
+    # Cancers are larger, so that they are placed first. The numbers of the regions do not show
+    # this.
     for number in sorted(range(count), key=lambda k: not malignant[k]):
         for attempt in range(12):  # a region that does not fit is drawn smaller
             bad = bool(malignant[number])
@@ -315,7 +317,7 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    The middle of a gland is in the gland, a point a metre away is not:
+    The middle of a gland is in the gland, and a point a metre away is not:
 
     >>> import numpy as np
     >>> from cad.evidence.phantom.anatomy import build_anatomy
@@ -327,7 +329,7 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     x, y, z = points.T
     zones = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:
-        if not shape.zone:  # what surrounds the gland has no zone and is skipped
+        if not shape.zone:  # shapes around the gland have no zone and are skipped
             continue
         inside = shape.level(x, y, z) < 1.0
         if shape.within:

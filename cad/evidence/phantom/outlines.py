@@ -15,8 +15,8 @@ from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.drawn import fill
 
 # An outline that is too small to be measured in an image is tried up to _TIMES times, each time
-# larger by the factor _LARGER. From the try _TIMES_IN_ONE on it is drawn in all of its slices, even
-# if it was to be in one slice only.
+# larger by the factor _LARGER. From the attempt _TIMES_IN_ONE on, the outline is drawn in all
+# slices of the region, even if it was to be in one slice only.
 _LARGER = 1.08
 _TIMES = 16
 _TIMES_IN_ONE = 6
@@ -30,7 +30,7 @@ def draw_outlines(
     Parameters
     ----------
     rng : Generator
-        Source of the random draws; every region takes the same number of them.
+        Source of the random draws; every region takes the same number of draws.
     views : list of View
         The view of the T2 grid, on which the outlines are drawn, then those of the other images.
     regions : list of TrueRegion
@@ -47,7 +47,7 @@ def draw_outlines(
 
     Examples
     --------
-    A ball of 5 mm radius in the middle of a small grid, as four readers draw it:
+    Four readers draw a ball of 5 mm radius in the middle of a small grid:
 
     >>> from cad.evidence.phantom.protocols import Grid
     >>> from cad.evidence.phantom.scene import Placement, Scene
@@ -66,7 +66,7 @@ def draw_outlines(
     grids = [view_of_image.volume(np.empty(view_of_image.grid.shape)) for view_of_image in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
-        # This belongs to the region, so it is the same for all readers.
+        # This depends on the region, so that it is the same for all readers.
         single = rng.random() < params.ONE_SLICE_SHARE
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)

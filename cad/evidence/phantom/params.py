@@ -1,7 +1,7 @@
 """Define the parameters of the phantom at 3 T: tissues, regions, outlines, each with its source.
 
-They were fixed before any learner was trained on a cohort simulated with them. A value changes only
-if its source was misread, or if docs/phantom.md shows that real images differ.
+The parameters were fixed before any learner was trained on a cohort simulated with them. A value
+changes only if its source was misread, or if docs/phantom.md shows that real images differ.
 
 Sources
 -------
@@ -40,10 +40,10 @@ Sources
 [P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
 [--]  no measurement found: a plausible value, chosen once.
 
-S13, L11, N08, C16, E19, A20, R10, K17, G17, J23, R13 and C20 were read in their abstracts; H11,
-B04, Y17, O07 are given as they are commonly quoted. Ktrans, ve and vp differ by a factor of two and
-more between studies (input function, T1, model): the table takes values in their middle, cancer
-above PZ as in O07.
+Of S13, L11, N08, C16, E19, A20, R10, K17, G17, J23, R13 and C20 only the abstracts were read. The
+values of H11, B04, Y17 and O07 are given as they are commonly quoted. Ktrans, ve and vp differ by a
+factor of two and more between studies (input function, T1, model). The table takes values in the
+middle of the published ones, with cancer above PZ as in O07.
 """
 
 from dataclasses import dataclass
@@ -70,8 +70,8 @@ class Tissue:
     texture : float
         Standard deviation of log T2 from place to place; ADC and Ktrans vary in proportion.
     septa : float
-        How much the septa (thin fibrous walls) in the tissue differ from it: from 0, not at all, to
-        1, as much as fibrous stroma does.
+        How much the septa (thin fibrous walls) in the tissue differ from the tissue: 0 means not at
+        all, and 1 as much as fibrous stroma.
     """
 
     t1: float
@@ -99,7 +99,8 @@ class Finding:
         Mean share (0 to 1) of the way from the zone's tissue to cancer, from published ADC:
         log(ADC zone / ADC finding) / log(ADC zone / ADC of "cancer").
     t1, t2, adc, ktrans, ve : float
-        Factors by which these parameters are then multiplied: a finding is not just weak cancer.
+        Factors by which these parameters are then multiplied, because a finding is not just weak
+        cancer.
     capsule : bool
         Whether a dark rim surrounds the region.
     weight : float
@@ -124,10 +125,10 @@ BENIGN = {
     for name, row in _TABLES["benign"].items()
 }
 CANCER = Finding(("PZ", "TZ"), 0.0)
-# Size differs with malignancy, as in real men. Equivalent radius in mm: median and logarithmic
-# spread, for benign regions (F20, enlarged because outlines of small regions lose some) and for
-# cancers (P22). Then the limits of the radius, and the proportions of the semi-axes along the
-# capsule, across it and along z (P22).
+# Size differs with malignancy, as in real men. First comes the equivalent radius in mm: median and
+# logarithmic spread, for benign regions (F20, enlarged because outlines of small regions lose some)
+# and for cancers (P22). Then come the limits of the radius, and the proportions of the semi-axes
+# along the capsule, across it and along z (P22).
 RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
 RADIUS_LIMITS_MM = (2.8, 20.0)
 PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
@@ -135,17 +136,18 @@ PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
 GLAND_ML = 42.0
 GLAND_SD = 0.45
 GLAND_LIMITS_ML = (18.0, 110.0)
-# H11 in a PZ with ADC 1680: 1300 -> .38, 1070 -> .66, 940 -> .85. ISUP 1 to 5 lie on this line.
+# From H11 in a PZ with ADC 1680: 1300 -> .38, 1070 -> .66, 940 -> .85. ISUP 1 to 5 lie on this
+# line.
 CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
 # Shares of ISUP 1 to 5 at prostatectomy, and share of cancers in the PZ (about 70 % by McNeal).
 ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
 CANCER_IN_PZ = 0.72
-# Spread of the latent (probit of severity) about its mean, and spread of each parameter that the
-# latent does not explain.
+# Spread of the latent (probit of severity) about its mean, and the part of each parameter's spread
+# that the latent does not explain.
 LATENT_SD = 0.50
 UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
-# Logarithmic spread between patients: T2, ADC and Ktrans of the whole gland vary by a common factor
-# each.
+# Logarithmic spread between patients: T2, ADC and Ktrans of the whole gland vary by one common
+# factor for each.
 PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "vp": 0.15}
 
 # Texture: two lengths (mm) within which tissue is similar, and the longer one's share of the
@@ -170,8 +172,9 @@ HAEMORRHAGE_PATCHES = (1, 4)
 HAEMORRHAGE_RADIUS_MM = (2.0, 6.0)
 HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
 
-# Gas in the rectum shifts diffusion images along y: mean (mm) over the gland, in addition to what
-# outlining leaves (G17), and the depth (mm) from the rectal wall over which it fades. [--]
+# Gas in the rectum shifts diffusion images along y. The mean (mm) over the gland comes in addition
+# to the shift that outlining leaves (G17). The depth (mm) from the rectal wall is the distance over
+# which the shift fades. [--]
 DISTORTION_MM = (2.5, 1.1)
 DISTORTION_DEPTH_MM = 25.0
 DISTORTION_MEAN = 0.5
@@ -186,7 +189,8 @@ FRAME_SD = 0.010
 
 # Difference between a reader's outline and the region: shift (mm along x and y) and logarithm of
 # the size factor, for a reader with error 1 (readers.py). Two readers then agree with a Dice of .55
-# to .6 (J23, R13). Then the share of regions that are outlined in their largest slice only. [--]
+# to .6 (J23, R13). The last number is the share of regions that are outlined in their largest slice
+# only. [--]
 OUTLINE_SHIFT_MM = 3.0
 OUTLINE_SIZE_SD = 0.35
 OUTLINE_WAVES = 0.12

@@ -1,7 +1,7 @@
-"""Compute signals of tissue by a forward model of its own: kinetics and magnetisation.
+"""Compute signals of tissue by a separate forward model: kinetics and magnetisation.
 
-It shares no code with :mod:`cad.mri.features.perfusion`, so that simulated curves test the fits,
-and an error in one of them is not repeated in the other.
+The module shares no code with :mod:`cad.mri.features.perfusion`, so that simulated curves test the
+fits, and an error in one of the two modules is not repeated in the other.
 """
 
 import numpy as np
@@ -9,7 +9,8 @@ import numpy as np
 FINE_STEP = 0.5
 """Largest step (s) between samples of the arterial curve inside the convolution."""
 
-# Parker et al., Magn Reson Med 56 (2006) 993, Table 1: mM min, min, min; alpha mM, rates 1/min.
+# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each Gaussian has an area in mM min, and a
+# centre and a width in min; alpha is in mM, rates are in 1/min.
 _GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
 _ALPHA = 1.050
 _BETA = 0.1685
@@ -60,7 +61,7 @@ def extended_tofts(
 ) -> np.ndarray:
     """Return the tissue concentration by exact integration between the samples of the plasma curve.
 
-    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds with Cp linear between samples.
+    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds, with Cp linear between samples.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def extended_tofts(
 
     Examples
     --------
-    Of a constant plasma concentration the tissue has ve (1 - exp(-Ktrans / ve t)):
+    With a constant plasma concentration of 1 mM the tissue has ve (1 - exp(-Ktrans / ve t)):
 
     >>> import numpy as np
     >>> times = np.array([0.0, 5.0, 10.0])
@@ -100,7 +101,8 @@ def extended_tofts(
     kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
     x = kep * step
     decay = np.exp(-x)
-    # Weights of the two samples in the integral over one step, between which the input is linear.
+    # These are the weights of the two samples in the integral over one step, where the input is
+    # linear.
     new = (x - 1.0 + decay) / (kep * x)
     old = (1.0 - decay) / kep - new
     small = x < 1e-4
@@ -152,7 +154,7 @@ def spoiled_gradient_echo(
 
     Examples
     --------
-    The shorter T1 is brighter:
+    The tissue with the shorter T1 is brighter:
 
     >>> import numpy as np
     >>> t1 = np.array([0.7, 1.4])
@@ -175,7 +177,7 @@ def spin_echo(
 
     Examples
     --------
-    The longer T2 is brighter:
+    The tissue with the longer T2 is brighter:
 
     >>> import numpy as np
     >>> t2 = np.array([0.08, 0.16])

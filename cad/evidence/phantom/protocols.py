@@ -45,7 +45,7 @@ class Protocol:
         Flip angles of the images from which T1 is measured, degrees.
     noise : (float, float, float)
         Standard deviation of the noise relative to the signal of normal PZ: T2, diffusion (b = 0),
-        dynamic frames; flip-angle images have half of the last.
+        dynamic frames. Flip-angle images have half of the noise of dynamic frames.
     supersample : (z, y, x)
         Points per voxel over which the tissues are averaged.
     texture_half : (x, y, z)

@@ -1,9 +1,9 @@
-"""Simulate readers: what they perceive of the latent, and the score that they give.
+"""Simulate readers: how they perceive the latent of a region, and which score they give.
 
-A reader perceives the latent of a region with two errors. One is common to all readers, because the
-image shows all of them the same misleading detail; the other is the reader's own. He may tend to
-call more or fewer regions malignant. The result is divided into the five-point Likert scale.
-Features of images are not used.
+A reader perceives the latent of a region with two errors. One error is common to all readers,
+because the image shows all of them the same misleading detail. The other error is the reader's own.
+A reader may also tend to call more or fewer regions malignant. The result is divided into the
+five-point Likert scale. Features of images are not used.
 """
 
 from typing import NamedTuple
@@ -23,16 +23,17 @@ NORMAL_LATENT = -1.65
 class Reader(NamedTuple):
     """Hold how one simulated reader scores.
 
-    A reader sees a region's latent (its hidden malignancy, a probit) with errors, and scores that.
+    A reader perceives a region's latent (its hidden malignancy, a probit) with errors, and scores
+    the result.
 
     Parameters
     ----------
     reader_id : str
-        As in ``readers.tsv``.
+        The reader's id, as in ``readers.tsv``.
     expert : bool
-        Declared expertise.
+        Whether the reader is declared an expert.
     error : float
-        Standard deviation of the error that is this reader's alone, in units of the latent.
+        Standard deviation of the error that only this reader makes, in units of the latent.
     shared : float
         Factor on the error that all readers of a region have in common.
     bias : float
@@ -72,7 +73,7 @@ def conspicuity(region: TrueRegion) -> float:
 
 
 def panel(count: int) -> tuple[Reader, ...]:
-    """Return a panel of readers: the four, fewer of them, or more whose skill is drawn.
+    """Return a panel of readers: the four fixed readers, fewer, or more with drawn skill.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def panel(count: int) -> tuple[Reader, ...]:
     Raises
     ------
     CadError
-        For fewer than one.
+        For fewer than one reader.
     """
     if count < 1:
         raise CadError(f"a panel has at least one reader, asked for {count}")
@@ -118,9 +119,9 @@ def score(
     regions : list of TrueRegion
         Numbered from 1.
     readers : tuple of Reader
-        The panel, from :func:`panel`. The four draw the same scores in every panel.
+        The panel, from :func:`panel`. The four fixed readers draw the same scores in every panel.
     more : Generator, optional
-        Source of the draws of readers beyond the four.
+        Source of the draws of readers beyond the four fixed readers.
 
     Returns
     -------

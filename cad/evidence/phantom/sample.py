@@ -1,7 +1,7 @@
 """Write ``sample_data`` again, by ``python -m cad.evidence.phantom.sample [FOLDER]``.
 
-The bytes are the same where zlib and the processor's instruction set are. Elsewhere one voxel in a
-million may differ by a grey level, and compressed files by their packing.
+The bytes are the same where zlib and the processor's instruction set are the same. Elsewhere one
+voxel in a million may differ by a grey level, and compressed files by their packing.
 """
 
 import sys
@@ -16,7 +16,7 @@ from cad.evidence.phantom.simulator import latent_auc, make_patient, present, wr
 from cad.folders.cohort import COHORT
 from cad.mri.imaging.nifti import write_volume
 
-# The first seed from 10 on, so that no seed was selected by its result.
+# This is the first seed from 10 on, so that no seed was selected by its result.
 PATIENTS = 12
 SEED = 10
 DICOM_INDEX = 0
@@ -61,7 +61,7 @@ def _write_dicom_study(folder: Path) -> None:
 def main(folder: str = "sample_data") -> None:
     """Write the sample cohort into a folder, and print the AUC of its latent malignancy.
 
-    The latent is what simulated readers perceive with errors; without errors they had this AUC.
+    Simulated readers perceive the latent with errors; without errors they would have this AUC.
     """
     write_sample(Path(folder))
     print(f"wrote {folder}; AUC of the latent malignancy {latent_auc(Path(folder)):.3f}")

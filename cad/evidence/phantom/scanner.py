@@ -1,7 +1,7 @@
 """Make images from anatomy: every modality on its own grid, as its scanner would make it.
 
-Each voxel is an average over a lattice of points (partial volume). It is changed by the tissue's
-texture, its septa and the sensitivity of the coil, and then sampled as by a scanner
+Each voxel is an average over a lattice of points (partial volume). The average is changed by the
+tissue's texture, its septa and the sensitivity of the coil, and then sampled as by a scanner
 (:mod:`cad.evidence.phantom.acquisition`).
 """
 
@@ -21,7 +21,7 @@ _DCE_LEVEL = 100.0
 """Stored signal of normal PZ without bias; noise is then a few grey levels, as with real scanners.
 """
 VENOUS_SPREAD = 6.0
-"""Seconds by which the venous curve is later and smoother than the arterial one."""
+"""Seconds by which the venous curve is later and smoother than the arterial curve."""
 
 
 class Injection(NamedTuple):
@@ -44,7 +44,8 @@ class Injection(NamedTuple):
 def draw_injection(rng: np.random.Generator) -> Injection:
     """Draw when the contrast agent arrives, and how strong its arterial curve is.
 
-    It reaches the femoral artery 20 to 40 s after the first frame, and the prostate 1 to 5 s later.
+    The agent reaches the femoral artery 20 to 40 s after the first frame, and the prostate 1 to 5 s
+    later.
 
     Parameters
     ----------
@@ -76,8 +77,8 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     repetition, echo = protocol.t2_times
     t1, t2, density = _properties(table, "t1", "t2", "density")
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
-    # T2 exp(a g) changes the signal by exp(-TE/T2 (exp(-a g) - 1)). Tissue whose signal decays
-    # within a fraction of the echo time shows no texture.
+    # The texture g changes T2 to T2 exp(a g), and the signal by exp(-TE/T2 (exp(-a g) - 1)). Tissue
+    # whose signal decays within a fraction of the echo time shows no texture.
     decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
     uneven = view.average(_properties(table, "texture")[0]) * view.field(0)
     fibrous = view.average(
@@ -115,7 +116,7 @@ def diffusion_images(
     adc = np.array([t.adc for t in table]) * 1e-6
     echo = 0.07
     density = np.array([t.density * np.exp(-echo / t.t2) for t in table])
-    # Fat is suppressed, as usual in echo-planar imaging.
+    # Fat is suppressed, as is usual in echo-planar imaging.
     density[[t is view.scene.tissues[BACKGROUND] or t.t1 < 0.6 for t in table]] *= 0.08
     mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
     uneven = params.TEXTURE_ADC * view.average(_properties(table, "texture")[0]) * view.field(1)
@@ -136,7 +137,8 @@ def diffusion_images(
         images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
     low, high = protocol.b_values
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
-    apparent = np.clip(value, 0, 4000)  # without signal, the ADC of noise, as scanners store it
+    # without signal this is the ADC of noise, as scanners store it
+    apparent = np.clip(value, 0, 4000)
     stored = [
         (float(b), view.volume(_stored(image)))
         for b, image in zip(protocol.b_values, images, strict=True)
@@ -153,8 +155,8 @@ def dynamic_images(
 ) -> tuple[Dynamic, list[tuple[float, Volume]]]:
     """Return the dynamic series and flip-angle images on one grid.
 
-    Every tissue of a voxel enhances by its own parameters and the signals are averaged, so that
-    partial volume is in the signal and not in the parameters. The patient moves between frames.
+    Every tissue of a voxel enhances by its own parameters, and the signals are averaged. Partial
+    volume is therefore in the signal and not in the parameters. The patient moves between frames.
 
     Parameters
     ----------
@@ -219,7 +221,7 @@ def _kinetics(
     table = view.scene.table()
     fine = physics.fine_grid(times)
     blood = injection.scale * physics.parker(fine, injection.arrival)
-    # The venous curve is the arterial one, later and smoother.
+    # The venous curve is the arterial curve, later and smoother.
     lag = np.arange(0, 6 * VENOUS_SPREAD, fine[1] - fine[0])
     kernel = lag * np.exp(-lag / VENOUS_SPREAD)
     venous = np.convolve(blood, kernel / kernel.sum())[: len(fine)]

@@ -1,6 +1,6 @@
 """Define the scene that scanners image (shapes, texture, coil), and a grid's view of it.
 
-The gland's frame (x to the left, y to the back, z to the head, mm) is that of the images;
+The gland's frame (x to the left, y to the back, z to the head, mm) is also the frame of the images;
 ``Placement`` moves it into the patient. Arrays are in the order (z, y, x).
 """
 
@@ -43,7 +43,8 @@ class Scene:
     Parameters
     ----------
     shapes : list of Shape
-        Organs, zones and regions, painted in this order over fat: later ones replace earlier ones.
+        Organs, zones and regions, painted in this order over fat: later shapes replace earlier
+        shapes.
     tissues : dict of str to Tissue
         Parameters of the tissues, by tissue name.
     placement : Placement
@@ -77,7 +78,7 @@ class Scene:
 
 
 def draw_placement(rng: np.random.Generator) -> Placement:
-    """Draw how the stack of slices lies in the patient: tilted back, and a little rolled.
+    """Draw how the stack of slices lies in the patient: tilted back, and slightly rolled.
 
     Parameters
     ----------
@@ -123,13 +124,14 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     def kernel(length: float) -> np.ndarray:
         """Return a filter for a field with this length; white noise keeps its variance."""
         shape = np.exp(-0.5 * k2 * length**2)
-        # adds the half of the spectrum that rfftn leaves out
+        # Add the half of the spectrum that rfftn leaves out.
         full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()
         return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
 
     short, long = (kernel(length) for length in params.TEXTURE_MM)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
-    # Both are filters of the same white noise, so their correlation adds to the variance.
+    # Both fields are filters of the same white noise, so that their correlation adds to the
+    # variance.
     correlation = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
     uneven /= np.sqrt(
         1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * correlation
@@ -163,7 +165,7 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
 
 
 class View:
-    """Look at a scene on one grid: where its voxels are and which tissues they hold.
+    """Look at a scene on one grid: where the grid's voxels are, and which tissues they hold.
 
     Parameters
     ----------
@@ -273,14 +275,15 @@ class View:
         return np.tensordot(out, weights[0], axes=(2, 1))
 
     def septa(self) -> np.ndarray:
-        """Return how much each voxel shows of septa (thin fibrous walls), less the mean: (z, y, x).
+        """Return how much of septa (thin fibrous walls) each voxel shows, less the mean: (z, y, x).
 
-        The share is about 0 to 1. Its mean is subtracted because a tissue's parameters are means
-        over gland and septa, so the result is negative between septa.
+        The share is about 0 to 1. Its mean is subtracted, because a tissue's parameters are means
+        over gland and septa. The result is therefore negative between septa.
 
-        A septum is where the random field changes sign. A field that is smooth over a length s has
-        the slope 1 / (s sqrt 2) along an axis, which turns the septum's thickness into a range of
-        field values. In a large voxel that range is wider, and the septum is fainter by as much.
+        A septum lies where the random field changes sign. A field that is smooth over a length s
+        has the slope 1 / (s sqrt 2) along an axis, which turns the septum's thickness into a range
+        of field values. In a large voxel this range is wider, and the septum is fainter by the same
+        factor.
         """
         slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
         thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
@@ -291,7 +294,7 @@ class View:
     def distortion(self) -> np.ndarray | None:
         """Return how far gas shifts each voxel in diffusion images, mm along y, shape (z, y, x).
 
-        None for a scene without gas.
+        The result is None for a scene without gas.
         """
         if self.scene.gas is None:
             return None

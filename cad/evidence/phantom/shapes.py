@@ -23,14 +23,14 @@ class Shape:
     zone : str
         Part of the gland that the shape belongs to; empty outside the gland.
     within : tuple of str
-        Zones that the shape may replace; outside of them it is not painted. Empty for no limit.
+        Zones that the shape may replace; it is not painted outside these zones. Empty for no limit.
     angle : float
         Rotation about z, radians.
     waves : tuple of (amplitude, wave vector, phase)
         Ripples of the surface: amplitude relative to the radius, wave vector in radians per mm,
         phase in radians.
     power : float
-        2 is an ellipsoid; more is boxier.
+        Exponent of the surface: 2 is an ellipsoid, and larger values are closer to a box.
     back : float
         Factor on the y axis behind the centre (a flatter or fuller back).
     taper : float
@@ -68,7 +68,7 @@ class Shape:
         else:
             plane = np.abs(u) ** self.power + np.abs(v) ** self.power
         if self.taper:
-            # The full width in the middle and above it; narrower below.
+            # The shape has its full width in the middle and above, and is narrower below.
             plane = plane / (1.0 + self.taper * np.minimum(w, 0.0)) ** self.power
         total = plane + np.abs(w) ** self.power
         for amplitude, (kx, ky, kz), phase in self.waves:
@@ -122,14 +122,14 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
     Parameters
     ----------
     shapes : list of Shape
-        Later ones replace earlier ones.
+        The shapes in order; later shapes replace earlier shapes.
     x, y, z : ndarray, shape (n_x,), (n_y,), (n_z,)
         Increasing coordinates of the grid, mm.
 
     Returns
     -------
     ndarray of uint8, shape (n_z, n_y, n_x)
-        1 + index into ``shapes``; 0 where no shape is.
+        1 + index into ``shapes``; 0 where there is no shape.
 
     Examples
     --------

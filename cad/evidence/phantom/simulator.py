@@ -1,4 +1,4 @@
-"""Simulate cohorts, one patient at a time, each from the seed and his number alone."""
+"""Simulate cohorts, one patient at a time, each from the seed and the patient's number alone."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import reader_outline_path, write_study
 from cad.mri.imaging.volume import Volume
 
-# A voxel with at least this share of a region counts as only this region.
+# A voxel with at least this share of one region counts as belonging only to this region.
 PURE = 0.95
 LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
 
@@ -38,7 +38,7 @@ class Variation:
     Parameters
     ----------
     readers : int
-        Readers who score every region; the first four also outline it.
+        Number of readers who score every region; the first four also outline it.
     displacement_mm : float
         Diffusion images and dynamic series are each displaced in the slice by a random shift of up
         to this length, as echo-planar distortion and patients' motion do.
@@ -129,24 +129,25 @@ def simulate(
     out : Path
         Cohort folder; must be absent or empty.
     patients : int
-        At least 1. 49 patients have 350 regions, 66 of them malignant (a few less where they
-        find no room).
+        Number of patients, at least 1. 49 patients have 350 regions, 66 of them malignant (a few
+        less where regions find no room).
     seed : int
-        Patient ``i`` depends on the seed and ``i`` only.
+        Random seed. Patient ``i`` depends only on the seed and ``i``.
     light : bool
-        Coarse grids and few frames, for benchmarks of scale.
+        Whether grids are coarse and frames few, for benchmarks of scale.
     jobs : int
         Number of processes.
     prevalence : float, optional
-        Expected share of men with significant cancer; without it 36 of 49, as in a clinical study.
+        Expected share of men with significant cancer; without it the share is 36 of 49, as in a
+        clinical study.
     variation : Variation
-        Readers, displacement, gas and motion. What it does not change is as without it.
+        Readers, displacement, gas and motion. A property that it does not change is as without it.
 
     Raises
     ------
     CadError
-        For a folder that holds something, fewer than one patient, or less than one
-        reader, or a prevalence that cannot be simulated.
+        For a folder that is not empty, fewer than one patient, fewer than one reader, or a
+        prevalence that cannot be simulated.
     """
     write_cohort(out, patients, seed, LIGHT if light else FULL, jobs, prevalence, variation)
 
@@ -169,18 +170,18 @@ def write_cohort(
     patients, seed : int
         Number of patients, at least 1, and random seed.
     protocols : tuple of Protocol
-        One examination protocol per site; each patient is of one of the sites.
+        One examination protocol per site; each patient belongs to one of the sites.
     jobs : int
         Number of processes.
     prevalence : float, optional
         Expected share of men with significant cancer.
     variation : Variation
-        How men differ.
+        Differences between the men.
 
     Raises
     ------
     CadError
-        For a folder that holds something, fewer than one patient, or a prevalence that cannot be
+        For a folder that is not empty, fewer than one patient, or a prevalence that cannot be
         simulated.
     """
     if patients < 1:
@@ -236,7 +237,7 @@ def latent_auc(cohort: Path) -> float:
     Raises
     ------
     CadError
-        When the cohort has no latent (it is not simulated) or one class only.
+        When the cohort has no latent (because it is not simulated) or only one class.
     """
     path = cohort / LATENT_FILE
     if not path.is_file():
@@ -267,15 +268,15 @@ def make_patient(
     seed, index : int
         Seed of the cohort, and number of the patient in it, from 0.
     protocols : tuple of Protocol
-        One per site; the patient is of one of the sites.
+        One protocol per site; the patient belongs to one of the sites.
     even : bool
         Leave out texture, so that a measurement can be checked against the tissue's parameter.
     prevalence : float, optional
         Expected share of men with significant cancer in the patient's cohort.
     variation : Variation
-        How men differ.
+        Differences between the men.
     """
-    # A variation draws last: without it every man is as he was.
+    # A variation draws last, so that without it every man is as he was.
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(9)
     generators = map(np.random.default_rng, streams)
     body, finding, reading, scene_rng, noise, plan, hand, extra_reading, beside = generators
@@ -331,7 +332,7 @@ def _scene(
     placement = draw_placement(rng)
     fields = draw_fields(rng, protocol.texture_half)
     bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
-    bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
+    bias[3:] = np.abs(bias[3:])  # surface coils make images brighter towards the skin
     shapes = list(anatomy.shapes)
     tissues = dict(anatomy.tissues)
     for region in regions:
@@ -402,12 +403,12 @@ def _zone_numbers(view: View) -> Volume:
 
 
 def _vessel(view: View) -> Volume:
-    """Return the middle of one femoral artery: voxels that nothing else shares."""
+    """Return the middle of one femoral artery: voxels that no other shape shares."""
     arteries = []
     for number, shape in enumerate(view.scene.shapes, start=1):
         if shape.tissue == "artery":
             arteries.append(number)
-    # The left one is as good as the right; slices next to the edge suffer from inflow and wrap.
+    # The left artery is as good as the right; slices next to the edge suffer from inflow and wrap.
     share = view.share(arteries[1:])
     inside = share > 0.99
     inside[:2] = False
@@ -425,7 +426,7 @@ def _write_patient(
     prevalence: float | None,
     variation: Variation,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Write one study; returns its rows of participants, rois, scores and latent."""
+    """Write one study; return its rows of participants, rois, scores and latent."""
     patient = make_patient(seed, index, protocols, prevalence=prevalence, variation=variation)
     name = patient.study.participant_id
     write_study(out / name, patient.study)
