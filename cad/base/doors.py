@@ -1,8 +1,9 @@
 """Register every function that reads foreign bytes, or writes where a user says.
 
-Such a function is a door. A function that calls a parser, opens a file or moves one into place
-declares itself by :func:`door`. A test (``tests/layers/test_doors.py``) fails if one does not. The
-fuzz tests are made from this table; a test also fails if a door for foreign bytes has no fuzz case.
+Such a function is a door. A function that calls a parser, opens a file or moves a file into place
+declares itself by :func:`door`. A test (``tests/layers/test_doors.py``) fails if such a function
+does not. The fuzz tests are made from this table; a test also fails if a door for foreign bytes has
+no fuzz case.
 """
 
 from __future__ import annotations
@@ -43,24 +44,23 @@ FORMS = (
 
 @dataclass(frozen=True)
 class Door:
-    """Describe a function that reads bytes of others, or writes a path.
+    """Describe a function that reads bytes from outside, or writes a path.
 
     Parameters
     ----------
     name : str
         Full name of the function.
     way : "in", "out" or "own"
-        "in" reads bytes of others; "out" writes; "own" reads or writes what only this program and
-        the system make: its state, its process, the package's own tables.
+        "in" reads bytes from outside and "out" writes. "own" reads or writes only what this program
+        and the system make: its state, its process, the package's own tables.
     form : str
-        One of :data:`FORMS`; of "own" and "out" any word.
+        One of :data:`FORMS`; for "own" and "out" any word.
     bound : str
-        Its bound: the limits that the function checks itself, or the child process whose limits
-        hold.
+        Limits that the function checks itself, or the child process whose limits hold.
     owner : str
-        Of "out": whose file may be replaced.
+        For "out": whose file may be replaced.
     limit : int
-        Most bytes of the file, or of the bytes, that it takes; 0 where ``bound`` alone holds.
+        Largest number of bytes that the function accepts; 0 where only ``bound`` holds.
     """
 
     name: str
@@ -78,11 +78,11 @@ DOORS: dict[str, Door] = {}
 def door(
     way: Way, form: str, *, bound: str = "", owner: str = "", limit: int = 0
 ) -> Callable[[Function], Function]:
-    """Declare the function that follows as a door, and hold its limit.
+    """Declare the function that follows as a door, and check its limit.
 
     The first argument of a door "in" that is a path or bytes is checked before the function is
     called: a path that is not a regular file is refused, and so are more bytes than the limit.
-    :func:`cad.base.processes.limited.door_in_child` declares one whose function needs a child.
+    :func:`cad.base.processes.limited.door_in_child` declares a door that needs a child process.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def door(
     Raises
     ------
     ValueError
-        For a door "in" of no known form or without a limit or bound, and one "out" without an
-        owner's rule.
+        For a door "in" of an unknown form or without a limit or bound, and for a door "out" without
+        an owner's rule.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def door(
 def _check_size(arguments: tuple[Any, ...], limit: int) -> None:
     """Refuse the first path or bytes among some arguments: no regular file, or above a limit.
 
-    A path that is missing passes: the function says what is missing.
+    A missing path passes, because the function itself reports a missing file.
     """
     most = limit or sys.maxsize
     for argument in arguments:

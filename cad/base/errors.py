@@ -14,7 +14,7 @@ class CadError(Exception):
     Parameters
     ----------
     problem : str
-        The value found and the rule it broke, in one sentence.
+        The found value and the rule that it broke, in one sentence.
     hint : str, optional
         How the user can solve the problem.
     file, patient, roi : str, optional
@@ -62,7 +62,7 @@ class CadError(Exception):
     def naming(self, *, file: object = "", patient: object = "", roi: object = "") -> CadError:
         """Return a copy of the error with a file, patient and region.
 
-        A value is used only where the error has none yet.
+        A value is used only where the error does not have this value yet.
 
         Parameters
         ----------
@@ -73,13 +73,14 @@ class CadError(Exception):
         return _rebuild(type(self), self.problem, self.hint, *places, self.place)
 
     def with_path(self, path: object, shown: object) -> CadError:
-        """Return a copy of the error in which another path stands for one that the user cannot see.
+        """Return a copy of the error in which a path that the user cannot see is replaced by
+        another.
 
         Parameters
         ----------
         path, shown : object
-            The path as it stands in file, problem or hint, such as a temporary folder; and what is
-            shown for it.
+            The path as it stands in file, problem or hint, such as a temporary folder; and the path
+            that is shown in its place.
         """
         problem = self.problem.replace(str(path), str(shown))
         hint = self.hint.replace(str(path), str(shown))
@@ -91,7 +92,7 @@ class CadError(Exception):
 def located(*, file: object = "", patient: object = "", roi: object = "") -> Iterator[None]:
     """Add a file, patient and region to every CadError that is raised inside a ``with`` block.
 
-    A value is used only where the error has none yet.
+    A value is used only where the error does not have this value yet.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ def located(*, file: object = "", patient: object = "", roi: object = "") -> Ite
 
 
 class MachineError(CadError):
-    """Say that the machine is short of something, such as disk or memory; the input is sound."""
+    """Say that the machine lacks something, such as disk or memory; the input is sound."""
 
 
 _SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -117,12 +118,12 @@ def refused(error: OSError) -> CadError:
     Parameters
     ----------
     error : OSError
-        As caught.
+        The error as it was caught.
 
     Returns
     -------
     CadError
-        A :class:`MachineError` where disk or memory ran short.
+        The error; it is a :class:`MachineError` where disk or memory ran short.
     """
     kind = MachineError if error.errno in _SHORT else CadError
     return kind(str(error.strerror or error), file=error.filename or "")

@@ -1,7 +1,8 @@
 """Write files that are whole or absent; the same content always gives the same bytes.
 
-Text from users or files can carry control characters or formulas. :func:`plain` makes it safe for
-a terminal, :func:`harmless` for a spreadsheet; :func:`as_given` undoes :func:`harmless`.
+Text from users or files can contain control characters or formulas. :func:`plain` makes such text
+safe for a terminal, and :func:`harmless` for a spreadsheet. :func:`as_given` undoes
+:func:`harmless`.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 
 @door("out", "whole file", owner="the caller's folder, owned or new")
 def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file so that other processes see its old content or the new, never a part.
+    """Write a file so that other processes see its old or its new content, never a part.
 
     The content goes to a temporary file in the same folder, which is flushed to the disk and
-    renamed; then the folder is flushed too. When the function returns, a power cut no longer loses
+    renamed. Then the folder is flushed, too. When the function returns, a power cut no longer loses
     the file. A failure (full disk, refused permission) leaves the previous file as it was.
 
     Parameters
@@ -59,7 +60,8 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     """
     make_folder(path.parent)
     name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
-    # The system applies the user's mask. Reading the mask would mean setting it, for all threads.
+    # The system applies the user's mask. Reading the mask is possible only by setting it for all
+    # threads.
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -74,10 +76,10 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool = False) -> None:
-    """Write a single file where a user asks for it, and replace nothing that is not ours.
+    """Write a single file where a user wants it, and replace no file of somebody else.
 
-    A file that this program wrote here, and that nobody has changed since, is known by its hash in
-    an extended attribute; it is replaced. So is any other regular file with ``force``.
+    A file that this program wrote here, and that nobody has changed since, has its hash in an
+    extended attribute and is replaced. With ``force`` any other regular file is replaced, too.
 
     Parameters
     ----------
@@ -86,20 +88,20 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
     content : bytes
         The whole new content.
     inputs : sequence of Path
-        Files and folders that the content was made of, none of which is ever replaced.
+        Files and folders from which the content was made; none of them is ever replaced.
     force : bool
         Whether to replace a file of somebody else.
 
     Raises
     ------
     CadError
-        For an input, a link, a device, a pipe, a folder, and, without ``force``, a file that this
-        program did not write or that was changed since.
+        For an input, a link, a device, a pipe or a folder. Without ``force``, also for a file that
+        this program did not write, or that was changed since.
     """
     if os.path.lexists(path):
         _check_replaceable(path, inputs, force)
     write_atomic(path, content)
-    # On a file system without attributes, `force` is needed every time; no file is lost by that.
+    # On a file system without attributes, `force` is needed every time; no file is lost there.
     with suppress(OSError, AttributeError):
         os.setxattr(path, _WRITTEN, hashlib.sha256(content).hexdigest().encode())
 
@@ -154,7 +156,7 @@ def state_of(path: Path) -> tuple[int, int]:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents, and flush them so that a power cut loses none.
+    """Make a folder and its missing parents, and flush all of them, so that a power cut loses none.
 
     Parameters
     ----------
@@ -173,8 +175,8 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
-"""Errors of a flush which mean that data are not on the disk; others mean that the file system
-cannot flush.
+"""Errors of a flush which mean that data are not on the disk; other errors mean that the file
+system cannot flush.
 """
 
 
@@ -291,7 +293,7 @@ def write_json(path: Path, content: Any) -> None:
     path : Path
         The file.
     content : object
-        Converted by :func:`json_safe` first.
+        The value; :func:`json_safe` converts it first.
     """
     text = json.dumps(json_safe(content), indent=1, sort_keys=True, allow_nan=False)
     write_atomic(path, text.encode() + b"\n")
@@ -300,8 +302,8 @@ def write_json(path: Path, content: Any) -> None:
 def parquet_bytes(table: pd.DataFrame) -> bytes:
     """Return the bytes of a table's parquet file; equal tables give equal bytes.
 
-    The index is left out, and so is pandas' own description of each column, which takes longer to
-    make for hundreds of columns than all else and says no more than the column's type.
+    The index is left out, and so is pandas' own description of each column. The description takes
+    longer to make for hundreds of columns than all else, and says no more than the column's type.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -316,7 +318,8 @@ def harmless(cell: Any) -> Any:
     """Put an apostrophe before text that a spreadsheet would run as a formula.
 
     Such text begins with ``=``, ``+``, ``-`` or ``@``, also after blanks, or with a tab or a line
-    break. Text that is a number, such as ``-3.5``, stays as it is. :func:`as_given` undoes it.
+    break. Text that is a number, such as ``-3.5``, stays as it is. :func:`as_given` undoes this
+    function.
 
     Parameters
     ----------
@@ -329,7 +332,7 @@ def harmless(cell: Any) -> Any:
 
 
 def as_given(cell: Any) -> Any:
-    """Undo :func:`harmless`: return the cell without the apostrophe that it put first."""
+    """Undo :func:`harmless`: return the cell without the apostrophe that was put before it."""
     return cell[1:] if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
@@ -339,9 +342,9 @@ def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame
     Parameters
     ----------
     table : DataFrame
-        Not changed.
+        The table; not changed.
     change : callable
-        Takes a cell and returns the new one. A column in which no cell changes is not copied.
+        Takes a cell and returns the new cell. A column in which no cell changes is not copied.
     """
     import pandas as pd
 
@@ -399,7 +402,7 @@ def csv_bytes(table: pd.DataFrame, columns: Sequence[str]) -> bytes:
     Parameters
     ----------
     table : DataFrame
-        The rows. A column of ``columns`` that it lacks is written empty.
+        The rows. A column of ``columns`` that is missing there is written empty.
     columns : sequence of str
         Names of the columns to write, in order; other columns of ``table`` are left out.
 

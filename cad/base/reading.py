@@ -1,7 +1,8 @@
 """Read files from outside: sizes are checked first, and a parser's error becomes a CadError.
 
-All code that reads foreign files does so inside :func:`reading`; the limits below are the only
-ones. Real files stay far below them: they keep a small crafted file from filling the memory.
+All code that reads foreign files does so inside :func:`reading`. The limits below are the only
+limits. Real files stay far below them: the limits keep a small crafted file from filling the
+memory.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MAX_COLUMNS = 2_000
 MAX_CELLS = 20_000_000
 MAX_NAME = 500
 """Most characters of the name of a column."""
-# separators in a line; the number of cells may be smaller because of quotes
+# Separators in a line; the number of cells may be smaller because of quotes.
 _LONGEST_LINE = 100_000
 MAX_IMAGE = 2048 * MIB
 """Most bytes of one image or DICOM file in memory."""
@@ -75,7 +76,7 @@ _MACHINE = {
     errno.EINTR,
     errno.ETIMEDOUT,
 }
-# The text of these exceptions is understood only with the name of the exception.
+# The text of these exceptions is understandable only with the name of the exception.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
 
@@ -96,8 +97,8 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
     Raises
     ------
     CadError
-        For any exception that the content of a file can cause. An ``OSError`` that is the
-        machine's (full disk, refused permission, missing file) passes unchanged.
+        For any exception that the content of a file can cause. An ``OSError`` of the machine (full
+        disk, refused permission, missing file) passes unchanged.
     """
     try:
         yield
@@ -130,9 +131,9 @@ def _text_of_error(error: Exception) -> str:
 def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
     """Refuse compressed content that would be too large in memory.
 
-    Content is too large if it has more than ``limit`` bytes, or if it has more than :data:`SMALL`
-    bytes (256 MiB) and more than :data:`MAX_RATIO` (100) times its compressed size, which real data
-    never has.
+    Content is too large if it has more than ``limit`` bytes. It is also too large if it has more
+    than :data:`SMALL` bytes (256 MiB) and more than :data:`MAX_RATIO` (100) times its compressed
+    size, which real data never has.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content
     Raises
     ------
     CadError
-        Saying both sizes.
+        The message states both sizes.
     """
     if unpacked > limit or (unpacked > SMALL and unpacked > MAX_RATIO * packed):
         raise CadError(
@@ -171,7 +172,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     Raises
     ------
     CadError, FileNotFoundError
-        As :func:`check_file` does.
+        In the same cases as :func:`check_file`.
     """
     check_file(path, limit)
     with path.open("rb") as stream:
@@ -236,7 +237,7 @@ def parse_json(text: str | bytes) -> Any:
 def check_depth(content: Any) -> None:
     """Refuse lists and dictionaries that are nested more than :data:`MAX_DEPTH` (100) deep.
 
-    Recursive code could not process them.
+    Recursive code could not process such content.
 
     Raises
     ------
@@ -297,14 +298,14 @@ def table_text(path: Path, separator: str) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse column names that hold a control character, are very long, or stand twice.
+    """Refuse column names that hold a control character, are very long, or occur twice.
 
-    Names reach terminals, pages and cards, and cells are found by them.
+    Names reach terminals, pages and cards, and cells are found by their names.
 
     Parameters
     ----------
     names : sequence of str
-        Names of a table's columns; an empty one is that of a column without a name.
+        Names of a table's columns; an empty name is that of a column without a name.
 
     Raises
     ------
@@ -334,8 +335,8 @@ def _rows_of_table(
 ) -> Iterator[list[str]]:
     """Yield the first row and all further rows of a table, without blank lines.
 
-    A row with more or fewer cells than the first raises an error. It was cut off, or a cell
-    contains a separator (such as a decimal comma), so that its cells belong to other columns.
+    A row with more or fewer cells than the first row raises an error. Such a row was cut off, or a
+    cell contains a separator (such as a decimal comma), so that its cells belong to other columns.
     """
     if "\0" in text:
         raise CadError("a cell holds a NUL character")
@@ -356,8 +357,8 @@ def _rows_of_table(
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     """Read a CSV table as one dictionary for each row: column name to cell.
 
-    All cells are text. The apostrophe that :func:`cad.base.files.harmless` puts before text like a
-    formula is taken off, names of columns included. Blank lines and columns without a name are left
+    All cells are text. The apostrophe that :func:`cad.base.files.harmless` puts before formula-like
+    text is taken off, also in names of columns. Blank lines and columns without a name are left
     out.
 
     Parameters
@@ -384,7 +385,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def whole_cell(cell: str) -> str:
-    """Return a cell without blanks around it and, of a whole number, without ``.0``.
+    """Return a cell without blanks around it, and a whole number without ``.0``.
 
     A column of whole numbers with an empty cell is often written with decimals.
 
@@ -400,8 +401,7 @@ def whole_cell(cell: str) -> str:
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
     """Read a table with ``pandas.read_csv``.
 
-    The apostrophe that :func:`cad.base.files.harmless` puts before text like a formula is taken
-    off.
+    The apostrophe that :func:`cad.base.files.harmless` puts before formula-like text is taken off.
 
     Parameters
     ----------
@@ -415,8 +415,8 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
     Raises
     ------
     CadError
-        When the file is not such a table or is too large, or a row has more or fewer cells than
-        the first line: pandas would shift them, or fill them in.
+        When the file is not such a table or is too large, or when a row has more or fewer cells
+        than the first line. pandas would shift such cells, or fill them in.
     """
     import pandas as pd
 
@@ -425,7 +425,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
         warnings.simplefilter("error", pd.errors.ParserWarning)
         text = table_text(path, separator)
         for _ in _rows_of_table(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
-            pass  # each is checked
+            pass  # each array is checked
         table = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, **options)
         return each_cell(table.rename(columns=as_given), as_given)
 
@@ -475,8 +475,8 @@ def read_array(source: Path | bytes) -> Any:
 def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """Read a parquet file, or the bytes of one; call it inside :func:`reading`.
 
-    The library reads it in a child process with limits of memory and time, because a parquet file
-    does not state how large its pages are when unpacked.
+    The library runs in a child process with limits of memory and time, because a parquet file does
+    not state how large its pages are when unpacked.
 
     Parameters
     ----------
@@ -488,8 +488,8 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
     Raises
     ------
     CadError
-        When the table would be too large in memory, or holds anything but numbers, yes or no,
-        times and texts.
+        When the table would be too large in memory, or contains anything other than numbers, yes or
+        no, times and texts.
     """
     content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
     return parse_parquet(content, columns)
@@ -509,7 +509,7 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     Raises
     ------
     CadError
-        As :func:`read_parquet`.
+        In the same cases as :func:`read_parquet`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -519,8 +519,8 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     texts = [field.name for field in schema if _is_text(field.type)]
-    # Each distinct text is kept once until their number is known, as a million rows may share a
-    # long text.
+    # Each distinct text is kept once until their number is known, because a million rows may share
+    # a long text.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
     widths = [_bytes_of_cell(field) for field in schema]
     check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
@@ -540,7 +540,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _bytes_of_cell(field: Any) -> int:
-    """Return the bytes of a cell; those of texts are counted later."""
+    """Return the bytes of a cell; the bytes of texts are counted later."""
     from pyarrow import types
 
     if _is_text(field.type) or types.is_null(field.type):

@@ -1,4 +1,4 @@
-"""Typed settings: everything that changes a result, and nothing about how a job is run.
+"""Hold typed settings: everything that changes a result, and nothing about how a job is run.
 
 A pipeline file (``pipelines/*.yaml``) is one :class:`PipelineSettings`; a site's costs
 (``configs/decision/*.yaml``) are one :class:`DecisionSettings`.
@@ -485,9 +485,9 @@ class DecisionSettings(Section):
 
     @property
     def of_men(self) -> Self | None:
-        """Return these settings with the aim for men in place of those for regions.
+        """Return these settings with the aim for men in place of the aims for regions.
 
-        None where there is no aim for men; a man's limit then comes from the costs.
+        The result is None where there is no aim for men; a man's limit then comes from the costs.
         """
         if self.man_npv is None:
             return None
@@ -495,7 +495,7 @@ class DecisionSettings(Section):
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """Return P- and P+: regions below P- are benign, above P+ malignant, and between refer.
+        """Return P- and P+: below P- a region is benign, above P+ malignant, and in between refer.
 
         Raises
         ------

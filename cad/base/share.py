@@ -9,22 +9,22 @@ FOLDERS = ("pipelines", "configs", "models", "sample_data")
 
 
 def shared(*names: str) -> Path:
-    """Return the path of something that travels with the project.
+    """Return the path of a file or folder that is distributed with the project.
 
     Parameters
     ----------
     *names : str
-        Below the project, e.g. ``"pipelines", "psvm.yaml"``.
+        Parts of the path below the project, e.g. ``"pipelines", "psvm.yaml"``.
 
     Returns
     -------
     Path
-        In the installed wheel (``cad/share``) or, in a checkout, beside the package.
+        Path in the installed wheel (``cad/share``) or, in a checkout, beside the package.
 
     Raises
     ------
     CadError
-        When neither holds it.
+        When neither place holds it.
     """
     installed = _PACKAGE / "share"
     path = (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*names)
@@ -41,14 +41,14 @@ def find(folder: str, name: str, suffix: str = "") -> Path:
     folder : str
         Folder of the project in which names are looked up: ``models``, ``pipelines``.
     name : str
-        A path, or the name of something in ``folder``.
+        A path, or the name of a file or folder in ``folder``.
     suffix : str
         Ending of the file's name, such as ``.yaml``; empty for a folder.
 
     Raises
     ------
     CadError
-        When there is neither; the hint lists the names that exist.
+        When neither exists; the hint lists the names that exist.
     """
     stated_path = Path(name)
     if stated_path.is_file() if suffix else stated_path.is_dir():

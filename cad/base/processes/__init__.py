@@ -1,9 +1,10 @@
 """Start, limit and end child processes; a child never outlives the process that started it.
 
-A fork server starts them. This is a process that has loaded the libraries of the children and runs
-nothing else, so that a child starts in milliseconds instead of a second. It loads the libraries
-itself, or is a copy of a process that has loaded them. :func:`collect_rarely` also makes garbage
-collection less frequent, because loaded modules are a million objects that never become garbage.
+A fork server starts the child processes. The fork server is a process that has loaded the libraries
+of the children and runs nothing else, so that a child starts in milliseconds instead of a second.
+It loads the libraries itself, or is a copy of a process that has loaded them.
+:func:`collect_rarely` also makes garbage collection less frequent, because loaded modules are a
+million objects that never become garbage.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from cad.base.doors import door
 from cad.base.errors import MachineError
 
 # With Python's default of 700 the collector would search all modules again and again while they are
-# loaded, which takes a fifth of that time. Cyclic garbage takes a few megabytes until it is
+# loaded, which takes a fifth of the loading time. Cyclic garbage takes a few megabytes until it is
 # collected.
 _THRESHOLDS = (50_000, 20, 100)
 _silent = threading.Event()
@@ -46,7 +47,7 @@ _ONE_THREAD = dict.fromkeys(
 )
 _SERVE = f"import sys; from {__name__} import serve; serve(int(sys.argv[1]))"
 _lock = threading.Lock()
-# Fork server by the process that uses it: a process forked from that one must not use it.
+# The fork server by the process that uses it: a process forked from that process must not use it.
 _servers: dict[int, tuple[int, socket.socket]] = {}
 
 
@@ -60,25 +61,25 @@ class Child:
     needs : str, optional
         Modules that children like this one will use, loaded once for all of them.
     quiet : bool
-        Whether nothing that the child prints on standard error is seen; so it is for every child
-        after :func:`silence_children`.
+        Whether the child's output on standard error is hidden. After :func:`silence_children` it is
+        hidden for every child.
 
     Attributes
     ----------
     pid : int
         Number of the process.
     connection : Connection
-        This process's end of a pipe to it.
+        This process's end of a pipe to the child.
 
     Raises
     ------
     MachineError
-        When the machine starts no process.
+        When the machine cannot start a process.
     """
 
     def __init__(self, module: str, needs: str = "", *, quiet: bool = False) -> None:
         self.connection, theirs = Pipe()
-        # nothing is ever written here: the child ends itself when this pipe closes
+        # Nothing is ever written to this pipe: the child ends itself when the pipe closes.
         life, self._life = os.pipe()
         self._status, status = os.pipe()
         try:
@@ -109,8 +110,8 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:
             return
-        # The process may have ended, and its number now be another program's; the command line
-        # shows this.
+        # The process may have ended, and its number may now belong to another program; the command
+        # line shows this.
         if self._line and _command_line(self.pid) == self._line:
             os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)
@@ -155,30 +156,30 @@ def _end_server() -> None:
     pid, server = _servers.pop(os.getpid(), (0, None))
     if server:
         server.close()
-        # where SIGCHLD is ignored, the process is already gone
+        # Where SIGCHLD is ignored, the process is already gone.
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)  # it may still be loading libraries, for a second
             os.waitpid(pid, 0)
 
 
 def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
-    """Make a copy of this process, with what it has loaded, the fork server of its children.
+    """Make a copy of this process, with its loaded libraries, the fork server of its children.
 
-    A command calls it before it opens a file. Where there are other threads, which a copy lacks, or
-    on Windows, nothing is done: then a fork server loads what children use.
+    A command calls this function before it opens a file. Nothing is done on Windows, or where there
+    are other threads, which a copy lacks. A fork server then loads the libraries that children use.
 
     Parameters
     ----------
     loops : bool
         Whether another copy becomes Python's own fork server, from which joblib can fork.
     threads : int
-        How many threads this process may have. A child has two: one waits for its parent's end, and
-        holds nothing that a copy would miss.
+        Number of threads that this process may have. A child has two: one of them waits for its
+        parent's end, and holds nothing that a copy would need.
 
     Returns
     -------
     bool
-        Whether joblib can: not where TMPDIR is full or its name long.
+        Whether joblib can fork from the copy: it cannot where TMPDIR is full or its name is long.
     """
     if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
@@ -190,7 +191,7 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
 
 
 def _share_with_loops() -> bool:
-    resource_tracker.ensure_running()  # it is started in the same way, but is not a copy
+    resource_tracker.ensure_running()  # The tracker is started in the same way, but is not a copy.
 
     def start(path: Any, args: Any, passfds: Sequence[int]) -> int:
         if len(passfds) != 2:  # another version of Python whose fork server takes other arguments
@@ -208,7 +209,7 @@ def _share_with_loops() -> bool:
 
 def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object) -> int:
     """Fork this process; the copy keeps only the given handles, runs a function and ends."""
-    # the garbage collector then ignores all present objects, so that their memory stays shared
+    # The garbage collector then ignores all present objects, so that their memory stays shared.
     gc.freeze()
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError, ValueError):
@@ -217,8 +218,8 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
     pid = -1
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        # Python warns of forking with threads. The remaining threads belong to libraries that can
-        # be forked.
+        # Python warns about forking with threads. The remaining threads belong to libraries that
+        # can be forked.
         with warnings.catch_warnings(action="ignore"):
             pid = os.fork()
     finally:
@@ -229,7 +230,7 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
     try:
         from threadpoolctl import threadpool_limits
 
-        # for libraries that were loaded before the environment variable was set
+        # This is for libraries that were loaded before the environment variable was set.
         threadpool_limits(1)
         for low, high in pairwise(sorted([2, *handles, os.sysconf("SC_OPEN_MAX")])):
             os.closerange(low + 1, high)
@@ -249,7 +250,8 @@ def _fork(order: str, handles: list[int]) -> int:
                     return int(number)
             except OSError:
                 pass
-            # an interrupt: the number that is still to come must not be taken for another child's
+            # This is an interrupt: the number that is still to come must not be taken for another
+            # child's.
             except BaseException:
                 _end_server()
                 raise
@@ -260,17 +262,17 @@ def _fork(order: str, handles: list[int]) -> int:
 
 @door("own", "process")
 def serve(number: int) -> None:
-    """Fork a child at each order of the parent process, until that ends: the fork server.
+    """Fork a child at each order of the parent process until the parent ends: the fork server.
 
     Parameters
     ----------
     number : int
         Handle of the socket to the parent process.
     """
-    # Ctrl-C is for the parent, which then ends this process
+    # Ctrl-C is for the parent, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for handle in range(3):  # what libraries print must not mix with the results
+    for handle in range(3):  # output of libraries must not mix with the results
         os.dup2(nothing, handle)
     collect_rarely()
     orders = socket.socket(fileno=number)
@@ -291,7 +293,7 @@ def serve(number: int) -> None:
         for name in (module, *needs.split()):
             with suppress(Exception):  # if a module cannot be loaded, the child will report it
                 import_module(name)
-        # the child's collector then ignores all present objects, so that their memory stays shared
+        # The child's collector then ignores all present objects, so that their memory stays shared.
         gc.freeze()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
@@ -343,7 +345,7 @@ def _end_with_parent() -> None:
 def silence_children() -> None:
     """Discard the output of all children from now on, whoever starts them.
 
-    Libraries quote what they read, such as a header or a name, and this must not be shown.
+    Libraries quote their input, such as a header or a name, and this must not be shown.
     """
     _silent.set()
 
@@ -351,7 +353,7 @@ def silence_children() -> None:
 def use_one_thread() -> None:
     """Let numerical libraries that are loaded later, and children, use one thread each.
 
-    Numbers of threads that the user has set in the environment stay.
+    A number of threads that the user has set in the environment is kept.
     """
     os.environ.update(_ONE_THREAD | os.environ)
 

@@ -1,9 +1,9 @@
 """Restrict a process to files below some folders, permanently, by Landlock of the Linux kernel.
 
-If a crafted file takes over a parser, even one in C, it can then read and write nothing else. Four
-system calls are made through ctypes; existing Python packages for them support other Python
-versions. The restriction applies to the calling thread and to processes that it starts, and cannot
-be undone. It is therefore meant for child processes.
+If a crafted file takes over a parser, even one in C, the parser can read and write nothing else.
+Four system calls are made through ctypes, because existing Python packages for them support other
+Python versions. The restriction applies to the calling thread and to processes that it starts, and
+cannot be undone. It is therefore meant for child processes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def version() -> int:
 
 
 def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
-    """Restrict this process for good: it opens what it reads and writes below these paths only.
+    """Restrict this process for good: it reads and writes files below these paths only.
 
     The interpreter, its packages and the system's libraries stay readable.
 
@@ -71,8 +71,8 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
     Returns
     -------
     bool
-        Whether the kernel restricts the process; False where it has no Landlock, which a caller
-        says in its log.
+        Whether the kernel restricts the process. False where the kernel has no Landlock; the caller
+        then reports this in its log.
 
     Raises
     ------
@@ -98,7 +98,8 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
         for path in map(Path, write):
             _allow(ruleset, path, everything)
         libc = ctypes.CDLL(None, use_errno=True)
-        # Without this, a program that runs as its owner could be started without the restriction.
+        # Without this call, a program that runs as its owner could be started without the
+        # restriction.
         libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _call(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
@@ -109,7 +110,8 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
 def _program_folders() -> list[Path]:
     """Return the folders of the interpreter, its packages, this program and the system's libraries.
 
-    ``sys.path`` is not used as a whole, as it may contain the folder that a command was started in.
+    ``sys.path`` is not used as a whole, because it may contain the folder in which a command was
+    started.
     """
     folders = {Path(path) for path in sysconfig.get_paths().values()}
     folders |= {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}

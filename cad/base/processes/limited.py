@@ -1,7 +1,7 @@
 """Call a function on foreign data in a child process with limits of time and memory.
 
-A crash in a library then ends the child and not the program, and a small file that unpacks to a
-huge one fills only the child's memory. The child can also be restricted to some folders
+A crash in a library then ends the child and not the program. A small file that unpacks to a huge
+one fills only the child's memory. The child can also be restricted to some folders
 (:mod:`cad.base.processes.landlock`).
 """
 
@@ -41,27 +41,28 @@ def call_limited(
 ) -> Returned:
     """Call a function in a child process with limits, and return its result.
 
-    In such a child the function is called at once.
+    In a child with limits, the function is called at once and no further child is started.
 
     Parameters
     ----------
     function : callable
         Importable by its name.
     *arguments : object
-        Its arguments, which are sent to the child.
+        Arguments of the function, which are sent to the child.
     seconds : float
-        Processor time; ten times as long by the clock.
+        Processor time; the limit by the clock is ten times as long.
     gigabytes : float
-        Memory beyond what the child has when it starts, in units of 1e9 bytes.
+        Memory beyond the child's memory at its start, in units of 1e9 bytes.
     needs : str
-        Further modules that it uses, which are loaded once for all such children.
+        Further modules that the function uses; they are loaded once for all such children.
     folders : sequence of Path, optional
-        Paths that the child may read, beside the program; all of this process when not given.
+        Paths that the child may read, beside the program. By default all paths that this process
+        may read.
 
     Raises
     ------
     CadError
-        An error of the function's own; and when its process was ended by a limit or a signal.
+        For an error of the function's own, and when its process was ended by a limit or a signal.
     OSError
         An error of the machine in the function.
     """

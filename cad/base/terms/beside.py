@@ -24,7 +24,8 @@ def table_beside(module: str) -> Any:
     module : str
         The module's ``__file__``.
     """
-    # libyaml is ten times as fast, and every worker process reads these tables when it starts.
+    # libyaml is ten times as fast as PyYAML, and every worker process reads these tables at its
+    # start.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(module).with_suffix(".yaml").read_text(encoding="utf-8")
     return yaml.load(text, loader)  # noqa: S506 - both loaders are safe

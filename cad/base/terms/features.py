@@ -34,7 +34,7 @@ class Statistic(NamedTuple):
 
 @dataclass(frozen=True)
 class Channel:
-    """Describe an image, a map or a filter's response, of whose values statistics are taken.
+    """Describe an image, a map or a filter's response, whose values statistics are taken of.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ class Channel:
     unit : str
         "1" for a pure number. For a gradient or a filter: the text after the image's unit.
     source : str
-        Where the definition comes from.
+        Source of the definition.
     title, words : str
         Heading on a page, and an explanation of that heading.
     group : str
-        Group of features in which :mod:`cad.mri.features.typicality` judges its columns.
+        Group of features in which :mod:`cad.mri.features.typicality` judges the channel's columns.
     """
 
     definition: str
@@ -76,16 +76,16 @@ class PerfusionMap(Channel):
 
 @dataclass(frozen=True)
 class Family:
-    """Describe a family of statistics of whole regions, such as those of co-occurrence.
+    """Describe a family of statistics of whole regions, such as co-occurrence.
 
     Parameters
     ----------
     channel : Channel
-        The image of the statistics; its title and words are those of the family.
+        The image of the statistics; its title and words are the family's.
     measured_by : str
-        ``module:function`` of the function that measures them.
+        ``module:function`` of the function that measures the family.
     statistics : dict of str to Statistic
-        In the order in which they are stored.
+        Statistics by name, in the order in which they are stored.
     """
 
     channel: Channel
@@ -152,7 +152,8 @@ def _described_model(
     """Describe the maps of a kinetic model: first its parameters, then the quality of its fit."""
     maps = {}
     for name in parameters:
-        # Brix' rate constant has the same name as another one, so its own description has priority.
+        # Brix' rate constant has the same name as another rate constant, so that its own
+        # description has priority.
         words = _TABLES["parameters"].get(f"{model}_{name}") or _TABLES["parameters"][name]
         maps[name] = {**words, "role": "parameter"}
     for role, words in _TABLES["quality"].items():

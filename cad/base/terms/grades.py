@@ -1,8 +1,8 @@
 """Read ISUP grade groups from tables: a single grade, or a range that contains it.
 
 A biopsy gives a grade. A challenge often gives less: "clinically significant" is grade 2 or more,
-and "not significant" is grade 1 or no cancer. Neither is a grade. But both tell the truth if cancer
-is defined as grade 2 or more.
+and "not significant" is grade 1 or no cancer. Neither of the two is a grade. Both still tell the
+truth if cancer is defined as grade 2 or more.
 """
 
 import re
@@ -14,7 +14,7 @@ HIGHEST = 5
 """Grade 0 is tissue without cancer; 1 to 5 are the grade groups."""
 SIGNIFICANT = ">=2"
 NOT_SIGNIFICANT = "<=1"
-"""Ranges of grades that "clinically significant" and "not significant" stand for."""
+"""Ranges of grades for "clinically significant" and "not significant"."""
 _GRADE = re.compile(r"(>=|<=|)\s*([0-5])(?:\.0+)?")
 
 
@@ -24,8 +24,8 @@ def grade_range(text: str) -> tuple[int, int]:
     Parameters
     ----------
     text : str
-        A grade 0 to 5, ``>=2`` or ``<=1`` (any grade may stand in the place of 2 and 1); empty or
-        ``n/a`` where nothing is known.
+        A grade 0 to 5, ``>=2`` or ``<=1`` (any grade may stand in the place of 2 and 1). Empty or
+        ``n/a`` where the grade is unknown.
 
     Returns
     -------
@@ -82,12 +82,12 @@ def grade_text(cell: object) -> str:
 
 
 def grade_words(text: str) -> str:
-    """Say a grade in words; empty where nothing is known of it.
+    """Say a grade in words; empty where the grade is unknown.
 
     Parameters
     ----------
     text : str
-        A grade, or what is known of it: ``3``, ``>=2``, ``<=1``; empty where nothing is.
+        A grade, or a range of grades: ``3``, ``>=2``, ``<=1``; empty where the grade is unknown.
 
     Examples
     --------

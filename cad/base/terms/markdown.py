@@ -10,7 +10,7 @@ def in_markdown(text: Any) -> str:
     Parameters
     ----------
     text : object
-        A name or a note; its text is taken.
+        A name or a note; its text is used.
 
     Examples
     --------

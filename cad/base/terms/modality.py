@@ -32,8 +32,8 @@ class Modality:
     optional : bool
         Whether a study may lack the image without a note that says so.
     least : float or None
-        The least value that is a measurement, in ``unit``. A scanner writes a smaller one where it
-        measured nothing. None where every value is a measurement.
+        The least value that is a measurement, in ``unit``. A scanner writes a smaller value where
+        it measured nothing. None where every value is a measurement.
     """
 
     name: str
@@ -54,8 +54,8 @@ ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s", least=LEAST_
 DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
 # This image is named differently from the b-value images that a study contains (``acq-b<b>_dwi``).
 HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)
-# It is computed elsewhere from a dynamic series that the study may lack. It is read as it is and
-# not fitted here.
+# The map is computed elsewhere from a dynamic series that the study may lack. The map is read as it
+# is and not fitted here.
 KTRANS = Modality(
     "ktrans", "Ktrans map", "Ktrans map", "perf", "Ktrans", "1/min", decimals=2, optional=True
 )

@@ -1,7 +1,7 @@
-"""Name the sectors of the prostate, and say in which of them a place lies.
+"""Name the sectors of the prostate, and tell which sector contains a given position.
 
-Levels and sectors are those of the PI-RADS v2.1 sector map, which has 38 for the prostate. The map
-is a drawing without measures: the borders in this module are this project's.
+Levels and sectors are those of the PI-RADS v2.1 sector map, which has 38 sectors for the prostate.
+The map is a drawing without measures, so that the borders in this module are this project's own.
 """
 
 from cad.base.terms.beside import table_beside
@@ -18,7 +18,7 @@ SECTOR_NAMES = frozenset(
 )
 
 WORDS: dict[str, str] = _TABLES["words"]
-"""Sectors and zones as a report says them."""
+"""Sectors and zones in the words of a report."""
 
 # Positions in the bounding box of the gland on a slice. u runs from 0 in the middle to 1 at the
 # side, v from 0 at the front to 1 at the back. The transition zone is the inner ellipse, and the
@@ -43,8 +43,9 @@ def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
     level : str
         ``base``, ``mid`` or ``apex``.
     zone : str
-        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as a person stated it; the sector is then in that zone.
-        Any other text, and ``CZ`` off the base, is replaced by the zone at the place.
+        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as a person stated it; the sector then belongs to this
+        zone. Any other text, and ``CZ`` at another level than the base, is replaced by the zone at
+        the place.
 
     Returns
     -------

@@ -25,7 +25,7 @@ def to_markdown(table: pd.DataFrame) -> str:
 def interval_text(interval: object, digits: int = 3) -> str:
     """Return a value with its confidence interval as text, such as ``0.843 [0.791, 0.885]``.
 
-    The value stands alone where the interval has no ends; a dash stands for a missing value.
+    The value has no interval where the ends are missing; a dash stands for a missing value.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Change a folder by one commit: build aside, decide by one rename, then carry it out.
+"""Change a folder by one commit: build aside, decide by one rename, and then move files.
 
 A change of a cohort, a model or a run is built in a hidden folder inside it (``.stage-…``), where
-it does not count yet. Then this folder is renamed to ``.commit``, and from this moment the change
-counts. Its files and folders are moved into place one by one, as ``journal.json`` in it lists. A
-process may be killed at any time. The next process that opens the folder completes a decided
-change, again if needed, and removes an undecided one.
+the change does not count yet. This hidden folder is then renamed to ``.commit``, and from this
+moment the change counts. The files and folders in it are moved into place one by one, as its
+``journal.json`` lists them. A process may be killed at any time. The next process that opens the
+folder completes a decided change, again if needed, and removes an undecided one.
 
 A command changes nothing in a folder that is not of its own kind.
 """
@@ -50,13 +50,13 @@ def is_ours(name: str) -> bool:
 def owned(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes until the ``with`` block ends.
 
-    First, if a killed process had committed a change (:func:`commit`) and not finished it, that
-    change is finished and the temporary files are removed.
+    A killed process may have committed a change (:func:`commit`) without finishing it. This change
+    is finished first, and the temporary files are removed.
 
     Parameters
     ----------
     folder : Path
-        Made when absent.
+        The folder; made when absent.
 
     Raises
     ------
@@ -73,12 +73,12 @@ def owned(folder: Path) -> Iterator[None]:
 def stage(folder: Path) -> Iterator[Path]:
     """Make a hidden folder inside a folder, in which new files are built until :func:`commit`.
 
-    It is removed at the end of the ``with`` block.
+    The hidden folder is removed at the end of the ``with`` block.
 
     Parameters
     ----------
     folder : Path
-        Must be locked by this process (:func:`owned`).
+        The folder; it must be locked by this process (:func:`owned`).
 
     Yields
     ------
@@ -98,9 +98,9 @@ def commit(folder: Path, new: Mapping[str, Path], removed: Collection[str] = ())
     folder : Path
         The folder to change; it must be locked by this process (:func:`owned`).
     new : mapping of str to Path
-        Keys are paths relative to the folder, values the new files or folders, which were built in
-        a :func:`stage` of the folder. They are moved there and replace what is there. No key may
-        lie inside another.
+        Keys are paths relative to the folder. Values are the new files or folders, which were built
+        in a :func:`stage` of the folder. The new files are moved to the keys' paths and replace the
+        files there. No key may lie inside another.
     removed : collection of str
         Relative paths of files and folders to remove.
     """
@@ -113,7 +113,7 @@ def commit(folder: Path, new: Mapping[str, Path], removed: Collection[str] = ())
             os.rename(built, target)
         write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(removed)})
         for inner, _, names in os.walk(change):
-            for name in names:  # also files that a library wrote without flushing them
+            for name in names:  # files that a library wrote without flushing them are included
                 flush(Path(inner, name))
             flush_names(Path(inner))
         os.rename(change, folder / COMMIT)
@@ -132,8 +132,8 @@ def settle(folder: Path) -> None:
     Raises
     ------
     CadError
-        When the change cannot be finished: another process holds the lock for ten seconds, or this
-        one may not write there.
+        When the change cannot be finished, because another process holds the lock for ten seconds,
+        or this process may not write there.
     """
     begin = time.monotonic()
     while pending(folder):
@@ -196,7 +196,7 @@ def _carry_out(folder: Path) -> None:
 
 
 def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
-    """Return the paths that a journal lists; one that leads out of the folder raises an error."""
+    """Return the paths that a journal lists; a path out of the folder raises an error."""
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
         new, removed = ([str(place) for place in content[key]] for key in ("new", "gone"))
@@ -237,8 +237,8 @@ class Kind:
     holds : callable
         Takes a folder without a mark and tells from its content whether it is of this kind.
     marked : bool
-        Whether a new folder gets a mark: the file :data:`MARK` with the name in it. A kind that is
-        recognised by its first committed files needs none.
+        Whether a new folder gets a mark: the file :data:`MARK`, which contains the kind's name. A
+        kind that is recognised by its first committed files needs no mark.
     """
 
     name: str
@@ -293,7 +293,7 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     Parameters
     ----------
     folder : Path
-        Made when absent; it gets the kind's mark where the kind has one.
+        The folder; made when absent, with the kind's mark where the kind has one.
     kind : Kind
         Kind that the folder must be of (:func:`require_kind`).
 
@@ -304,7 +304,7 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     """
     require_kind(folder, kind)
     with owned(folder):
-        require_kind(folder, kind)  # a change that a killed process had decided is complete now
+        require_kind(folder, kind)  # a decided change of a killed process is complete now
         if kind.marked and _marked_name(folder) != kind.name:
             write_atomic(folder / MARK, f"{kind.name}\n".encode())
         yield

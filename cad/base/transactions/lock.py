@@ -30,7 +30,7 @@ def locked(folder: Path) -> Iterator[None]:
     Parameters
     ----------
     folder : Path
-        Made when absent.
+        The folder; made when absent.
 
     Raises
     ------
@@ -49,7 +49,8 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # removed while it is still locked, so that no other process's lock file is removed
+            # The file is removed while it is still locked, so that no other process's lock file is
+            # removed.
             path.unlink(missing_ok=True)
 
 

@@ -1,6 +1,6 @@
 """Read, check and write a cohort folder: patients, regions, readers' scores and histology.
 
-Images follow BIDS where BIDS covers them; everything else is in five tables. A problem that
+Images follow BIDS where BIDS covers them. All other content is in five tables. A problem that
 concerns one patient excludes this patient and is kept in :attr:`Cohort.problems`. A problem of the
 whole cohort raises an error.
 """
@@ -45,7 +45,7 @@ COLUMNS = {
 }
 """Columns that each table must have, in their order."""
 _NEEDED = {**COLUMNS, "sessions": ("participant_id", "session_id")}
-"""The same, with ``sessions.tsv``, which a cohort may lack."""
+"""The same columns, with ``sessions.tsv``, which a cohort may lack."""
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 
@@ -64,9 +64,9 @@ def _is_cohort(root: Path) -> bool:
 
 COHORT = Kind("cohort", _is_cohort, marked=False)
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
-# BIDS has no datatype for dynamic MRI, region tables or calculated high-b images, so its validator
-# must skip them. A pattern with a slash at its end does not skip a folder whose name the validator
-# does not know.
+# BIDS has no datatype for dynamic MRI, region tables or calculated high-b images, so that its
+# validator must skip them. A pattern with a slash at its end does not skip a folder whose name the
+# validator does not know.
 _BIDSIGNORE = (
     "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
 )
@@ -74,7 +74,7 @@ _BIDSIGNORE = (
 
 @dataclass(frozen=True)
 class StudyRef:
-    """Hold where one study's images lie and which regions belong to it.
+    """Hold where one study's images lie, and which regions belong to the study.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class Cohort:
     root : Path
         The cohort folder.
     participants : DataFrame
-        ``participant_id``, ``site`` and whatever else the file holds; ``age``, ``psa``,
+        ``participant_id``, ``site`` and all further columns of the file; ``age``, ``psa``,
         ``psa_density`` and ``prostate_volume`` as numbers, ``isup`` as the text of a grade.
     readers : DataFrame
         ``reader_id``, ``expert`` (bool).
@@ -133,7 +133,7 @@ class Cohort:
     scores : DataFrame
         ``participant_id, roi_id, reader_id, scale, score`` (float); missing scores are dropped.
     problems : list of CadError
-        One for every broken rule that concerns a single patient.
+        An error for every broken rule that concerns a single patient.
     simulated : bool
         Whether the patients are simulated.
     digest : str
@@ -195,7 +195,8 @@ def read_cohort(root: Path) -> Cohort:
     Returns
     -------
     Cohort
-        Its ``problems`` hold an error for every broken rule that concerns a single patient.
+        The cohort; ``problems`` holds an error for every broken rule that concerns a single
+        patient.
 
     Raises
     ------
@@ -205,7 +206,7 @@ def read_cohort(root: Path) -> Cohort:
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
-    # An import may replace the tables while they are read. What was read counts only if the tables
+    # An import may replace the tables while they are read. The tables count as read only if they
     # are the same before and after.
     for _ in range(_TRIES):
         settle(root)
@@ -264,10 +265,10 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     Parameters
     ----------
     cohort : Cohort
-        Not changed.
+        The cohort; not changed.
     readings : sequence of str
-        Each ``sub-XXX/ROI/READER=SCORE``, where ROI and READER are ids and the score is a whole
-        number from 1 to 5 (``likert5``). The reader need not be in ``readers.tsv``.
+        Readings, each as ``sub-XXX/ROI/READER=SCORE``, where ROI and READER are ids and the score
+        is a whole number from 1 to 5 (``likert5``). The reader need not be in ``readers.tsv``.
 
     Raises
     ------

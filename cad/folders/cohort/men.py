@@ -15,9 +15,10 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
     Parameters
     ----------
     participants : DataFrame
-        ``participant_id``; optional: ``age`` in years, ``psa`` in ng/mL, ``psa_density`` in ng/mL2,
-        ``prostate_volume`` in mL, and ``isup``: the highest grade anywhere in the man, where that
-        is known beyond his outlined regions (systematic biopsy, prostatectomy).
+        ``participant_id``. Optional columns: ``age`` in years, ``psa`` in ng/mL, ``psa_density`` in
+        ng/mL2, ``prostate_volume`` in mL, and ``isup``. ``isup`` is the highest grade anywhere in
+        the man, where this grade is known beyond his outlined regions (systematic biopsy,
+        prostatectomy).
     isup_min : int
         Lowest ISUP grade that counts as malignant.
 
@@ -41,7 +42,7 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
         if name in people:
             values = pd.to_numeric(people[name], errors="coerce").astype(float)
             stated[name] = values.where(values > 0)
-    # PSA in ng/mL divided by volume in mL; a density that the table states has priority.
+    # PSA is in ng/mL and the volume in mL; a density that the table states has priority.
     derived = stated["psa"] / stated["prostate_volume"]
     stated["psa_density"] = stated["psa_density"].fillna(derived)
     stated["man_truth"] = np.nan

@@ -16,7 +16,7 @@ from cad.base.transactions import keep
 
 FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
-CHECK_FILE = f"{KEY_FILE}.sha256"  # hash of the key, which shows whether somebody exchanged it
+CHECK_FILE = f"{KEY_FILE}.sha256"  # hash of the key, which shows whether somebody replaced the key
 SECRET = re.compile(rb"[0-9a-f]{32}")
 _HEX = 10
 PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
@@ -26,8 +26,8 @@ _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     """Return a function that tells whether a PatientID belongs to a participant of a cohort.
 
-    Only the secret key of a cohort with pseudonyms can prove this. A cohort without a key gives
-    None; the caller then has to compare PatientIDs.
+    Only the secret key of a cohort with pseudonyms can prove that two ids belong together. A cohort
+    without a key gives None; the caller then has to compare PatientIDs.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
 class KeyProof:
     """Tell by a cohort's key whether a PatientID belongs to a participant.
 
-    No file is opened: the process that speaks with an archive may not read the key's.
+    No file is opened, because the process that speaks with an archive may not read the key's file.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class KeyProof:
     key: bytes
 
     def __call__(self, participant: str, patient_id: str) -> bool:
-        """Return whether a PatientID of the source, or a label, is the participant's."""
+        """Return whether a PatientID of the source, or a label, belongs to the participant."""
         if participant.strip() == patient_id.strip():
             return True
         return bool(patient_id.strip()) and participant == _pseudonym(self.key, patient_id)
@@ -148,9 +148,9 @@ class Patients:
         Raises
         ------
         CadError
-            For an empty PatientID. With pseudonyms, when the key of existing ones is lost. Without
-            them, for a PatientID that has no letter or digit, or whose label already belongs to
-            another PatientID.
+            For an empty PatientID. With pseudonyms, when the key of existing pseudonyms is lost.
+            Without pseudonyms, for a PatientID without letter or digit, or a PatientID whose label
+            already belongs to another one.
         """
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
@@ -189,14 +189,14 @@ class Patients:
         return [p for p in self.studies.values() if p.participant_id == participant]
 
     def place(self, participant: str, several: bool) -> Place:
-        """Return where a patient's next study is to lie; nothing is written.
+        """Return the place for a patient's next study; nothing is written.
 
         Parameters
         ----------
         participant : str
             ``sub-XXX``.
         several : bool
-            Whether the import brings more than one study of the patient; then even the first one
+            Whether the import brings more than one study of the patient. Then even the first study
             gets a session.
         """
         home = self.root / participant
@@ -205,7 +205,7 @@ class Patients:
         if not taken and not several:
             return Place(participant, None, home)
         numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
-        # An existing study without a session is the first one, and becomes ses-01.
+        # An existing study without a session is the first study, and becomes ses-01.
         session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
         return Place(participant, session, home / session)
 
@@ -257,17 +257,18 @@ class Patients:
         return bool(alone)
 
     def key(self) -> bytes:
-        """Return the cohort's own secret: without it a pseudonym cannot be traced to an id.
+        """Return the cohort's own secret; without the secret a pseudonym cannot be traced to an id.
 
         Raises
         ------
         CadError
-            When it is gone and the cohort has patients by its pseudonyms, or was changed.
+            When the key is lost and the cohort has patients with its pseudonyms, or when it was
+            changed.
         """
         path = self.root / KEY_FILE
         check = self.root / CHECK_FILE
-        # With a new key, the same man would become another patient, perhaps one in training and one
-        # in test.
+        # With a new key, the same man would become another patient, perhaps one patient in training
+        # and one in test.
         otherwise = "the next study of one of them would become another patient"
         hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
         if not path.is_file():

@@ -37,17 +37,17 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
         The table as text. Optional columns: ``sex``, ``age`` in years, ``psa`` in ng/mL,
         ``psa_density`` in ng/mL2 and ``prostate_volume`` in mL.
     problems : list of CadError
-        An error is appended for each row and rule that it breaks.
+        An error is appended for each row and each rule that the row breaks.
 
     Raises
     ------
     CadError
-        For a ``participant_id`` that is no BIDS label. It is raised and not collected, as no
-        patient can be named for it.
+        For a ``participant_id`` that is no BIDS label. This error is raised and not collected,
+        because no patient can be named for it.
     """
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
-        # A label becomes the name of a folder, and one with a slash or dots could lead out of the
+        # A label becomes the name of a folder. A label with a slash or dots could lead out of the
         # cohort.
         if not _PARTICIPANT.fullmatch(patient):
             raise CadError(
@@ -86,11 +86,11 @@ def check_sessions(
         The cohort folder, for messages.
     table : DataFrame
         ``participant_id`` and ``session_id`` as text. Optional columns: ``psa`` in ng/mL,
-        ``psa_density`` in ng/mL2 and ``prostate_volume`` in mL, as they were at that study.
+        ``psa_density`` in ng/mL2 and ``prostate_volume`` in mL, as measured at that study.
     participant_ids : set of str
         The patients of ``participants.tsv``.
     problems : list of CadError
-        An error is appended for each row and rule that it breaks.
+        An error is appended for each row and each rule that the row breaks.
 
     Returns
     -------
@@ -177,7 +177,7 @@ def check_rois(
     participant_ids : set of str
         The patients of ``participants.tsv``.
     problems : list of CadError
-        An error is appended for each row and rule that it breaks.
+        An error is appended for each row and each rule that the row breaks.
     """
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
@@ -234,15 +234,15 @@ def check_rois(
 def check_grades_of_men(
     root: Path, participants: pd.DataFrame, rois: pd.DataFrame, problems: list[CadError]
 ) -> None:
-    """Collect the men whose highest grade lies below that of one of their regions.
+    """Collect the men whose highest grade is lower than the grade of one of their regions.
 
     Parameters
     ----------
     root : Path
         The cohort folder, for messages.
     participants, rois : DataFrame
-        Rows of ``participants.tsv`` and ``rois.tsv``; without a column ``isup`` in the former
-        nothing is checked.
+        Rows of ``participants.tsv`` and ``rois.tsv``. Without a column ``isup`` in
+        ``participants.tsv`` nothing is checked.
     problems : list of CadError
         An error is appended for each region that contradicts its man.
     """
@@ -291,7 +291,7 @@ def check_scores(
     participant_ids, readers : set of str
         The patients of ``participants.tsv`` and the readers of ``readers.tsv``.
     problems : list of CadError
-        An error is appended for each row and rule that it breaks.
+        An error is appended for each row and each rule that the row breaks.
     """
     distinct = scores[["scale", "score"]].drop_duplicates()
     wrong = [_score_problem(scale, score) for scale, score in distinct.itertuples(index=False)]

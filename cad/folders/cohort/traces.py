@@ -33,16 +33,17 @@ from cad.base.transactions import is_ours
 from cad.base.transactions.lock import LOCK
 from cad.mri.imaging.elements import TooManyElements, data_set, elements
 
-# only their names are searched, because text in a picture cannot be found
+# Only the names of these files are searched, because text in a picture cannot be found.
 _PIXELS = (".nii.gz", ".png")
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
 _TAR = 257  # byte at which a tar file says "ustar"
-_UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"  # packed otherwise
+# other formats of packed files
+_UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"
 _NO_IDENTITY = "SOPClassUID"
-# least number of bytes that a packed file counts for, since millions of empty ones would take
-# minutes
+# Least number of bytes that a packed file counts for, because millions of empty files would take
+# minutes.
 _LEAST = 512
-# least length of a PatientID to search for; a shorter one would be found in many numbers
+# Least length of a PatientID to search for; a shorter id would be found in many numbers.
 _SHORTEST = 5
 _DICOM = 128  # byte at which a DICOM file says "DICM"
 _MARKS = (
@@ -96,14 +97,14 @@ class Names:
         participant : str
             ``sub-XXX``.
         given : str
-            The patient's id as the user gave it; looked for, too.
+            The patient's id as the user gave it; it is searched for, too.
         """
         ids = set[str]()
         uids = set[str]()
         for path in sorted((root / participant).rglob("*.json")):
             try:
                 entries = read_json(path)
-            except CadError:  # the file is deleted with the patient, whatever its content
+            except CadError:  # the file is deleted with the patient, whatever its content is
                 continue
             for key, value in entries.items():
                 texts = {str(item) for item in (value if isinstance(value, list) else [value])}
@@ -115,7 +116,7 @@ class Names:
         return cls(participant, frozenset(ids), frozenset(uids), given)
 
     def bears(self, name: str) -> bool:
-        """Tell whether the name of a file or folder is the patient's, so that it may be deleted."""
+        """Tell whether a file's or folder's name is the patient's, so that it may be deleted."""
         label = self.participant
         return name == label or name.startswith((f"{label}_", f"{label}."))
 
@@ -127,7 +128,7 @@ class Names:
     def within(self, content: bytes) -> bool:
         """Tell whether a file's bytes contain the patient's label, a PatientID or a UID.
 
-        Each must stand alone, not inside a longer word.
+        A name must stand alone, and not inside a longer word.
         """
         ids = {word for word in (*self.source_ids, self.given) if len(word) >= _SHORTEST}
         words = "|".join(re.escape(word) for word in sorted({self.participant, *ids}))
@@ -141,14 +142,14 @@ def named_places(folder: Path, names: Names) -> list[str]:
     Parameters
     ----------
     folder : Path
-        Looked through with everything below it; links are not followed.
+        The folder to search, with everything below it; links are not followed.
     names : Names
         The patient's names.
 
     Returns
     -------
     list of str
-        Paths relative to the folder, sorted; what lies within one of them is not listed.
+        Paths relative to the folder, sorted; the content of such a folder is not listed.
     """
     places: list[str] = []
     open_ends = [folder]
@@ -164,8 +165,8 @@ def named_places(folder: Path, names: Names) -> list[str]:
 def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     """Return the files of a folder that name the patient, in their names or in their bytes.
 
-    Files of a killed process count, too. A file that cannot be read is named with the reason, for
-    nobody can call it free. Links to folders are not followed.
+    Files of a killed process count, too. A file that cannot be read is returned with the reason,
+    because nobody can exclude that it names the patient. Links to folders are not followed.
 
     Parameters
     ----------
@@ -174,12 +175,13 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     names : Names
         The patient's names.
     below : bool
-        Whether to look into patients' folders (``sub-*``), too.
+        Whether to search patients' folders (``sub-*``), too.
 
     Returns
     -------
     list of str
-        Paths relative to the folder, sorted; what lies within a folder of that name is not listed.
+        Paths relative to the folder, sorted; the content of a folder with such a name is not
+        listed.
     """
     places = list[str]()
 
@@ -219,7 +221,7 @@ def _budget(whole: int) -> Spend:
         nonlocal total
         check_inflation(packed, sum(sizes), MAX_ARRAYS)
         total += sum(max(size, _LEAST) for size in sizes)
-        # the content of a packed tar is counted at two depths
+        # The content of a packed tar is counted at two depths.
         check_inflation(whole, total // 2, MAX_ARRAYS)
 
     return spend
@@ -227,30 +229,31 @@ def _budget(whole: int) -> Spend:
 
 @door("in", "tar", bound="MAX_ARRAYS")
 def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[tuple[str, bytes]]:
-    """Yield the files in a packed file, each with its name and bytes; any other file as it is.
+    """Yield the files in a packed file, each with its name and bytes; yield any other file itself.
 
-    By the first bytes, not by the name: a packed file in another is unpacked, too. Pictures come
-    without bytes. Call it inside :func:`cad.base.reading.reading`.
+    The first bytes decide what is packed, and not the name. A packed file inside a packed file is
+    unpacked, too. Pictures come without bytes. Call this function inside
+    :func:`cad.base.reading.reading`.
 
     Parameters
     ----------
     name : str
         Name of the file.
     content : bytes
-        Its bytes.
+        Bytes of the file.
     spend : callable, optional
-        The limit on the contents of the file that this one is packed in.
+        The limit on the contents of the file in which this file is packed.
 
     Raises
     ------
     CadError
-        When it would fill the memory, or what is packed in it is too much in all.
+        When the content would fill the memory, or when the packed contents are too large in total.
     """
     spend = spend or _budget(len(content))
     if name.endswith(_PIXELS):
         yield name, b""
     elif content[:2] == b"\x1f\x8b":
-        # the gzip file may have one or several members
+        # The gzip file may have one or several members.
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             inner = stream.read(MAX_ARRAYS + 1)
         spend(len(content), len(inner))
@@ -293,7 +296,7 @@ def _words(content: bytes, spend: Spend) -> bytes:
         # Columns with fractions contain no ids, and their text would fill the memory.
         without_numbers = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
         text: str = without_numbers.to_csv(index=not isinstance(table.index, pd.RangeIndex))
-        # the size of the table itself was checked when it was read
+        # The size of the table itself was checked when it was read.
         spend(MAX_ARRAYS, table.size * 8, len(text))
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
         # The footer also contains the notes on columns, packed a second time.
@@ -303,7 +306,7 @@ def _words(content: bytes, spend: Spend) -> bytes:
         return content
     if encoding := _wide_encoding(content):
         return content + content.decode(encoding, errors="replace").encode()
-    # such an array has four bytes per letter
+    # Such an array has four bytes per letter.
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):
         return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
     return content + _ESCAPED.sub(_spelled, content) if b"\\u" in content else content

@@ -10,7 +10,7 @@ from cad.folders.cohort import Cohort
 
 
 def labels_of(patients: Collection[str]) -> list[str]:
-    """Return patients as the tables call them: sorted, each once.
+    """Return patients by their labels in the tables: sorted, each once.
 
     Parameters
     ----------
@@ -50,9 +50,10 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     Parameters
     ----------
     cohort : Cohort
-        Stays as it is, as do its files.
+        The cohort; neither it nor its files change.
     patients : collection of str
-        Their ids, as :func:`labels_of` returns them; an id that is not in the cohort is ignored.
+        Ids of the patients, as :func:`labels_of` returns them; an id that is not in the cohort is
+        ignored.
     """
     if not patients:
         return cohort
@@ -60,7 +61,8 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     def others_of(table: pd.DataFrame) -> pd.DataFrame:
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
-    # The digest changes as well, or a resumed run would keep results made with these patients.
+    # The digest changes as well, because a resumed run would otherwise keep results of these
+    # patients.
     return replace(
         cohort,
         participants=others_of(cohort.participants),

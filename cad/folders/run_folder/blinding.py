@@ -65,7 +65,7 @@ def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
 def held_back(results: Results) -> frozenset[str]:
     """Return the men whose results are held back.
 
-    A run of a table has no images, so that nobody reads its men and nothing is held back.
+    The men in a run of a table have no images, so that nobody reads them and nothing is held back.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ def held_back(results: Results) -> frozenset[str]:
 def open_results(results: Results) -> Results:
     """Return a run without the results that a person may not see yet.
 
-    Of a man who is held back his regions keep place and outline and lose every number, decision and
-    histology. The run's measures are left out too while a man is held back: pooled with few others
-    they would say what he is.
+    If a man is held back, his regions keep place and outline and lose every number, decision and
+    histology. The run's measures are left out, too, while a man is held back. Pooled with few other
+    men, the measures would reveal his result.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def open_results(results: Results) -> Results:
 
 
 def _without_result(region: RegionResult) -> RegionResult:
-    """Return a region with its place, and nothing that the tool or histology says of it."""
+    """Return a region with its place, without any result of the tool or histology."""
     return RegionResult(
         patient=region.patient,
         study=region.study,

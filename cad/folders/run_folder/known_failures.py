@@ -1,9 +1,9 @@
 """Sort the failures of a run into new, known and acknowledged ones.
 
-A run into the same folder every night meets the same failing study each time. A failure is known if
+A run into the same folder every night has the same failing study each time. A failure is known if
 ``told.csv`` has it with the same reason: an earlier command has printed it at its end. (A run that
 is killed before its end has printed nothing.) A failure is acknowledged if ``acknowledged.csv`` has
-it. The same study with another reason is another failure.
+it. The same study with a different reason is a different failure.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SortedFailures:
     Parameters
     ----------
     new : list of Failure
-        Failures of which no command has told yet.
+        Failures that no command has reported yet.
     repeated : list of Failure
-        Failures of which one has, and which nobody has acknowledged.
+        Failures that a command has reported, and that nobody has acknowledged.
     acknowledged : list of Failure
         Failures that somebody has acknowledged with a reason.
     """
@@ -61,7 +61,7 @@ class SortedFailures:
         }
 
     def as_dict(self) -> dict[str, object]:
-        """Return the new failures, and how many of the others there are, for JSON."""
+        """Return the new failures, and the numbers of the other failures, for JSON."""
         return {
             "new": [asdict(failure) for failure in self.new],
             "known": len(self.repeated),
@@ -93,13 +93,13 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
 
 
 def remember(root: Path, failures: Sequence[Failure]) -> None:
-    """Keep of which failures a command has told, so that the next one calls them known.
+    """Record which failures a command has reported, so that the next command calls them known.
 
     Parameters
     ----------
     root : Path
-        The run folder. Earlier failures that are failures no more are dropped from it: the same
-        failure later is a new one.
+        The run folder. Earlier failures that no longer fail are dropped from the record, so that
+        the same failure counts as new if it occurs again later.
     failures : sequence of Failure
         The failures of this run.
 
@@ -122,17 +122,17 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
 
 
 def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
-    """Acknowledge what failed of a patient or study, so that a run no longer ends with 1 for it.
+    """Acknowledge the failures of a patient or study, so that a run no longer ends with 1 for them.
 
     Parameters
     ----------
     root : Path
         The run folder.
     name : str
-        ``sub-XXX`` or the study's id. All its failures of today are acknowledged, with their
-        reasons: a new reason is a new failure.
+        ``sub-XXX`` or the study's id. All its present failures are acknowledged, with their
+        reasons; a failure with a new reason is a new failure.
     because : str
-        Why, for whoever reads ``acknowledged.csv``.
+        The reason, for the readers of ``acknowledged.csv``.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
     Raises
     ------
     CadError
-        When nothing of that name has failed, no reason is given, or another command writes into
+        When no failure has that name, when no reason is given, or when another command writes into
         the folder.
     """
     folder = RunFolder(root)
@@ -158,7 +158,7 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
             hint=f"failed have {', '.join(listed[:10])}" if listed else "nothing failed",
         )
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    # The folder is locked: of two commands at once, the later would overwrite what the other wrote.
+    # The folder is locked: of two commands at once, the later would overwrite the other's lines.
     with owned(root):
         rows = _acknowledged(root)
         settled = {tuple(row[key] for key in _KEY) for row in rows}

@@ -16,14 +16,15 @@ from cad.mri.columns import columns_stated
 LABELS = ["y", "eta", "p", "truth", "label_kind"]
 """Columns of the joined table that are not features.
 
-Those of :data:`cad.folders.run_folder.tables.KEYS` are not features either.
+The columns of :data:`cad.folders.run_folder.tables.KEYS` are not features either.
 """
 # Sections of the settings that must be equal in all runs, so that numbers have the same meaning.
 _SHARED = ("images", "features", "labels")
-# Settings whose effect may depend on all patients of a run, with the values for which it does not.
+# Settings whose effect may depend on all patients of a run, and the values whose effect does not.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
-    # Agreement of a reader with the others belongs to this reader, so every run estimates the same.
+    # The agreement of a reader with the others is the reader's own, so that every run estimates the
+    # same.
     ("labels", "consensus"): ("mean", "agreement"),
 }
 
@@ -44,8 +45,8 @@ def read_partitions(root: Path) -> pd.DataFrame:
     DataFrame
         One row per measured region: ``participant_id``, ``study_id``, ``roi_id``, the features,
         then ``y``, ``eta``, ``p``, ``truth`` and
-        ``label_kind`` as in ``labels.parquet``. A feature that a run
-        lacks is NaN there.
+        ``label_kind`` as in ``labels.parquet``. A feature is NaN in the rows of a run that lacks
+        it.
 
     Raises
     ------
@@ -74,7 +75,8 @@ def read_partitions(root: Path) -> pd.DataFrame:
         tables.append(features.merge(labels, on=region, how="left"))
     order = [*(name for name in columns if any(name in table for table in tables)), *LABELS]
     joined = pd.concat(tables, ignore_index=True)[order]
-    pa.default_memory_pool().release_unused()  # it holds as much memory as the joined table needs
+    # the pool holds as much memory as the joined table needs
+    pa.default_memory_pool().release_unused()
     return joined
 
 
@@ -101,8 +103,7 @@ def _finished_runs(root: Path) -> list[RunFolder]:
 
 
 def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
-    """Return the settings of all runs; raise an error if a column has different meanings in
-    them.
+    """Return the settings of all runs; raise an error if a column has different meanings in them.
     """
     first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]

@@ -32,8 +32,8 @@ def read_record(folder: RunFolder) -> JsonObject:
     Raises
     ------
     CadError
-        Where there is none: the folder is no finished run. Also where a section of it, or of its
-        settings, is no object.
+        Where there is no such file, so that the folder is no finished run. Also where a section of
+        the file, or of its settings, is no object.
     """
     if not folder.record.is_file():
         raise CadError(
@@ -48,7 +48,7 @@ def read_record(folder: RunFolder) -> JsonObject:
 
 
 def _require_objects(content: JsonObject, names: tuple[str, ...], path: Path) -> None:
-    """Refuse a section that is no object; one that is absent or null says nothing."""
+    """Refuse a section that is no object; a section that is absent or null is accepted."""
     for name in names:
         section = content.get(name)
         if section is not None and not isinstance(section, dict):
@@ -72,6 +72,6 @@ def write_comparison(folder: RunFolder, comparison: JsonObject) -> None:
 def write_complete(folder: RunFolder, identity: str) -> None:
     """Write the file ``.complete``, which says that all files of the run are whole.
 
-    ``identity`` is the hash of everything the run was made from; it becomes the file's content.
+    ``identity`` is the hash of all inputs of the run; it becomes the file's content.
     """
     write_atomic(folder.complete, identity.encode())

@@ -1,4 +1,4 @@
-"""Read a run folder as pages need it: typed rows, with nothing computed again."""
+"""Read a run folder in the form that pages need: typed rows, with nothing computed again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -33,25 +33,25 @@ class RegionResult:
         The decision that the page states: ``malignant``, ``refer`` or ``benign``; empty without a
         probability.
     decision_model, decision_before_histology : str
-        The decision by the two thresholds alone, and after all that speaks against it but
-        histology; the latter is empty in a run of an earlier version.
+        The decision by the two thresholds alone, and the decision after all reasons against it
+        except histology. The second is empty in a run of an earlier version.
     decision_reason : list of str
-        Reasons against the thresholds' decision, so that ``refer`` is stated; empty where
-        there are none.
+        Reasons against the thresholds' decision, for which ``refer`` is stated; empty where there
+        are none.
     truth : bool or None
-        Whether histology says malignant by ``labels.isup_min``; None where it does not tell.
+        Whether histology says malignant by ``labels.isup_min``; None where histology tells neither.
     probability : float or None
-        Of cancer, with all the evidence there is; of a run without histology it is the belief.
+        Probability of cancer, with all evidence; in a run without histology it is the belief.
     probability_of : str
-        What ``probability`` is of: ``histology`` or ``readers``; empty without one.
+        Source of ``probability``: ``histology`` or ``readers``; empty without a probability.
     probability_images : float or None
         The probability without the readers' scores of the region.
     belief : float or None
-        The chance that readers would call it malignant.
+        The chance that readers would call the region malignant.
     decision_value, p, eta : float or None
         The learner's decision value; the readers' consensus and spread.
     scores : list of (str, str)
-        Reader and score, as given.
+        Reader and score, as the reader gave it.
     with_tool : list of (str, float)
         Reader, and the probability of malignancy given the reader's score and the classifier.
     patient_probability : float or None
@@ -80,17 +80,17 @@ class RegionResult:
     compared : bool
         Whether the region was compared with the training regions at all.
     sector : str
-        Sector as a person stated it in ``rois.tsv``; empty where nobody did.
+        Sector as a person stated it in ``rois.tsv``; empty where nobody stated one.
     psa, age : float or None
         The patient's PSA (ng/mL) and age (years).
     readers_agree : str
         ``agree``, ``differ`` or ``are split``; empty for fewer than two readers.
     probability_range : (float, float) or None
-        Of many regions so judged, the share with cancer lies between these; contains
-        ``probability``. None where the probability is of readers.
+        Of many regions judged like this one, the share with cancer lies between these two numbers,
+        which enclose ``probability``. None where the probability is a belief of readers.
     outline : (float, float) or None
-        Lower and upper limit of the probability when the region is outlined otherwise; None where
-        this was not asked for.
+        Lower and upper limit of the probability when the region is outlined differently; None where
+        other outlines were not tried.
     outlines : str
         The outlines behind ``outline``: ``20 redrawn``, or names of readers.
     """
@@ -140,7 +140,7 @@ class RegionResult:
 
     @property
     def of_cancer(self) -> bool:
-        """Tell whether the probability is one of cancer, and not of what readers would say."""
+        """Tell whether the probability is one of cancer, and not the belief."""
         return self.probability_of == HISTOLOGY
 
     @property
@@ -166,21 +166,21 @@ class Man:
     probability : float or None
         Probability of any such cancer; None where no model gives one.
     probability_images : float or None
-        The same without the readers' scores of his regions.
+        Probability without the readers' scores of his regions.
     decision, decision_model : str
         The decision that the page states, and the decision by the thresholds alone. Both are empty
-        where none is made.
+        where no decision is made.
     decision_reason : list of str
-        Reasons against the thresholds' decision, or why none is made.
+        Reasons against the thresholds' decision, or reasons why no decision is made.
     basis : str
         Source of the decision: ``probability`` of the patient and his regions, or ``regions`` where
         no model gave a probability of the patient.
     lower : float or None
-        A man below it whose regions all are benign is benign.
+        A man below this limit whose regions are all benign is benign.
     unknown : str
         Values that the model uses and that are missing for this patient, such as ``age unknown``.
     truth : bool or None
-        Whether histology found such cancer; None where it does not tell.
+        Whether histology found such cancer; None where histology tells neither.
     age, psa, psa_density : float or None
         Years, ng/mL, ng/mL2, as given.
     """
@@ -218,8 +218,8 @@ class Reason:
     group : str
         Family to which the feature belongs.
     contribution : float or None
-        Effect of the whole family on the log odds, compared with the average training region; it
-        stands on one row of the family only.
+        Effect of the whole family on the log odds, compared with the average training region. Only
+        one row of the family has it.
     average : float or None
         Log odds of the average training region.
     """
@@ -239,14 +239,14 @@ Row = TypeVar("Row", RegionResult, Man, Reason, EarlierRow)
 
 @dataclass(frozen=True)
 class Results:
-    """Hold everything a run folder says, without its images.
+    """Hold the whole content of a run folder, without its images.
 
     Parameters
     ----------
     folder : RunFolder
         The run folder.
     run, metrics : dict
-        ``run.json`` and ``metrics.json``; the latter empty where there is none.
+        ``run.json`` and ``metrics.json``; ``metrics`` is empty where that file is missing.
     regions : list of RegionResult
         In the order of ``probabilities.csv``.
     failures : list of dict
@@ -256,7 +256,7 @@ class Results:
     men : dict of str to Man
         Rows by ``participant_id``; empty for a run without ``patients.csv``.
     earlier : dict of str to list of EarlierRow
-        Rows of ``earlier.csv`` by ``participant_id``; of men with several studies.
+        Rows of ``earlier.csv`` by ``participant_id``; only men with several studies have rows.
     """
 
     folder: RunFolder
@@ -282,8 +282,8 @@ class Results:
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
         """Return the thresholds of the model that scored a region, else those of the run.
 
-        Below the first a probability means benign, above the second malignant. The result is None
-        where the run states neither.
+        Below the first threshold a probability means benign, above the second malignant. The result
+        is None where the run states no thresholds.
         """
         with reading(self.folder.record, "thresholds are two numbers"):
             # Several models may have scored one run, each with its own thresholds.
@@ -310,7 +310,7 @@ def read_results(root: Path) -> Results:
     Raises
     ------
     CadError
-        For a folder that is no run folder, or a file of it that cannot be read.
+        For a folder that is no run folder, or when a file of it cannot be read.
     """
     folder = RunFolder(root)
     run = read_record(folder)
@@ -346,7 +346,7 @@ def read_earlier(folder: RunFolder) -> dict[str, list[EarlierRow]]:
 
 
 def as_belief(row: dict[str, str]) -> dict[str, str]:
-    """Return a row of an earlier version, when the learner's own number was the probability.
+    """Return a row of an earlier version, in which the learner's own number was the probability.
 
     Parameters
     ----------
@@ -356,15 +356,14 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
     probability = row.get("probability", "")
     earlier = {**row, "belief": probability, "probability_images": probability}
     earlier["probability_of"] = READERS if probability else ""
-    # The range was one for histology, and the man's probability came from another model.
+    # The range was that of histology, and the man's probability came from another model.
     for name in (*RANGE, "patient_probability"):
         earlier[name] = ""
     return earlier
 
 
 def _rows_of_men(path: Path) -> dict[str, Man]:
-    """Return the rows of ``patients.csv``; without probabilities where an earlier version wrote
-    it.
+    """Return the rows of ``patients.csv``; without probabilities where an earlier version wrote it.
     """
     men = {}
     for row in _table(path):
@@ -392,7 +391,7 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 
 
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
-    """Return a row as an object; each value not given is read from the cell with its field's
+    """Return a row as an object; a value that is not given is read from the cell with its field's
     name.
     """
     cells = {
@@ -421,8 +420,8 @@ def _region_of_row(row: dict[str, str], path: Path) -> RegionResult:
         isup=grade_text(row.get("isup")),
         plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
         scales=dict(_scores(row.get("scales"))),
-        # An empty cell means that the region was not compared, LIKE that nothing differs.
-        # ``compared`` tells the two apart.
+        # An empty cell means that the region was not compared, and LIKE means that nothing differs.
+        # ``compared`` distinguishes the two.
         unlike=unlike if unlike != LIKE else "",
         compared=bool(unlike),
         probability_range=_range_of_row(row, *RANGE),

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["text", "whole", "number", "share", "truth", "list", "pairs"]
-"""How a cell is read. ``share``: a number from 0 to 1. ``truth``: 1, 0 or empty. ``list``: texts
-with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value."""
+"""Type of a column's cells. ``share``: a number from 0 to 1. ``truth``: 1, 0 or empty. ``list``:
+texts with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value.
+"""
 HISTOLOGY = "histology"
 READERS = "readers"
 """Values of ``probability_of``: the probability is one of cancer, learned from histology, or,
@@ -26,14 +27,14 @@ class ResultColumn:
     name : str
         The column's name.
     kind : str
-        How its cells are read (:data:`Kind`).
+        Type of its cells (:data:`Kind`).
     meaning : str
         Its meaning, a phrase for the reference page.
     maker : str
-        The one function that computes it, ``file::function`` below ``cad/``; empty for what the
-        cohort's tables state.
+        The one function that computes it, ``file::function`` below ``cad/``; empty for a column
+        that the cohort's tables state.
     unit : str
-        Unit of a number; empty without one.
+        Unit of a number; empty for a column without a unit.
     since : str
         Version in which the column got its present meaning.
     """
@@ -220,7 +221,7 @@ REGION_COLUMNS = (
     ResultColumn("psa", "number", "the patient's PSA", unit="ng/mL"),
     ResultColumn("age", "number", "the patient's age", unit="years"),
 )
-"""Columns of ``probabilities.csv``, in their order: what a reader needs first comes first."""
+"""Columns of ``probabilities.csv``, in their order: the most important columns come first."""
 
 DETECTOR_COLUMNS = (
     ResultColumn("confidence", "share", "confidence of the detector that outlined the region"),
@@ -391,7 +392,7 @@ EARLIER_COLUMNS = (
         unit="ng/mL2",
     ),
 )
-"""Columns of ``earlier.csv``, which a run has where a man has several studies in it."""
+"""Columns of ``earlier.csv``, which a run has where one of its men has several studies."""
 
 
 def names_of(columns: tuple[ResultColumn, ...]) -> tuple[str, ...]:

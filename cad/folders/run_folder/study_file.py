@@ -57,12 +57,11 @@ def write_measured(
     gaps : mapping of str to mapping
         By ROI id, then by image: the reason why this image does not measure the region, while
         another image does.
-    arrays : mapping of str to ndarray
-        Further arrays: those of the page, and those from which folds measure T2 features again.
+    Further arrays: the arrays of the page, and those from which folds measure T2 features again.
 
     Examples
     --------
-    One region of one study, and what is read of it again:
+    One region of one study is written, and some of it is read again:
 
     >>> import tempfile
     >>> rows = pd.DataFrame({"participant_id": ["sub-1"], "roi_id": ["1"], "adc_median": [900.0]})
@@ -115,7 +114,8 @@ def open_study(path: Path) -> Iterator[Any]:
     Raises
     ------
     CadError
-        When the file is damaged. Other errors of the code in the block are reported so, too.
+        When the file is damaged. Other errors of the code in the block are reported in this way,
+        too.
     """
     with reading(path, "the study's file is damaged"), open_arrays(path) as archive:
         yield archive
@@ -228,9 +228,9 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``participant_id, study_id, roi_id`` and features, one row a region, in the order of
-        ``paths``. Columns come in the order in which they first appear; NaN where a study lacks
-        one.
+        ``participant_id, study_id, roi_id`` and features, one row per region, in the order of
+        ``paths``. Columns come in the order in which they first appear; a cell is NaN where a study
+        lacks the column.
     """
     keys: dict[str, list[str]] = {"participant_id": [], "study_id": [], "roi_id": []}
     blocks: list[np.ndarray] = []
@@ -241,8 +241,8 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
             record = parse_json(str(archive["record"]))
             blocks.append(archive["features"])
             names = tuple(archive["feature_names"].tolist())
-            # Studies with the same columns share one tuple, as ten thousand copies would fill the
-            # memory.
+            # Studies with the same columns share one tuple, because ten thousand copies would fill
+            # the memory.
             columns.append(groups.setdefault(names, names))
             rois = archive["roi_ids"].tolist()
         keys["roi_id"] += rois
@@ -297,7 +297,7 @@ def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model
     study_id : str
         ``sub-XXX[_ses-YY]``.
     shown : ndarray, shape (n_slices, n_rows, n_columns)
-        Probability on the page's slices, NaN where there is none.
+        Probability on the page's slices, NaN where there is no probability.
     model : str
         Name of the model that gave the probability.
 

@@ -53,23 +53,23 @@ class EarlierRow:
     participant_id, study_id : str
         The man and his latest study.
     roi_id : str
-        A region of it; empty on a row of an earlier region that none is near to.
+        A region of the latest study; empty on a row of an earlier region that has no near region.
     earlier_study_id : str
-        The study before.
+        The man's study before the latest.
     earlier_roi_id : str
-        Its nearest region; empty where none is near or nothing was compared.
+        Nearest region of that study; empty where none is near or nothing was compared.
     distance_mm : float or None
-        Between the centres of both.
+        Distance between the centres of both regions.
     order : str
-        ``date`` or ``session``.
+        Source of the order of the studies: ``date`` or ``session``.
     alignment : str
-        ``aligned``, or why no region is compared.
+        ``aligned``, or the reason why no region is compared.
     moved_mm, turned_deg : float or None
         Displacement and rotation of the earlier image.
     alignment_note : str
-        Why the comparison failed.
+        The reason why the comparison failed.
     earlier_psa, earlier_psa_density : float or None
-        ng/mL and ng/mL2, as they were at the earlier study.
+        PSA (ng/mL) and PSA density (ng/mL2) at the earlier study.
     """
 
     participant_id: str
@@ -93,7 +93,7 @@ class Explanation(TypedDict):
     Parameters
     ----------
     rank : int
-        From 1 for the feature with the largest effect.
+        Rank from 1, which is the feature with the largest effect.
     feature : str
         Name of the feature.
     value : float
@@ -114,9 +114,9 @@ class Explanation(TypedDict):
 class ExplanationRow(Explanation):
     """Hold a row of ``explanations.csv``: an explanation with its region and family of features.
 
-    ``group`` is the family. ``contribution`` is the effect of the whole family on the log odds; it
-    stands on one row of the family and is None on the others. ``average`` is the log odds of the
-    average training region.
+    ``group`` is the family. ``contribution`` is the effect of the whole family on the log odds. It
+    stands on one row of the family and is None on the other rows. ``average`` is the log odds of
+    the average training region.
     """
 
     participant_id: str
@@ -164,7 +164,7 @@ def count_features(folder: RunFolder, columns: Collection[str]) -> int:
 
 
 def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
-    """Write ``labels.parquet``: what readers and histology say of every region."""
+    """Write ``labels.parquet``: the readers' and the histology's labels of every region."""
     write_atomic(folder.labels, parquet_bytes(table))
 
 
@@ -199,7 +199,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
 
 
 def refuse_earlier(columns: Collection[str], path: Path) -> None:
-    """Refuse ``probabilities.csv`` of an earlier version, whose decisions mean something else.
+    """Refuse ``probabilities.csv`` of an earlier version, whose decisions have another meaning.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> Non
 
 
 def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
-    """Write ``failures.csv``: one row per study or region that failed; no row if none did."""
+    """Write ``failures.csv``: one row per failed study or region; no row if none failed."""
     write_csv(folder.failures, pd.DataFrame([asdict(f) for f in failures]), FAILURE_COLUMNS)
 
 
