@@ -1,1 +1,1 @@
-"""Benchmarks: each module prints ratios against peers measured in the same process."""
+"""Compare speed and results with peers: each module prints ratios measured in one process."""

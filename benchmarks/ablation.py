@@ -1,6 +1,8 @@
-"""What each choice of labels and learner does: scale, eta, boundary rule, readers ([N14] VI).
+"""Measure the effect of each choice of labels and learner: scale, eta, boundary, readers ([N14]
+VI).
 
-``python -m benchmarks.ablation``, or with ``--cohort COHORT --run RUN`` on the features of a run.
+``python -m benchmarks.ablation`` uses a simulated table; with ``--cohort COHORT --run RUN`` it uses
+the features of a run.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from cad.learning.labels.consensus import malignant, reader_labels
 
 @dataclass(frozen=True)
 class Case:
-    """One cell of the ablation.
+    """Hold one cell of the ablation.
 
     Parameters
     ----------
     choices : dict of str to str
-        Column -> value, such as ``{"scale": "learned", "eta": "adaptive"}``.
+        Chosen value by column, such as ``{"scale": "learned", "eta": "adaptive"}``.
     estimator : estimator
-        Unfitted.
+        The learner, unfitted.
     y, eta : ndarray, shape (n,)
         Labels and their uncertainty under these choices.
     """
@@ -56,32 +58,32 @@ def ablation_table(
     *,
     n_jobs: int = 1,
 ) -> pd.DataFrame:
-    """Leave one patient out for every case, averaged over cases of equal choices.
+    """Leave one patient out for every case; average over cases of equal choices.
 
     Parameters
     ----------
     cases : iterable of Case
-        Several cases may share their choices (all pairs out of four readers, say).
+        Several cases may have the same choices (all pairs out of four readers, say).
     X : array, shape (n, d)
-        Features, the same for all.
+        Features, the same for all cases.
     truth : array, shape (n,)
         Histology: 1, 0 or NaN.
     consensus : array, shape (n,)
-        Probability that KL and cross-entropy compare with, the same for all cases: the mean of
-        all readers, so that a case trained on fewer readers is not measured against less.
+        Probability that KL and cross-entropy compare with: the mean of all readers, the same for
+        all cases. A case that is trained on fewer readers is thus not compared with fewer readers.
     groups : array, shape (n,)
-        Patients.
+        Patient of each region.
     n_jobs : int
-        Parallel cases.
+        Number of cases that run at the same time.
 
     Returns
     -------
     DataFrame
-        The choices; ``cases``, ``failed`` (cases whose every fold failed) and
-        ``failed_folds`` (their number in all); means over the cases of ``auc_histology``
-        (``lower, upper``: patient-clustered, of single-case rows only), ``auc_readers``, ``kl``
-        (a sum over ROIs), ``cross_entropy``, ``brier_histology``; ``predicted``, the mean number
-        of ROIs with a probability, on which the measures of a row are made.
+        The choices; ``cases``, ``failed`` (cases in which every fold failed) and ``failed_folds``
+        (number of failed folds in all cases); means over the cases of ``auc_histology`` (``lower,
+        upper``: patient-clustered, only in rows of a single case), ``auc_readers``, ``kl`` (a sum
+        over ROIs), ``cross_entropy``, ``brier_histology``; ``predicted``, the mean number of ROIs
+        with a probability, from which the measures of a row are made.
     """
     work = list(cases)
     y, p, group = np.asarray(truth, float), np.asarray(consensus, float), np.asarray(groups)
@@ -132,7 +134,8 @@ def _measure(
 def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFrame:
     """Vary scale, eta, boundary and number of readers ([N14] VI).
 
-    Without a cohort on the simulated table; with one, on its scores and on the features of a run.
+    Without a cohort the simulated table is used. With a cohort its scores and the features of a run
+    are used.
     """
     if cohort is None or run is None:
         return ablation_of(simulated(0))
@@ -159,7 +162,7 @@ def ablation_of(data: Rois, n_jobs: int = 2, readers: int = 4) -> pd.DataFrame:
 
 
 def _ablation(X: np.ndarray, rois: pd.DataFrame, scores: pd.DataFrame, n_jobs: int) -> pd.DataFrame:
-    """Try every subset of the readers; rows of equal size are averaged."""
+    """Measure every subset of the readers; rows of equal size are averaged."""
     names = sorted(scores["reader_id"].unique())
     known = pd.DataFrame({"reader_id": names, "expert": False})
     cases = [

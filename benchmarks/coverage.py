@@ -1,7 +1,8 @@
-"""Do intervals and conformal sets cover what they promise? ``python -m benchmarks.coverage``.
+"""Measure whether intervals and conformal sets cover as promised: ``python -m
+benchmarks.coverage``.
 
-The tables of docs/evidence.md; tests/learning/evaluation calls the same functions with fewer
-cohorts.
+The module makes tables of docs/evidence.md. The tests in tests/learning/evaluation call the same
+functions with fewer cohorts.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def correlated_scores(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw truth, score and patient of ROIs that depend on their patient.
 
-    ``shared`` is the correlation of two scores of one patient; the AUC between patients is
-    exactly ``auc``; the first patient holds the share ``largest`` of all regions.
+    ``shared`` is the correlation of two scores of one patient. The AUC between patients is exactly
+    ``auc``. The first patient holds the share ``largest`` of all regions.
     """
     size = rng.integers(3, 12, patients)
     if largest:
@@ -107,7 +108,7 @@ def _intervals(
 def _bca(
     draws: np.ndarray, value: float, y: np.ndarray, s: np.ndarray, g: np.ndarray
 ) -> tuple[float, float]:
-    """Return bias-corrected and accelerated ends (Efron 1987), the jackknife over patients."""
+    """Return bias-corrected and accelerated ends (Efron 1987), with the jackknife over patients."""
     without = np.array([metrics.auc(y[g != k], s[g != k]) for k in np.unique(g)])
     skew = np.nanmean(without) - without[np.isfinite(without)]
     acceleration = np.sum(skew**3) / (6 * max(np.sum(skew**2), 1e-12) ** 1.5)
@@ -129,7 +130,7 @@ def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
             if (y[new] == label).any():
                 hits[name].append(float(np.mean(p[new & (y == label)] > error)))
         if (y[new] == 1).any():
-            # Each ROI counts as exchangeable with the new one, as in common libraries.
+            # Each ROI counts as exchangeable with the new ROI, as in common libraries.
             pool = s[~new & (y == 1)]
             p_pool = [(1 + np.sum(pool <= v)) / (1 + len(pool)) for v in s[new & (y == 1)]]
             hits["pooled malignant"].append(float(np.mean(np.array(p_pool) > error)))
@@ -143,8 +144,9 @@ def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
 def frequency(cohorts: int = 200, patients: int = 49) -> dict[str, float]:
     """Measure how often Venn-Abers intervals, averaged, hold the share of malignant regions.
 
-    Of the cohort itself, each patient calibrated on the others; of ten times as many new patients;
-    of as many. And how often those of a new region hold the true frequency at its score.
+    The share is that of the cohort itself, with each patient calibrated on the others; that of ten
+    times as many new patients; and that of as many new patients. The function also measures how
+    often the intervals of a new region hold the true frequency at its score.
     """
     hits, widths, single = [], [], []
     apart = np.sqrt(2) * norm.ppf(0.85)
@@ -178,7 +180,7 @@ def _holds(low: np.ndarray, high: np.ndarray, y: np.ndarray) -> bool:
 
 
 def broken(cohorts: int = 400) -> pd.DataFrame:
-    """Measure what intervals, tests and slopes are worth on the data that notes warn of."""
+    """Measure the worth of intervals, tests and slopes on the data that notes warn of."""
     rows = []
     for largest in (0.0, 0.3, 0.5):
         held: dict[str, list[bool]] = {}
@@ -231,7 +233,7 @@ def broken(cohorts: int = 400) -> pd.DataFrame:
 
 
 def _slopes(seed: int) -> dict[tuple[str, str], float]:
-    """Learn from all readers, one, one who says yes or no; judge on other patients."""
+    """Learn from all readers, one, and one who says yes or no; judge on other patients."""
     drawn = draw_arrays(9100 + seed, 98)
     one = drawn.grades[:, 1]
     train = np.isin(drawn.patients, np.unique(drawn.patients)[::2])

@@ -1,11 +1,12 @@
-"""Draw as many damaged inputs as asked through every door of strangers' bytes.
+"""Draw a given number of damaged inputs through every door for bytes from outside.
 
-``python -m benchmarks.doors --inputs 100000 [--processes 2] [--first 0]``: the inputs are shared
-between the cases of ``tests/support/door_cases.py``, each in a process of its own, so that a signal
-is counted and not suffered. Prints a line for each case and exits with 1 where anything was found:
-a signal, a traceback that is not the project's, more than ten seconds, a number that is no
-probability, or a byte from outside the source. An input is made again from its case and number;
-``--first`` is the number of the first input of every case, so that a count is reached in pieces.
+``python -m benchmarks.doors --inputs 100000 [--processes 2] [--first 0]`` shares the inputs between
+the cases of ``tests/support/door_cases.py``. Each case has a process of its own, so that a signal
+is counted and does not end the program. The module prints a line for each case. It exits with 1
+where a fault was found: a signal, a traceback that is not the project's, more than ten seconds, a
+number that is no probability, or a byte from outside the source. An input is made again from its
+case and number. ``--first`` is the number of the first input of every case, so that a large count
+can be reached in parts.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ MEMORY = 4 * 10**9
 
 
 def draw(kind: str, first: int, last: int, heard: int) -> None:
-    """Draw the inputs of one case in this process; write a line for each that is begun or found."""
+    """Draw one case's inputs in this process; write a line for each begun input and finding."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, resource.RLIM_INFINITY))
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # libraries write about what they read, so their output is discarded
+    for stream in (1, 2):  # libraries write about their input, so that their output is discarded
         os.dup2(nothing, stream)
     with tempfile.TemporaryDirectory() as folder, in_this_process():
         boundary = CASES[kind].make(Path(folder))
@@ -47,7 +48,7 @@ def draw(kind: str, first: int, last: int, heard: int) -> None:
 
 
 def tried(kind: str, begin: int, inputs: int) -> tuple[str, int, Counter[str], float]:
-    """Try one case to its end, beyond every signal; return what was found."""
+    """Run one case to its end, beyond every signal; return its findings."""
     start, found = time.monotonic(), Counter[str]()
     first, end = begin, begin + inputs
     while first < end:
@@ -76,7 +77,7 @@ def tried(kind: str, begin: int, inputs: int) -> tuple[str, int, Counter[str], f
             found[f"{signal.Signals(-code).name} (input {reached})"] += 1
         elif reached < end - 1:
             found[f"its process ended by exit code {code} (input {reached})"] += 1
-        if reached < first:  # no input was even begun
+        if reached < first:  # no input was begun at all
             found["the case itself does not work"] += 1
             break
         first = reached + 1

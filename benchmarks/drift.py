@@ -1,15 +1,17 @@
-"""Nights until drift is seen, and nights without a change until a false alarm.
+"""Count nights until drift is detected, and nights without a change until a false alarm.
 
-``python -m benchmarks.drift --work FOLDER`` simulates men (LIGHT grids; 80 a kind by default), has
-the released model score them, and keeps what a node would keep of each (FOLDER, so that a second
-call is quick). Then it draws years of nights from these men:
+``python -m benchmarks.drift --work FOLDER`` simulates men (LIGHT grids; 80 men of each kind by
+default) and has the released model score them. It keeps for each man the numbers that a node would
+keep (in FOLDER, so that a second call is quick). Then it draws years of nights from these men:
 
-- without a change, ``--years`` times 365 nights after a baseline, from men in random order: nights
-  watched over alarms is the average run length, its bound is 365;
-- with a change after the baseline: days until the first chart raises an alarm, and which does.
+- without a change, it draws ``--years`` times 365 nights after a baseline, from men in random
+  order. The number of watched nights over the number of alarms is the average run length, whose
+  bound is 365;
+- with a change after the baseline, it counts the days until the first chart raises an alarm, and
+  names that chart.
 
-A night has as many men as a Poisson number of mean ``--men`` says. Calibration is told of a third
-of the men.
+The number of men in a night is a Poisson number with mean ``--men``. The chart of calibration
+learns the truth of a third of the men.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from cad.run.workflows.watch import (
 
 MODELS = ["phantom-psvm", "phantom-psvm-biparametric"]
 SEED = 4100
-# Number of nights before the change, after those of the baseline.
+# Number of nights before the change, after the nights of the baseline.
 QUIET = 30
 LONGEST = 200
 TOLD = 1 / 3
@@ -52,7 +54,7 @@ Pool = tuple[list[Watched], dict[str, list[Truth]]]
 
 
 def noisier() -> tuple[object, ...]:
-    """Return protocols after a change of scanner at both sites: other echo time, more noise."""
+    """Return protocols after a change of scanner at both sites: another echo time, more noise."""
     changed = []
     for protocol in LIGHT:
         repetition, echo = protocol.t2_times
@@ -62,7 +64,7 @@ def noisier() -> tuple[object, ...]:
 
 
 def broken(cohort: Path) -> None:
-    """Scale every ADC map by .75, as a b-value that is read wrongly does."""
+    """Scale every ADC map by .75, as a wrongly read b-value does."""
     for path in cohort.glob("sub-*/dwi/*_ADC.nii.gz"):
         image = nib.load(path)
         values = np.asarray(image.dataobj) * 0.75
@@ -70,7 +72,7 @@ def broken(cohort: Path) -> None:
 
 
 def pool(work: Path, name: str, men: int) -> Pool:
-    """Return what a node keeps of the men of one kind, and their regions' truth by man."""
+    """Return the numbers that a node keeps of one kind of men, and their regions' truth by man."""
     kept = work / f"{name}.json"
     cohort = work / name / "cohort"
     if not kept.exists():
@@ -98,7 +100,7 @@ def pool(work: Path, name: str, men: int) -> Pool:
 def nights_of(
     rng: np.random.Generator, parts: list[tuple[Pool, int]], men_a_night: float
 ) -> tuple[list[Watched], list[Truth]]:
-    """Return men of each pool for so many nights, one after another, and what is told of them."""
+    """Return the men of each pool for so many nights, one after another, and their told truths."""
     said = []
     told = []
     night = 0
@@ -119,8 +121,8 @@ def nights_of(
 def alarm(said: list[Watched], told: list[Truth]) -> tuple[int, list[str]]:
     """Return the night of the first alarm and the charts that raise it.
 
-    A man of known truth is a step of the chart of calibration: its alarms are put on the night on
-    which so many men had been told of.
+    A man with known truth is a step of the chart of calibration. An alarm of this chart is put on
+    the night by which so many truths had been told.
     """
     charts = drift_charts(said, told, run_length=NIGHTS)
     calibration = charts.pop("calibration")

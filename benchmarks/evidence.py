@@ -1,7 +1,7 @@
-"""Does the validation tell the truth? ``python -m benchmarks.evidence NAME [options]``.
+"""Test whether the validation tells the truth: ``python -m benchmarks.evidence NAME [options]``.
 
-Every number of docs/evidence.md comes out of one of these. Each function is also called, smaller,
-by tests/learning/evaluation.
+Every number of docs/evidence.md comes from one of these functions. tests/learning/evaluation also
+calls each function with smaller arguments.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GAMMA, C_PAPER = 1 / (2 * SIGMA**2), 2.0**13
 
 @dataclass(frozen=True)
 class Rois:
-    """A simulated table of ROIs; shapes (n, d) and (n,)."""
+    """Hold a simulated table of ROIs; shapes (n, d) and (n,)."""
 
     X: np.ndarray
     truth: np.ndarray
@@ -59,7 +59,7 @@ class Rois:
 def simulated(seed: int, patients: int = 49, rois: int = 350, d: int = 60) -> Rois:
     """Draw ROIs of the clinical study's size: a latent malignancy, four readers, features.
 
-    The latent moves a third of the features; a patient's ROIs share an offset in all of them.
+    The latent shifts a third of the features; a patient's ROIs share an offset in all features.
     """
     rng = np.random.default_rng(seed)
     owner = np.sort(
@@ -101,7 +101,7 @@ def noise_cohort(
 def noise_row(
     seed: int, estimator: Any, permutations: int, patients: int, schemes: tuple[str, ...]
 ) -> dict[str, float]:
-    """Take one cohort of pure noise through the whole loop."""
+    """Run one cohort of pure noise through the whole loop."""
     X, y, groups = noise_cohort(seed, patients)
     truth, _ = metrics.consensus_truth(y)
     found = permutation_null(
@@ -132,7 +132,7 @@ def noise(
     n_jobs: int = 2,
     estimator: Any = None,
 ) -> dict[str, float]:
-    """Count how often pure noise is called evidence, and how often the null covers the AUC."""
+    """Count how often pure noise counts as evidence, and how often the null covers the AUC."""
     learner = psvm(C=1.0, gamma=0.05) if estimator is None else estimator
     rows: list[dict[str, float]] = []
     jobs = (
@@ -157,7 +157,7 @@ def noise(
 def leak(
     seed: int = 0, d: int = 500, permutations: int = 99, n_jobs: int = 2, estimator: Any = None
 ) -> dict[str, float]:
-    """Compare selecting features outside the fold on noise (wrong) with inside (right)."""
+    """Compare feature selection on noise outside the fold (wrong) and inside it (right)."""
     rng = np.random.default_rng([13, seed])
     groups = np.arange(20).repeat(5)
     X = rng.normal(size=(100, d))
@@ -213,15 +213,15 @@ def readers(data: Path) -> dict[str, float]:
 
 
 def cpu_seconds() -> float:
-    """Return CPU time of this process and its workers; wall time means little when it is busy."""
-    # only workers that have ended are counted in the usage of children
+    """Return CPU time of this process and its workers; wall time means little on a busy machine."""
+    # Only workers that have ended are counted in the usage of children.
     get_reusable_executor().shutdown(wait=True)
     own, workers = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
 
 
 def psvm(**params: Any) -> Pipeline:
-    """Return scaling and a P-SVM."""
+    """Return a pipeline of scaling and a P-SVM."""
     from cad.learners import LEARNERS
 
     return Pipeline(
@@ -230,7 +230,7 @@ def psvm(**params: Any) -> Pipeline:
 
 
 def imputed_psvm(**params: Any) -> Pipeline:
-    """Return median imputation, scaling and a P-SVM, for measured features."""
+    """Return a pipeline of median imputation, scaling and a P-SVM, for measured features."""
     return Pipeline([("impute", SimpleImputer(strategy="median")), *psvm(**params).steps])
 
 

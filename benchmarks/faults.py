@@ -1,11 +1,12 @@
-"""What a study's faults come to: who refuses them, and how far they move a probability in silence.
+"""Show the outcome of a study's faults: which check refuses them, or how far probabilities move.
 
-``python -m benchmarks.faults alarms [--men 200] [--seed 700]``: how many sound simulated men the
-gates refuse, gate by gate, and the tightest values. ``python -m benchmarks.faults table [--men 5]
-[--seed 900 ...] [--summary FILE]``: every fault of simulated men, by the gate that sees it or by
-how far the probability of the largest region moves; the summary has a row for each fault, over all
-men. Men are on the grids that the released models were trained on, a bit more than a quarter of
-them with significant cancer. The tables are in docs/import.md.
+``python -m benchmarks.faults alarms [--men 200] [--seed 700]`` prints how many sound simulated men
+the checks refuse, check by check, and the tightest values. ``python -m benchmarks.faults table
+[--men 5] [--seed 900 ...] [--summary FILE]`` prints every fault of simulated men. A fault is shown
+with the check that finds it, or with how far the probability of the largest region moves. The
+summary has a row for each fault, over all men. Men are on the grids that the released models were
+trained on, and a bit more than a quarter of them have significant cancer. The tables are in
+docs/import.md.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def frames(order: Callable[[np.ndarray], np.ndarray]) -> Callable[[Study, Study]
 
 
 def of_another(kind: str, study: Study, other: Study) -> Study:
-    """Put another man's voxels in the place of this one's."""
+    """Put another man's voxels in the place of this man's voxels."""
     here, there = getattr(study, kind), getattr(other, kind)
     if kind != "dce":
         return replace(study, **{kind: _as(here, there.array)})
@@ -136,7 +137,7 @@ def in_air(study: Study, other: Study) -> Study:
 
 
 def largest_slices(image: Volume) -> Volume:
-    """Keep of every region the slice that holds most of it."""
+    """Keep of every region only the slice with most of its voxels."""
     kept = np.zeros_like(image.array)
     for label in np.unique(image.array[image.array > 0]):
         region = image.array == label
@@ -146,7 +147,7 @@ def largest_slices(image: Volume) -> Volume:
 
 
 def angles_times(factor: float, study: Study, other: Study) -> Study:
-    """State every flip angle of the flip-angle images and of the dynamic series larger."""
+    """Multiply every stated flip angle of flip-angle images and dynamic series by a factor."""
     vfa = [(factor * angle, image) for angle, image in study.vfa]
     dce = study.dce
     if dce is not None and dce.flip_angle is not None:
@@ -296,20 +297,20 @@ WORDS = {
     "flagged": "unlike the training",
     "silent": "silent",
 }
-"""What becomes of a study with a fault, and the word for it in a summary."""
+"""Outcome of a study with a fault, in one word for the summary."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold what becomes of a study with a fault.
+    """Hold the outcome of a study with a fault.
 
     Parameters
     ----------
     how : str
         ``refused`` (the study, by gates), ``region`` (the largest region is refused), ``named``
-        (another region is), ``flagged`` (unlike the training: no decision), or ``silent``.
+        (another region is refused), ``flagged`` (unlike the training: no decision), or ``silent``.
     change : float
-        How far the probability of the largest region moves; 0 where it is refused.
+        Change of the probability of the largest region; 0 where the region is refused.
     decision_changed : bool
         Whether the decision of a region that is not flagged changes.
     gates : tuple of str
@@ -323,7 +324,7 @@ class Outcome:
 
     @property
     def harmful(self) -> bool:
-        """Return whether the fault moves the largest region by more than .1 and nobody says so."""
+        """Return whether the fault moves the largest region by more than .1 without any report."""
         return self.how == "silent" and abs(self.change) > HARM
 
     @property
@@ -339,7 +340,7 @@ class Outcome:
 
 
 class Judge:
-    """Judge a study as `check`, then `predict` with the released model do."""
+    """Judge a study as `check` does, and then as `predict` with the released model does."""
 
     def __init__(self, repository: Path) -> None:
         self.bundle = load_bundle(repository / "models" / "phantom-psvm")
@@ -350,7 +351,7 @@ class Judge:
         self.limits = point.thresholds
 
     def regions(self, study: Study) -> dict[str, tuple[float, bool]]:
-        """Return probability, and whether it is flagged, of every region that is scored."""
+        """Return the probability of every scored region, and whether the region is flagged."""
         study, _ = prepare_study(study, self.settings.images, self.settings.features.modalities)
         rows = extract(study, self.settings).rows
         X = rows.reindex(columns=self.bundle.features)
@@ -368,7 +369,7 @@ class Judge:
         return int(np.searchsorted(self.limits, probability))
 
     def table(self, man: Study, other: Study) -> dict[str, Outcome]:
-        """Return what each fault of a man comes to; those that he cannot have are left out."""
+        """Return the outcome of each fault of a man; faults that he cannot have are left out."""
         if man.roi_map is None:
             raise SystemExit("a man without regions has no probability that a fault could move")
         sizes = {r.roi_id: int((man.roi_map.array == r.label).sum()) for r in man.rois}
@@ -378,14 +379,14 @@ class Judge:
         for name, fault in (SEEN | SOMETIMES).items():
             try:
                 study = fault(man, other)
-            # the image that this fault changes is not in the study
+            # The image that this fault changes is not in the study.
             except (AttributeError, AssertionError, ValueError):
                 continue
             outcomes[name] = self.outcome(study, clean, largest)
         return outcomes
 
     def outcome(self, study: Study, clean: dict[str, tuple[float, bool]], largest: str) -> Outcome:
-        """Return what becomes of a study whose regions had other probabilities when it was sound.
+        """Return the outcome of a study whose regions had other probabilities when it was sound.
 
         Parameters
         ----------
@@ -394,7 +395,7 @@ class Judge:
         clean : dict of str to (float, bool)
             Probability and flag of each region of the sound study.
         largest : str
-            The region whose change is told.
+            The region whose change is reported.
         """
         gates = left_ranges(study)
         if gates:
@@ -427,7 +428,7 @@ def left_ranges(study: Study) -> tuple[str, ...]:
 
 
 def statistics_of(seed: int, index: int) -> dict[str, float]:
-    """Return the statistics of one sound simulated man; the same name keeps its worst value."""
+    """Return the statistics of one sound simulated man; a repeated name keeps its worst value."""
     use_one_thread()
     study = make_patient(seed, index, FULL, prevalence=PREVALENCE).study
     values: dict[str, float] = {}
@@ -463,7 +464,7 @@ def alarms(men: int, seed: int, jobs: int) -> None:
 
 
 def fault_table(seed: int, index: int) -> dict[str, Outcome]:
-    """Return what the faults of one simulated man come to; the next man lends what is another's."""
+    """Return the outcomes of one simulated man's faults; the next man lends his images."""
     use_one_thread()
     man, other = (make_patient(seed, index + k, FULL, prevalence=PREVALENCE).study for k in (0, 1))
     if left_ranges(man):
@@ -472,7 +473,7 @@ def fault_table(seed: int, index: int) -> dict[str, Outcome]:
 
 
 def faults(men: int, seeds: list[int], jobs: int, out: Path | None) -> None:
-    """Print every fault by man, or summarise them in a file; list each man's silent harm."""
+    """Print every fault by man, or summarise the faults in a file; list each man's silent harm."""
     use_one_thread()
     pairs = [(seed, index) for seed in seeds for index in range(men)]
     tables = Parallel(n_jobs=jobs)(delayed(fault_table)(seed, index) for seed, index in pairs)
@@ -499,7 +500,7 @@ def shown(tables: list[dict[str, Outcome]], names: list[str]) -> str:
 
 
 def summary(tables: list[dict[str, Outcome]], names: list[str]) -> pd.DataFrame:
-    """Return a row for each fault: in how many men each becomes of it, and changes in silence."""
+    """Return a row for each fault: in how many men it has each outcome, and its silent changes."""
     rows = []
     for name in names:
         outcomes = [table[name] for table in tables if name in table]
@@ -515,7 +516,7 @@ def summary(tables: list[dict[str, Outcome]], names: list[str]) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Print the table that is asked for."""
+    """Print the table that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=("alarms", "table"))
     parser.add_argument("--men", type=int)

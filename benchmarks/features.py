@@ -1,10 +1,11 @@
-"""Speed and memory of the features, as ratios measured in one run on the same data.
+"""Measure speed and memory of the features, as ratios measured in one run on the same data.
 
-``python -m benchmarks.features`` prints the table and exits with 1 when a row does not hold;
-``python -m benchmarks.features meaning`` prints what a feature means instead (six minutes),
-``stability`` which features another drawing keeps (docs/robustness.md). Single thread; wall time,
-the best of several runs (others may share the cores). A study is timed by its processor time in
-turns with the reading of its files. ``PROFILE=1`` adds where it goes.
+``python -m benchmarks.features`` prints the table and exits with 1 when a row does not hold.
+``python -m benchmarks.features meaning`` prints the meaning of features instead (six minutes), and
+``stability`` prints which features stay the same in another drawing (docs/robustness.md). Times are
+those of a single thread: wall time, the best of several runs (others may share the cores). A study
+is timed by its processor time, in turns with the reading of its files. ``PROFILE=1`` adds where the
+time goes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import read_study
 from cad.mri.imaging.volume import Volume
 
-# What was measured, its value, its bound, and whether it holds.
+# Name of the measurement, its value, its bound, and whether it holds.
 Row = tuple[str, str, str, bool]
 SETTINGS = PipelineSettings(name="benchmark")
 # All families of features, with T2 and ADC interpolated to other grids.
@@ -56,7 +57,7 @@ EVERYTHING = PipelineSettings(
 
 
 def best(work: Callable[[], object], repeats: int) -> float:
-    """Least wall time of several runs, seconds."""
+    """Return the least wall time of several runs, seconds."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -66,7 +67,7 @@ def best(work: Callable[[], object], repeats: int) -> float:
 
 
 def in_turns(*works: Callable[[], object], repeats: int = 9) -> list[list[float]]:
-    """Processor time of each of several works in every round, seconds; the first round is void."""
+    """Return the processor time of each work in every round, seconds; the first round is void."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(repeats + 1):
         for own, work in zip(times, works, strict=True):
@@ -79,7 +80,7 @@ def in_turns(*works: Callable[[], object], repeats: int = 9) -> list[list[float]
 def windows(mask: np.ndarray, size: tuple[int, int, int]) -> RegionVoxels:
     """Return the box of voxels around each voxel of a mask as a region, cut at the mask's border.
 
-    ``size`` are voxels from the centre to the border along z, y, x.
+    ``size`` is the number of voxels from the centre to the border along z, y, x.
     """
     reach = np.stack(np.meshgrid(*(np.arange(-n, n + 1) for n in size), indexing="ij"), axis=-1)
     padded = np.pad(mask, [(n, n) for n in size])
@@ -90,14 +91,14 @@ def windows(mask: np.ndarray, size: tuple[int, int, int]) -> RegionVoxels:
 
 
 def scene() -> Volume:
-    """A smooth random image of prostate-like intensities: about 20 bins of width 25."""
+    """Return a smooth random image of prostate-like intensities: about 20 bins of width 25."""
     noise = np.random.default_rng(0).normal(size=(24, 48, 48))
     array = gaussian_filter(noise, 1.0) * 600 + 600
     return Volume(array, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
 
 
 def region_rows() -> list[Row]:
-    """One region of 275 voxels, 32 levels, 13 directions averaged as pyradiomics does."""
+    """Measure one region of 275 voxels, 32 levels, 13 directions averaged as pyradiomics does."""
     from radiomics import firstorder, glcm
 
     image = scene()
@@ -128,7 +129,7 @@ def region_rows() -> list[Row]:
 
 
 def window_rows() -> list[Row]:
-    """Sliding window of radius 2 over 2,700 voxels, features averaged over 13 directions."""
+    """Measure a sliding window of radius 2 over 2,700 voxels, averaged over 13 directions."""
     from radiomics import glcm
 
     image = scene()
@@ -173,7 +174,7 @@ def window_rows() -> list[Row]:
 
 
 def study_rows() -> list[Row]:
-    """A whole simulated study against the reading of its files (``read_study``: NIfTI, checks)."""
+    """Measure a simulated study against reading its files (``read_study``: NIfTI, checks)."""
     with tempfile.TemporaryDirectory() as folder:
         simulate(Path(folder) / "cohort", 1, 0)
         ref = read_cohort(Path(folder) / "cohort").studies()[0]
@@ -210,7 +211,7 @@ def study_rows() -> list[Row]:
 
 
 def _study_times(read: Callable[[], Study]) -> list[list[float]]:
-    """Times of reading, default features and every family; the study is gone afterwards."""
+    """Return times of reading, default features and every family; then forget the study."""
     study = read()
     if os.environ.get("PROFILE"):
         _profile(study)
@@ -218,10 +219,10 @@ def _study_times(read: Callable[[], Study]) -> list[list[float]]:
 
 
 def rows() -> list[Row]:
-    """The whole table."""
+    """Return all rows of the table."""
     from benchmarks.perfusion import rows as perfusion_rows
 
-    # this comes first, because its memory must be measured before others use any
+    # This comes first, because its memory must be measured before other works use any.
     found = study_rows()
     for part in (region_rows, window_rows, perfusion_rows):
         found += part()
@@ -233,7 +234,7 @@ def _ratio(what: str, value: float, least: float) -> Row:
 
 
 def _stored_bytes(folder: Path) -> int:
-    """Bytes of all images of a study, decoded, in the type that their files store."""
+    """Return the bytes of all images of a study, decoded, in the type that their files store."""
     total = 0
     for path in sorted(folder.rglob("*.nii.gz")):
         header = nibabel.load(path).header
@@ -242,7 +243,7 @@ def _stored_bytes(folder: Path) -> int:
 
 
 def _memory(work: Callable[[], object]) -> tuple[int, int]:
-    """Growth of the process to its highest, and the most that arrays held, bytes."""
+    """Return the growth of the process to its highest, and the most that arrays held, in bytes."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # resets the largest size recorded so far

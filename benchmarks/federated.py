@@ -1,9 +1,9 @@
-"""What a federated fit costs, and how near it is, step by step: ``python -m benchmarks.federated``.
+"""Measure cost and accuracy of a federated fit, step by step: ``python -m benchmarks.federated``.
 
-Three simulated sites of 60, 90 and 140 regions, two a man, whose men, scanners and readers differ,
-fit one P-SVM: linear, and with 100, 200 and 400 random Fourier features. A row is a step: the bound
-of the relative gap, the largest difference of a probability from the pooled fit, the bytes that all
-sites have sent so far (as JSON), and how many men make up each site's sums.
+Three simulated sites of 60, 90 and 140 regions, two per man, fit one P-SVM. Their men, scanners and
+readers differ. The kernel is linear, or has 100, 200 and 400 random Fourier features. A row is a
+step. It has the bound of the relative gap, the largest difference of a probability from the pooled
+fit, the bytes that all sites have sent so far (as JSON), and the number of men in each site's sums.
 
 ``--sites N`` splits the same regions among N sites; ``--features D`` is the number of features.
 """
@@ -20,12 +20,12 @@ from cad.learning.learners.federated import FederatedPlan, FederatedSite, fit_fe
 
 Array = np.ndarray
 SIZES = (60, 90, 140)
-# Largest difference from the pooled fit that is allowed.
+# Largest allowed difference from the pooled fit.
 BOUND = 1e-6
 
 
 def simulated(features: int) -> tuple[Array, Array, Array, Array]:
-    """Return features, mean scores, their spread and the patient of the regions of three sites."""
+    """Return features, mean scores, spread and patient of the regions of three sites."""
     rng = np.random.default_rng(0)
     direction = rng.normal(size=features) / np.sqrt(features / 4)
     rows = []
@@ -42,7 +42,7 @@ def simulated(features: int) -> tuple[Array, Array, Array, Array]:
 
 
 def show(plan: FederatedPlan, n_sites: int) -> None:
-    """Fit in common, and print the curve beside the pooled fit."""
+    """Fit with all sites, and print the curve beside the pooled fit."""
     X, y, eta, patient = simulated(plan.features)
     sites = []
     for of_site in np.array_split(np.arange(patient.max() + 1), n_sites):

@@ -1,9 +1,9 @@
-"""The joint model of regions and men, measured: ``python -m benchmarks.joint NAME``.
+"""Measure the joint model of regions and men: ``python -m benchmarks.joint NAME``.
 
 ``cohorts`` calibrates simulated cohorts to histology, beside two controls: histology shuffled among
-the regions, and the training's share of cancer for everybody. ``ranges`` asks whether ranges hold
-the share of malignant regions. ``picai`` compares with the model of men on real studies
-(``--data`` is the folder of the PI-CAI marksheet). The numbers of docs/evidence.md.
+the regions, and the training's share of cancer for everybody. ``ranges`` tests whether ranges hold
+the share of malignant regions. ``picai`` compares with the model of men on real studies (``--data``
+is the folder of the PI-CAI marksheet). The results are numbers of docs/evidence.md.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Cohort:
     features : ndarray, shape (n, k)
         Measured tissue.
     readers : ndarray, shape (n,)
-        Readers' mean as a probability; NaN where nobody scored.
+        Mean of the readers as a probability; NaN where nobody scored.
     eta : ndarray, shape (n,)
         How much the readers disagree.
     truth : ndarray, shape (n,)
@@ -67,7 +67,7 @@ class Cohort:
     man: np.ndarray
 
     def joined(self, belief: np.ndarray) -> MenAndRegions:
-        """Return the cohort with beliefs, as the joint model takes it."""
+        """Return the cohort with beliefs, in the form that the joint model takes."""
         men = int(self.man.max()) + 1
         scores = readers_logit(self.readers)
         return of_arrays(belief, self.man, men, readers=scores, truth=self.truth)
@@ -81,7 +81,7 @@ def simulated(seed: int, men: int) -> Cohort:
 
 
 def believe(cohort: Cohort, train: np.ndarray, features: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the shipped learner's beliefs by some regions' readers, and their base log-odds."""
+    """Return the shipped learner's beliefs from some regions' readers, and their base log-odds."""
     use = train & np.isfinite(cohort.readers)
     learner = AveragedProbabilisticSVC()
     learner.fit(
@@ -92,7 +92,7 @@ def believe(cohort: Cohort, train: np.ndarray, features: np.ndarray) -> tuple[np
 
 
 def out_of_fold(cohort: Cohort) -> np.ndarray:
-    """Return beliefs of folds of men, freed of their folds' base."""
+    """Return out-of-fold beliefs, with the base log-odds of each fold subtracted."""
     order = np.random.default_rng(0).permutation(int(cohort.man.max()) + 1)
     fold = (order % FOLDS)[cohort.man]
     belief = np.empty(len(fold))
@@ -104,7 +104,7 @@ def out_of_fold(cohort: Cohort) -> np.ndarray:
 
 
 def nested(cohort: Cohort) -> np.ndarray:
-    """Return each man's probabilities where not even the others' beliefs have seen him."""
+    """Return each man's probabilities; neither model nor others' beliefs have seen him."""
     probability = np.empty(len(cohort.man))
     everyone = np.ones(len(cohort.man), dtype=bool)
     for man in range(int(cohort.man.max()) + 1):
@@ -129,14 +129,14 @@ def nested(cohort: Cohort) -> np.ndarray:
 
 
 def cohorts(count: int = 20, men: int = 49, folder: Path | None = None) -> dict[str, Any]:
-    """Fit on a cohort, and judge the probabilities of the next one and of men left out.
+    """Fit on a cohort; judge the probabilities of the next cohort and of left-out men.
 
     Parameters
     ----------
     count, men : int
         Number of cohorts, and of men in each.
     folder : Path, optional
-        Gets ``calibration.csv``: the new men's regions in ten groups by each number.
+        Folder that gets ``calibration.csv``: the new men's regions in ten groups by each number.
     """
     work = (delayed(_one_cohort)(700 + seed, men) for seed in range(count))
     rows: list[dict[str, Any]] = Parallel(n_jobs=2)(work)
@@ -162,7 +162,7 @@ def cohorts(count: int = 20, men: int = 49, folder: Path | None = None) -> dict[
 
 
 def _groups(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return ten groups of the new men's regions by each number, with what was observed."""
+    """Return ten groups of the new men's regions by each number, with the observed shares."""
     truth = _pooled(rows, "new men", "truth")
     tables = []
     names = {"belief": "belief", "images": "from images", "probability": "with readers' scores"}
@@ -222,8 +222,8 @@ def _pooled(rows: list[dict[str, Any]], where: str, name: str) -> np.ndarray:
 def _beside_others(rows: list[dict[str, Any]], where: str, name: str) -> str:
     """Describe numbers, and count the cohorts where they beat belief and the share alone.
 
-    Shuffled labels beat belief as well, for belief is of readers and histology is rarer; they do
-    not beat the training's share of cancer, given to everybody.
+    Shuffled labels beat belief as well, because belief is about readers and histology is rarer.
+    They do not beat the training's share of cancer, given to everybody.
     """
     counts = {}
     for other in ("belief", "share"):
@@ -262,15 +262,19 @@ def _calibration(truth: np.ndarray, q: np.ndarray) -> str:
 
 
 GENERATORS = {
-    # Intercept, slope, effect of the man, share of one man, and drift of belief in half of the men.
+    # Intercept, slope, effect of the man, share of all regions that one man holds, and drift of
+    # belief in half of the men.
     "plain": (-0.7, 1.3, 0.8, 0.0, 0.0),
     "clustered": (-0.7, 1.3, 2.0, 0.0, 0.0),
     "rare": (-2.6, 1.3, 0.8, 0.0, 0.0),
     "one huge patient": (-0.7, 1.3, 1.2, 0.4, 0.0),
     "drifted": (-0.7, 1.3, 0.8, 0.0, 1.0),
 }
-"""Where the range of a region is tried. ``drifted``: half of the men have beliefs a log-odds unit
-higher, in training as in use; their sum is what the model sees."""
+"""Settings in which the range of a region is tested.
+
+In ``drifted`` half of the men have beliefs a log-odds unit higher, in training as in use. The model
+sees only the raised beliefs.
+"""
 
 
 def range_data(kind: str, seed: int, men: int, *, fresh: bool) -> tuple[MenAndRegions, np.ndarray]:
@@ -291,7 +295,8 @@ def range_data(kind: str, seed: int, men: int, *, fresh: bool) -> tuple[MenAndRe
     weight = weight / weight.sum()
     whole = special.expit((base + slope * clean)[:, None] + effect * nodes) @ weight
     if drift > 0:
-        # Some regions with this belief belong to drifted men, and the belief does not show which.
+        # Some regions with this belief belong to drifted men, and the belief does not show which
+        # ones.
         other = odds - np.array([0.0, drift])[:, None]
         mean, spread = -1.5, np.sqrt((0.8 * 1.5) ** 2 + (0.2 * 1.5) ** 2)
         likely = np.exp(-((other - mean) ** 2) / (2 * spread**2))
@@ -309,7 +314,7 @@ def range_data(kind: str, seed: int, men: int, *, fresh: bool) -> tuple[MenAndRe
 
 
 def ranges(count: int = 200) -> dict[str, Any]:
-    """Count how often the range holds the share of malignant regions among those so judged."""
+    """Count how often the range holds the share of malignant regions among regions judged alike."""
     out = {}
     for kind in GENERATORS:
         fresh, share = range_data(kind, 10**6, 500, fresh=True)
@@ -347,8 +352,8 @@ def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
         folds = deal(men["man"], seed)
         alone, rank, _ = score_men(men, folds, MEN)
         for counted in (True, False):
-            # In the sheet, men without tissue are negative. Here they count as negative once, and
-            # as unknown once.
+            # In the sheet, men without tissue are negative. They count once as negative here, and
+            # once as unknown.
             told = men if counted else men.assign(truth=men["truth"].where(men["tissue"]))
             end = "" if counted else ", men without tissue unknown"
             probability, ranked, risk, belief = _by_folds(told, lesions, of_man, folds)

@@ -1,18 +1,19 @@
-"""Learners against their peers: ``python -m benchmarks.learners [--small | --cold]``.
+"""Compare learners with their peers: ``python -m benchmarks.learners [--small | --cold]``.
 
-What users call is timed: ``fit`` (with its reading of labels, its kernel and its checks) against
-``SVC.fit`` on p > .5 with the same kernel, C and cache; ``predict_proba``; a ``GridSearchCV``. The
-solvers alone are timed against cvxopt, PIQP, Clarabel and OSQP on the same dual.
+The functions that users call are timed. ``fit`` (with its reading of labels, its kernel and its
+checks) is compared with ``SVC.fit`` on p > .5 with the same kernel, C and cache. ``predict_proba``
+and a ``GridSearchCV`` are timed as well. The solvers alone are compared with cvxopt, PIQP, Clarabel
+and OSQP on the same dual problem.
 
-A row is a ratio of medians of runs that take turns in this process, on one thread. Time is what the
-process used of a processor; on a shared machine ratios still move by a tenth or two, because
-neighbours take the cache. The load is printed. "--small" leaves out 20,000 and 50,000 points;
-"--cold" measures only the first fit, each in a fresh process with an empty compile cache.
+A row is a ratio of medians of runs that take turns in this process, on one thread. Time is the
+processor time of the process. On a shared machine ratios still move by a tenth or two, because
+neighbours use the cache. The load is printed. "--small" leaves out 20,000 and 50,000 points.
+"--cold" measures only the first fit, each time in a fresh process with an empty compile cache.
 
-The generator (:func:`generate`): d standard normal features; 20 % of the samples are positive and
-their mean is shifted by .6 in half of the features; a latent 1 / (1 + exp(-(.8 * (x1 + .. + x6)
-- 2))); four readers = latent + N(0, .2), clipped and rounded to the five-point scale; p their mean,
-eta = .125.
+The generator (:func:`generate`) draws d standard normal features. 20 % of the samples are positive,
+and their mean is shifted by .6 in half of the features. The latent value is 1 / (1 + exp(-(.8 * (x1
++ .. + x6) - 2))). Four readers state the latent + N(0, .2), clipped and rounded to the five-point
+scale. p is their mean, and eta is .125.
 """
 
 # ruff: noqa: E402  (threads are limited before numpy starts)
@@ -52,12 +53,12 @@ from cad.learning.learners.warm import warm
 
 Array = np.ndarray
 CACHE_MB = 500.0
-# Most seconds that all repeats of one comparison may take.
+# Largest number of seconds for all repeats of one comparison.
 PATIENCE = 10.0
 
 
 def generate(n: int, d: int = 20, seed: int = 0) -> tuple[Array, Array]:
-    """Return features (n, d) and readers' mean probabilities (n,), as the module says."""
+    """Return features (n, d) and readers' mean probabilities (n,), as the module describes."""
     rng = np.random.default_rng(seed)
     positive = rng.random(n) < 0.2
     X = rng.normal(size=(n, d))
@@ -68,7 +69,7 @@ def generate(n: int, d: int = 20, seed: int = 0) -> tuple[Array, Array]:
 
 
 def psvm(p: Array, C: float) -> Problem:
-    """Return the P-SVM with learned scale, eta = .125."""
+    """Return the P-SVM's problem with learned scale and eta = .125."""
     cost = np.full(len(p), C)
     return probabilistic_problem(soft_labels(p, 0.125), cost, cost, None)
 
@@ -113,7 +114,7 @@ def peer(name: str, qp: dict[str, Any]) -> Callable[[], Any]:
 
 
 class Table:
-    """Prints rows as they are measured and remembers whether each holds."""
+    """Print rows as they are measured, and remember whether each holds."""
 
     def __init__(self) -> None:
         self.missed = 0
@@ -132,7 +133,7 @@ class Table:
         return 1 if self.missed else 0
 
     def note(self, case: str, text: str) -> None:
-        """Print something measured that has no limit."""
+        """Print a measured value that has no limit."""
         print(f"{case:46} {text}", flush=True)
 
 
@@ -157,7 +158,7 @@ def front_door(
         options |= {"degree": 2, "coef0": 1.0, "gamma": 1 / d}
     ours, svc = ProbabilisticSVC(scale=scale, **options), SVC(**options)
     hard = p > 0.5
-    # The shortest fits take 2 ms and need the most repeats for a stable median.
+    # The shortest fits take 2 ms, and need the most repeats for a stable median.
     repeats = 201 if n <= 350 else 21 if n <= 1000 else 5
     fit, peer_fit = taking_turns(repeats, lambda: ours.fit(X, p), lambda: svc.fit(X, hard))
     rows = X[:1000]
@@ -182,7 +183,7 @@ def grid(table: Table) -> None:
     def search(learner: Any) -> Callable[[], Any]:
         return lambda: GridSearchCV(learner, points, scoring="roc_auc", cv=5).fit(X, hard)
 
-    # Labels are hard, because scikit-learn's folds need classes; the P-SVM is then an ordinary SVM.
+    # Labels are hard, because scikit-learn's folds need classes. The P-SVM is then an ordinary SVM.
     ours, svc = taking_turns(3, search(ProbabilisticSVC()), search(SVC()))
     table.row("GridSearchCV, rbf n=350, 80 fits", "time / SVC", ours / svc, "<=", 2)
 
@@ -234,7 +235,7 @@ def large(table: Table, n: int, C: float, peers: bool = True) -> None:
 
 
 def cold(table: Table) -> None:
-    """Measure first fits: a fresh process and an empty compile cache each."""
+    """Measure first fits, each in a fresh process with an empty compile cache."""
     first = """
 import time, numpy as np
 from cad.learners import LEARNERS
@@ -271,7 +272,7 @@ print(time.process_time() - start)
 
 
 def starts(table: Table) -> None:
-    """Time by the clock from a process's start to what it is asked for; its end is not counted."""
+    """Time by the clock from a process's start to its first result, without its end."""
     probability = """
 import numpy as np
 from cad.learners import ProbabilisticSVC
@@ -296,7 +297,7 @@ ProbabilisticSVC(C=10).fit(X, p).predict_proba(X)
 
 
 def sslroc(table: Table, norm: int) -> None:
-    """Time 25 + 25 labelled, 50 unlabelled, M = 1, C = 1, against Clarabel on the same rows."""
+    """Time SSLROC with 25 + 25 labelled and 50 unlabelled rows, M = 1, C = 1, against Clarabel."""
     case = f"SSLROC norm {norm}, 25+25 labelled, 50 not"
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 20))
@@ -323,7 +324,7 @@ def sslroc(table: Table, norm: int) -> None:
 
 
 def primal_qp(problem: PairwiseProblem) -> qpsolvers.Problem:
-    """Return min over w, f, d, xi of 1/2 |w|^2 + loss(xi), f = L w: sparse, as Clarabel likes."""
+    """Return min over w, f, d, xi of 1/2 |w|^2 + loss(xi), f = L w: sparse, as Clarabel needs."""
     rows = problem.general()
     n, rank = problem.factor.shape
     m, k = rows.n_rows, len(rows.lower)

@@ -1,8 +1,8 @@
 """Draw the three figures of docs/maps.md from the real study ProstateX-0218.
 
 ``python -m benchmarks.maps_figure [docs]`` imports the DICOM series beside the project by the
-shipped rules, computes the maps, writes ``maps.png``, ``texture.png`` and ``registration.png`` and
-prints the numbers that the page quotes.
+shipped rules and computes the maps. It writes ``maps.png``, ``texture.png`` and
+``registration.png``, and prints the numbers that the page quotes.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ PANELS = (
 
 
 def real_study(folder: Path) -> Study:
-    """ProstateX-0218, imported into ``folder`` and read back."""
+    """Return ProstateX-0218, imported into ``folder`` and read back."""
     import_source(SHARED / "prostatex", folder, ROOT / "configs" / "import" / "prostatex.yaml")
     rois = [Roi(str(i), i) for i in (1, 2, 3, 4)]
     return read_study(folder / PATIENT, PATIENT, PATIENT, rois)
 
 
 def draw_maps(study: Study, maps: PerfusionMaps, path: Path) -> None:
-    """Baseline image and five maps, three slices, ROI outlines."""
+    """Draw the baseline image and five maps in three slices, with ROI outlines."""
     assert study.dce is not None
     assert study.roi_map is not None
     outlines = resample_mask(study.roi_map, study.dce.grid).array
@@ -110,7 +110,7 @@ def draw_texture(study: Study, path: Path) -> None:
 
 
 def draw_registration(study: Study, aligned: Study, done: list[Registration], path: Path) -> None:
-    """T2 and, before and after, ADC and late dynamic signal on the T2 grid with T2's edges."""
+    """Draw T2; draw ADC and late dynamic signal on its grid, before and after, with T2's edges."""
     assert study.t2w is not None
     columns: list[tuple[str, Volume, float]] = [("T2", study.t2w, 700.0)]
     for found in done:
@@ -140,7 +140,7 @@ def draw_registration(study: Study, aligned: Study, done: list[Registration], pa
 
 
 def _save(fig: plt.Figure, path: Path) -> None:
-    """As PNG with a palette: a third of the size, no visible difference."""
+    """Save as PNG with a palette: a third of the size, without a visible difference."""
     fig.savefig(path, dpi=72)
     plt.close(fig)
     with Image.open(path) as image:
@@ -164,7 +164,7 @@ def _edges(ax: plt.Axes, image: np.ndarray) -> None:
 
 
 def print_numbers(study: Study, aligned: Study, maps: PerfusionMaps) -> None:
-    """Medians of tissues and regions, and what leaving out a flip angle does to T1."""
+    """Print medians of tissues and regions, and the effect of a missing flip angle on T1."""
     for note in maps.notes:
         print("note:", note)
     print(f"bolus at {maps.arrival:.1f} s, {maps.n_baseline} baseline frames")

@@ -1,8 +1,8 @@
-"""Shows that a feature means one thing: ``python -m benchmarks.features meaning``.
+"""Show that a feature means one thing only: ``python -m benchmarks.features meaning``.
 
-Simulated regions whose tissue does not depend on their size, the same regions drawn in one slice,
-studies that lack what others have, images in other units, and real regions. Cohorts are drawn with
-seeds that no default was chosen on.
+The module measures simulated regions whose tissue does not depend on their size, the same regions
+drawn in one slice, studies that lack images of other studies, images in other units, and real
+regions. Cohorts are drawn with seeds on which no default was chosen.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SIZED = PipelineSettings.model_validate(
 
 
 def rows(patients: int = 40) -> list[Row]:
-    """Measure all that the page of features promises."""
+    """Measure all properties that the page of features promises."""
     with tempfile.TemporaryDirectory() as folder:
         train, new = Path(folder) / "train", Path(folder) / "new"
         write_cohort(train, patients, 94, SAMPLE)
@@ -89,7 +89,7 @@ def size_rows(table: pd.DataFrame, cohort: Path) -> list[Row]:
 
 
 def slice_rows(studies: list[Study], cohort: Path) -> list[Row]:
-    """Draw every region in its largest slice only, and see what its probability does."""
+    """Draw every region in its largest slice only, and measure the change of its probability."""
     drawn = measured(studies, USUAL)
     single = measured([in_one_slice(study) for study in studies], USUAL)
     both = drawn[["participant_id", "roi_id"]].merge(single, how="left")
@@ -125,7 +125,7 @@ def slice_rows(studies: list[Study], cohort: Path) -> list[Row]:
 def mark_rows(
     studies: list[Study], settings: PipelineSettings, table: pd.DataFrame, fitted: Typicality
 ) -> list[Row]:
-    """Take away what other studies have, and count the studies that carry a mark."""
+    """Remove images that other studies have, and count the studies that carry a mark."""
     trained = summary(table)
 
     def adc_in_mm(study: Study) -> Study:
@@ -267,7 +267,7 @@ def real_studies() -> list[Study]:
 
 
 def facts(cohort: Path) -> CohortFacts:
-    """Look at what the studies of a cohort have."""
+    """Return which images and values the studies of a cohort have."""
     return CohortFacts.of((ref.folder, ref.study_id) for ref in read_cohort(cohort).studies())
 
 

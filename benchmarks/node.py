@@ -1,10 +1,11 @@
-"""Many studies through a node that is killed at random: ``python -m benchmarks.node --kills 20``.
+"""Send many studies through a node that is killed at random: ``python -m benchmarks.node --kills
+20``.
 
 Orthanc is the archive. Four associations send simulated studies (T2, ADC, the regions as a SEG, 27
-instances each) while the node computes and returns; at random moments it is killed (SIGKILL) and
-started again, or its disk is full for a while (``--full``). At every kill and at the end, each
-acknowledged instance must be on the disk; at the end each study must have come back once, no object
-may have been sent twice, and queue, log, metrics page and audit trail may name nobody.
+instances each) while the node computes and returns results. At random moments the node is killed
+(SIGKILL) and started again, or its disk is full for a while (``--full``). At every kill and at the
+end, each acknowledged instance must be on the disk. At the end each study must have come back once,
+and no object may have been sent twice. Queue, log, metrics page and audit trail may name nobody.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ DECLARED = ("incoming", "studies")  # the only folders that may contain identiti
 
 
 class Run:
-    """Hold one run: what was sent and acknowledged, and what was found wrong."""
+    """Hold one run: what was sent and acknowledged, and the faults that were found."""
 
     def __init__(self, folder: Path, studies: int, jobs: int, commitment: bool) -> None:
         self.folder, self.studies, self.commitment, self.done = folder, studies, commitment, 0
@@ -68,7 +69,7 @@ class Run:
         self._lock = threading.Lock()
 
     def send_study(self, number: int) -> None:
-        """Send a study until all of it is acknowledged, whatever becomes of the node."""
+        """Send a study until all of it is acknowledged, whatever happens to the node."""
         left = renamed(self.base, number)
         while left:
             kept = set(send(self.node.port, left, seconds=self.seconds))
@@ -81,12 +82,12 @@ class Run:
             self.sent += 1
 
     def progress(self) -> int:
-        """Return how many studies have been sent, and have come back."""
+        """Return the number of studies that were sent, and the number that came back."""
         self.done = max(self.done, len({line["study"] for line in self.node.lines("done")}))
         return self.sent + self.done
 
     def kill(self) -> None:
-        """Kill the node, look for what it had acknowledged, and start it again."""
+        """Kill the node, check the instances that it had acknowledged, and start it again."""
         with self._lock:
             promised = set(self.acknowledged)
         self.node.kill()
@@ -94,7 +95,7 @@ class Run:
         self.node.start()
 
     def fill(self) -> None:
-        """Fill the node's disk to the last byte, and take that away after a while."""
+        """Fill the node's disk to the last byte, and free it again after a while."""
         filler = self.node.home / "filler"
         try:
             with filler.open("wb", buffering=0) as stream:
@@ -112,7 +113,7 @@ def on_disk(home: Path) -> set[str]:
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
-    """Run it and return every number; those under ``wrong`` must be 0."""
+    """Run the benchmark and return every number; the numbers under ``wrong`` must be 0."""
     studies, kills = given.studies, given.kills
     run = Run(folder, studies, given.jobs, given.commitment)
     if given.full:
@@ -147,7 +148,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
 def report(
     run: Run, received: float, whole: float, kills: int, said: list[str], code: int
 ) -> dict[str, object]:
-    """Hold what happened against what was promised."""
+    """Compare the events with the promises."""
     names = [renamed(run.base[:1], number)[0] for number in range(run.studies)]
     back = [results(str(one.StudyInstanceUID)) for one in names]
     arrived = Path(os.environ["CAD_ARRIVED"]).read_text().split("\n")
@@ -188,7 +189,7 @@ def report(
 
 
 def unaudited(run: Run) -> int:
-    """Return how many studies have no line of what was returned; all, where the trail is broken."""
+    """Return how many studies have no line on a returned result; all, where the trail is broken."""
     trail = run.node.home / "audit.jsonl"
     if verify(trail).problems:
         return run.studies
@@ -199,7 +200,7 @@ def unaudited(run: Run) -> int:
 
 
 def main() -> None:
-    """Run beside an Orthanc of its own and print the numbers."""
+    """Run beside a separate Orthanc and print the numbers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--studies", type=int, default=200)
     parser.add_argument("--kills", type=int, default=0)

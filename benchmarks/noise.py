@@ -1,11 +1,11 @@
-"""Is noise measured as noise? ``python -m benchmarks.noise [--whole] [--jobs N]``.
+"""Test whether noise is measured as noise: ``python -m benchmarks.noise [--whole] [--jobs N]``.
 
-Cohorts whose labels have nothing to do with the features, through the whole validation: the AUC of
-every shipped learner and rival under every fold scheme must be one half, and two learners must
+Cohorts whose labels have nothing to do with the features pass through the whole validation. The AUC
+of every shipped learner and rival under every fold scheme must be one half. Two learners must
 "differ beyond chance" no more often than chance allows. With an effect, intervals must cover the
-AUC that the fitted learner has on fresh regions, and the validated negative predictive value must
-be the one that fresh patients get. The reduced design takes about half an hour on two cores, the
-whole grid a night; tests/learning/evaluation/test_noise.py runs a small part.
+AUC that the fitted learner has on fresh regions. The validated negative predictive value must then
+equal the value that fresh patients get. The reduced design takes about half an hour on two cores,
+and the whole grid a night. tests/learning/evaluation/test_noise.py runs a small part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ from cad.learning.learners.rivals import SoftLogistic, rival_learners
 SHIPPED = "P-SVM (pipelines/psvm)"
 FEATURES, ROIS, SITES, FOLDS = 10, 4, 4, 5
 ALIKE = {"plain": 0.0, "clustered": 0.7}
-"""Standard deviation of what a patient's regions share, in features and in labels; theirs is 1."""
+"""Standard deviation of the part of features and labels that a patient's regions share.
+
+The standard deviation of a region's own part is 1.
+"""
 FRESH = 25_000  # patients of the cohort on which a coverage or a predictive value is measured
 CHANCE = 0.05  # largest share of differences beyond chance between learners from noise
 SLACK = 0.03  # largest distance of a mean AUC from one half
@@ -55,7 +58,7 @@ class Regions:
 
 
 def draw(seed: int, patients: int, kind: str = "plain", effect: float = 0.0) -> Regions:
-    """Draw a cohort in which labels move three features by ``effect`` in all, or not at all."""
+    """Draw a cohort in which labels move three features by ``effect`` in total, or not at all."""
     rng = np.random.default_rng([31, seed])
     owner = np.arange(patients).repeat(ROIS)
     n = len(owner)
@@ -68,7 +71,7 @@ def draw(seed: int, patients: int, kind: str = "plain", effect: float = 0.0) -> 
 
 
 def learners() -> dict[str, Any]:
-    """Return what is shipped and what it is compared with, unfitted, by name."""
+    """Return the shipped learners and the learners they are compared with, unfitted, by name."""
     return {
         SHIPPED: AveragedProbabilisticSVC(),
         "ensemble (pipelines/ensemble)": ProbabilisticEnsemble(),
@@ -80,7 +83,7 @@ def learners() -> dict[str, Any]:
 
 
 def left_out(scheme: str, patients: np.ndarray, seed: int) -> np.ndarray:
-    """Return what is left out together: each patient, a site of several, or one of five folds."""
+    """Return groups that are left out together: each patient, each site, or each of five folds."""
     if scheme == "patients":
         return patients
     if scheme == "sites":
@@ -102,7 +105,7 @@ def validated(learner: Any, regions: Regions, scheme: str, seed: int) -> OutOfFo
 
 
 def one_cohort(seed: int, patients: int, kind: str, scheme: str, names: tuple[str, ...]) -> Any:
-    """Return the rows of one cohort: centred and pooled AUC of each learner, and who "differs"."""
+    """Return a cohort's rows: centred and pooled AUC of each learner, and which ones "differ"."""
     regions = draw(seed, patients, kind)
     cell = {"patients": patients, "kind": kind, "scheme": scheme, "seed": seed}
     made = {name: validated(learners()[name], regions, scheme, seed) for name in names}
@@ -142,8 +145,8 @@ def noise(
 ) -> pd.DataFrame:
     """Return one row per cell: mean AUC on noise, its standard error, and whether it passes.
 
-    A cell passes where the 95 % interval of its mean reaches within .03 of one half, and the mean
-    is no more than three standard errors beyond that.
+    A cell passes on two conditions. The 95 % interval of its mean reaches within .03 of one half.
+    The mean is no more than three standard errors beyond that.
     """
     chosen = names or tuple(learners())
     work = [
@@ -174,7 +177,7 @@ def noise(
 
 
 def refused(cells: pd.DataFrame, cohorts: int) -> list[str]:
-    """Return what noise was taken for: cells that do not pass, differences that chance cannot be.
+    """Return results that noise should not give: cells that do not pass, too many differences.
 
     Parameters
     ----------
@@ -192,7 +195,8 @@ def refused(cells: pd.DataFrame, cohorts: int) -> list[str]:
     compared = cells[cells["beyond chance"].notna()]
     for scheme, rows in compared.groupby("scheme"):
         share = float(rows["beyond chance"].mean())
-        # All learners in a cohort have the same labels, so cohorts are counted and not comparisons.
+        # All learners in a cohort have the same labels, so that cohorts are counted and not
+        # comparisons.
         independent = cohorts * len(rows[["patients", "kind"]].drop_duplicates())
         error = np.sqrt(CHANCE * (1 - CHANCE) / independent)
         if share > CHANCE + 2 * error:
@@ -218,8 +222,8 @@ def one_effect(
     fresh = draw(10_000 + seed, FRESH, kind, effect)
     q = positive_probability(fitted, fresh.X)
     auc = metrics.auc(fresh.truth, q)
-    # A threshold is for new patients, so it is chosen, and its predictive value counted, on their
-    # scale.
+    # A threshold is meant for new patients. It is therefore chosen, and its predictive value
+    # counted, on the scale of new patients.
     threshold = float(np.median(folds.on_common_base))
     return {
         "effect": effect,
@@ -256,16 +260,16 @@ def centroid_direction(X: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def one_rule(seed: int, patients: int, effect: float, n_folds: int) -> tuple[float, float, float]:
-    """Return how far an out-of-fold AUC lies from the fresh one, and its variance over patients.
+    """Return how far an out-of-fold AUC lies from the fresh AUC, and its variance over patients.
 
     The rule ranks regions by their place between the mean features of the two classes.
 
     Returns
     -------
     error : float
-        Logit of the AUC validated less logit of the AUC on fresh patients.
+        Logit of the validated AUC less logit of the AUC on fresh patients.
     variance : float
-        The jackknife variance over patients of the first, without the chance of training.
+        Jackknife variance over patients of the first logit, without the chance of training.
     covered : float
         1 where the interval that allows for the chance of training holds the fresh AUC, else 0.
     """

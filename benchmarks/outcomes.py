@@ -1,8 +1,9 @@
-"""Readers with the tool, patients, operating points: ``python -m benchmarks.outcomes NAME``.
+"""Measure readers with the tool, patients, operating points: ``python -m benchmarks.outcomes
+NAME``.
 
-The numbers of docs/evidence.md. Cohorts are made at the level of scores: simulated tissue and
-readers (:mod:`benchmarks.readings`). The shipped learner learns the readers' mean from the measured
-tissue, with each patient left out in turn: half a minute a cohort of 49.
+The results are numbers of docs/evidence.md. Cohorts are simulated at the level of scores: tissue
+and readers (:mod:`benchmarks.readings`). The shipped learner learns the readers' mean from the
+measured tissue, with each patient left out in turn. A cohort of 49 takes half a minute.
 """
 
 from __future__ import annotations
@@ -41,25 +42,26 @@ from cad.learning.labels.pooled import mean_of_known
 from cad.learning.learners.averaged import AveragedProbabilisticSVC
 
 SURE = 0.03
-"""Closest to 0 and 1 that readers' scores are taken: the ends of a scale are not certainty."""
+"""Smallest distance of readers' scores from 0 and 1: the ends of a scale are not certainty."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A cohort of regions with everything that outcomes are made of.
+    """Hold a cohort of regions with all inputs of outcomes.
 
     Parameters
     ----------
     truth : ndarray, shape (n,)
         1 for ISUP 2 and above.
     scores : ndarray, shape (readers, n)
-        As probabilities; NaN where missing.
+        Scores as probabilities; NaN where missing.
     names : list of str
-        Readers.
+        Names of the readers.
     q : ndarray, shape (n,)
         The classifier's out-of-fold probability.
     ranking : ndarray, shape (n,)
-        The same less each fold's base, by which regions of different folds are ranked.
+        The same probability without each fold's base, by which regions of different folds are
+        ranked.
     patients : ndarray of str, shape (n,)
         The patient of every region.
     """
@@ -73,7 +75,7 @@ class Scored:
 
     @property
     def p(self) -> np.ndarray:
-        """Return the mean of the readers."""
+        """Return the mean of the readers' scores of each region."""
         return mean_of_known(self.scores.T)
 
 
@@ -98,7 +100,7 @@ def cohort(seed: int, patients: int = 49) -> Scored:
 
 
 def uninformed(seed: int, patients: int) -> Scored:
-    """Draw a cohort with a classifier that knows nothing but patients."""
+    """Draw a cohort with a classifier that knows only the patients."""
     drawn = draw_arrays(1000 + seed, patients)
     rng = np.random.default_rng([23, seed])
     code = np.unique(drawn.patients, return_inverse=True)[1]
@@ -148,16 +150,17 @@ def patients_calibrated(cohorts: int = 20, patients: int = 49) -> dict[str, Any]
 
 
 def known_men(d: Scored) -> pd.DataFrame:
-    """Return what is known of a simulated cohort's men: regions and readers."""
+    """Return the known facts on a simulated cohort's men: regions and readers."""
     table = region_columns(d.ranking, d.patients)
     readers = pd.Series(d.p).groupby(d.patients).max().clip(SURE, 1 - SURE)
     return table.assign(category=special.logit(readers.reindex(table.index)))
 
 
 def men_decided(cohorts: int = 20, patients: int = 49, aim: float = 0.95) -> dict[str, Any]:
-    """Decide on the men of the next cohort by a model and thresholds of the one before.
+    """Decide on the men of the next cohort by model and thresholds of the cohort before.
 
-    Seeds from 9500. Thresholds by the costs, and by the aim of a negative predictive value.
+    Seeds begin at 9500. Thresholds come from the costs, and from the aim of a negative predictive
+    value.
     """
     drawn = _parallel(cohort, cohorts + 1, patients, first=9500)
     settings = {"costs": DecisionSettings(), "aim": DecisionSettings(aim_npv=aim)}
@@ -188,11 +191,11 @@ def men_decided(cohorts: int = 20, patients: int = 49, aim: float = 0.95) -> dic
 
 
 def aims(cohorts: int = 200) -> dict[str, Any]:
-    """Count cohorts in which the aim .95 is truly met by regions called benign, and the share.
+    """Count cohorts in which regions called benign truly meet the aim .95, and return the share.
 
-    Cohorts are of 49, 150 and 500 men, their values those of :func:`promise_cohort`. The truth is
-    that of as many further men as 20,000 regions take. ``flat`` has a predictive value of .949
-    wherever one looks: there every promise is false.
+    Cohorts have 49, 150 and 500 men, with the values of :func:`promise_cohort`. The truth comes
+    from as many further men as 20,000 regions take. ``flat`` has a predictive value of .949 at
+    every threshold, so that every promise is false there.
     """
     rows = {}
     for kind in PROMISE_KINDS:
@@ -233,12 +236,12 @@ PROMISE_KINDS = {
     "flat": (1.5, 0.0, 0.0),
     "flat, clustered": (1.5, 0.0, 0.2),
 }
-"""Cohorts on which a promise is tried; of the flat ones the last number is the correlation."""
+"""Cohorts on which a promise is tested; in flat cohorts the last number is the correlation."""
 FALSE_EVERYWHERE = ("flat", "flat, clustered")
 
 
 def promise_cohort(kind: str, seed: int, patients: int) -> Scored:
-    """Draw regions of one to six a man with a probability and a truth, by name of the kind."""
+    """Draw regions, one to six per man, with a probability and a truth, by name of the kind."""
     spread, mean, effect = PROMISE_KINDS[kind]
     rng = np.random.default_rng([31, seed, patients])
     counts = rng.integers(1, 7, patients)
@@ -265,7 +268,7 @@ def _promised(kind: str, seed: int, patients: int) -> tuple[float, float]:
 
 
 def ceiling(cohorts: int = 20, patients: int = 49) -> dict[str, Any]:
-    """Average what the readers allow, and print the line of the first cohort."""
+    """Average the ceiling that the readers allow, and print the line of the first cohort."""
     drawn = _parallel(cohort, cohorts, patients)
     found = [
         readers_ceiling(

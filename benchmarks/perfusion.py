@@ -1,11 +1,11 @@
-"""Speed of the kinetic fits beside ``scipy.optimize.curve_fit``, on the QIBA object at 70 phases.
+"""Compare kinetic fits with ``scipy.optimize.curve_fit``, on the QIBA object at 70 phases.
 
-``python -m benchmarks.perfusion`` prints the table; ``rows()`` gives it to ``benchmarks.features``.
-``python -m benchmarks.perfusion --limits`` prints what step, delay and transmit field do to the
-parameters (docs/maps.md).
-Single thread, processor time (others may share the cores); both sides fit the same noisy curves
-with the same model, bounds and start, and the reference's forward model is exact as well (one
-recursive filter a curve), not a slow loop.
+``python -m benchmarks.perfusion`` prints the table; ``rows()`` gives the table to
+``benchmarks.features``. ``python -m benchmarks.perfusion --limits`` prints the effect of step,
+delay and transmit field on the parameters (docs/maps.md). Times are processor times of a single
+thread (others may share the cores). Both sides fit the same noisy curves with the same model,
+bounds and start. The reference's forward model is exact as well (one recursive filter per curve),
+and not a slow loop.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cad.mri.features.perfusion.t1 import fit_t1
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 N_PHASES, FIRST_S, STEP = 70, 55.0, 9  # every ninth sample of the object, that is every 4.5 s
 NOISE_MM = 0.005
-COPIES = 2000  # copies of the object's 30 voxels, each with other noise
+COPIES = 2000  # copies of the object's 30 voxels, each with different noise
 REFERENCE_COPIES = 6  # copies that curve_fit gets: it needs milliseconds for each curve
 LOWER, UPPER, START = (0.0, 1e-3, 0.0), (5.0, 1.0, 1.0), (0.6, 0.2, 0.01)
 
@@ -55,7 +55,7 @@ Row = tuple[str, str, str, bool]
 
 
 def qiba_at_70_phases(fine: bool) -> tuple[np.ndarray, InputFunction, np.ndarray, np.ndarray]:
-    """Curves (30, 70), input, true Ktrans and ve; ``fine`` keeps the input's own 0.5 s samples."""
+    """Return curves (30, 70), input, true Ktrans and ve; ``fine`` keeps 0.5 s input samples."""
     data = loadmat(SHARED / "qiba" / "qiba6.mat")
     times, plasma = data["t"][0], data["Cp"][0]
     signal = data["DCEdata"].reshape(len(times), 30).T.astype(float)
@@ -74,7 +74,7 @@ def qiba_at_70_phases(fine: bool) -> tuple[np.ndarray, InputFunction, np.ndarray
 
 
 def rows() -> list[Row]:
-    """What was measured, the value, the bound, and whether it holds."""
+    """Return the name of each measurement, its value, its bound, and whether it holds."""
     found: list[Row] = []
     rng = np.random.default_rng(0)
     for fine in (False, True):
@@ -90,7 +90,7 @@ def rows() -> list[Row]:
 def _compare(curves: np.ndarray, inlet: InputFunction, truth: np.ndarray, where: str) -> list[Row]:
     few = 30 * REFERENCE_COPIES
     for fitter in (fit_tofts, fit_extended_tofts):
-        # compiles the fit, or loads compiled code, before it is timed
+        # This call compiles the fit, or loads compiled code, before the fit is timed.
         fitter(curves[:10], inlet, True)
     ours, our_error = _time_ours(curves, inlet, truth, refine=True)
     linear, linear_error = _time_ours(curves, inlet, truth, refine=False)
@@ -122,7 +122,7 @@ def _compare(curves: np.ndarray, inlet: InputFunction, truth: np.ndarray, where:
 def _time_ours(
     curves: np.ndarray, inlet: InputFunction, truth: np.ndarray, refine: bool
 ) -> tuple[float, float]:
-    """Seconds a voxel for both models, and the median relative error of both models' Ktrans."""
+    """Return seconds per voxel for both models, and the median relative error of their Ktrans."""
     best = np.inf
     fits: list[KineticFit] = []
     for _ in range(3):
@@ -149,7 +149,7 @@ def _time_scipy(curves: np.ndarray, inlet: InputFunction, truth: np.ndarray) -> 
 
 
 def _reference_model(inlet: InputFunction) -> Callable[..., np.ndarray]:
-    """(Extended) Tofts on an even grid by one recursive filter: exact for a linear input."""
+    """Return (extended) Tofts on an even grid by one recursive filter: exact for a linear input."""
     step = (inlet.times[1] - inlet.times[0]) / 60
 
     def model(_: np.ndarray, ktrans: float, ve: float, vp: float = 0.0) -> np.ndarray:
@@ -165,9 +165,9 @@ def _reference_model(inlet: InputFunction) -> Callable[..., np.ndarray]:
 
 
 def limits() -> Iterator[tuple[str, str, dict[str, tuple[float, float]]]]:
-    """Yield the case, how the delay was found, and by parameter the median ratio and the rank.
+    """Yield the case, the source of the delay, and by parameter the median ratio and the rank.
 
-    Both are to the truth; the rank is Spearman's correlation over the tissues.
+    Ratio and rank compare with the truth; the rank is Spearman's correlation over the tissues.
     """
     for step in (2.0, 4.0, 8.0):
         for most in (0.0, 10.0):
@@ -206,7 +206,7 @@ def tissue_curves(times: np.ndarray, most: float) -> tuple[np.ndarray, dict[str,
 def _by_delay(
     times: np.ndarray, curves: np.ndarray, source: str
 ) -> Iterator[tuple[str, KineticFit]]:
-    """Fit extended Tofts with one delay for all curves, and with each curve's own."""
+    """Fit extended Tofts with one delay for all curves, and with each curve's own delay."""
     if source == "measured":
         plasma = parker_blood(times, ARRIVAL_S) / (1 - HAEMATOCRIT)
         arterial = ArterialInput(source, times, plasma=plasma)
@@ -227,7 +227,7 @@ def _by_delay(
 
 
 def concentrations_at_field(curves: np.ndarray, ratio: float, mapped: bool) -> np.ndarray:
-    """Return what is measured (mM) where actual flip angles are ``ratio`` times the stated ones."""
+    """Return measured mM where actual flip angles are ``ratio`` times the stated angles."""
     angles = np.array(ANGLES)
     shown = np.stack([_spoiled(np.array([1 / T1_S]), angle * ratio) for angle in angles])
     known = np.array([ratio]) if mapped else None

@@ -1,9 +1,10 @@
-"""Sets statistics of simulated prostates beside those of real ones: the table of docs/phantom.md.
+"""Compare statistics of simulated prostates with those of real ones, for docs/phantom.md.
 
 ``python -m benchmarks.phantom [PATIENTS]`` imports the two ProstateX patients beside the project,
-simulates PATIENTS (6) of each site on clinical grids (about 2 s each), and prints how size and
-malignancy, and the readers' outlines, go together. ProstateX-0000 has zones, T2 and ADC;
-ProstateX-0218 has four regions and a dynamic series. Zones: PZ, and all else of the gland.
+and simulates PATIENTS (6) of each site on clinical grids (about 2 s each). It prints the statistics
+of both, how size and malignancy correlate, and how the readers' outlines agree. ProstateX-0000 has
+zones, T2 and ADC; ProstateX-0218 has four regions and a dynamic series. The two zones are PZ and
+the rest of the gland.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def zone_rows(study: Study, zones: Volume) -> dict[str, float]:
 
 
 def spread(image: np.ndarray, inside: np.ndarray) -> dict[str, float]:
-    """Return variation, skewness, and correlation of neighbours in the slice."""
+    """Return variation, skewness, and the correlation of neighbours in the slice."""
     array = image.astype(float)
     values = array[inside]
     middle, deviation = values.mean(), values.std()
@@ -67,7 +68,7 @@ def spread(image: np.ndarray, inside: np.ndarray) -> dict[str, float]:
 
 
 def region_rows(study: Study) -> dict[str, float]:
-    """Measure within the drawn regions: variation, and how the dynamic signal wavers."""
+    """Measure variation in the drawn regions, and how much the dynamic signal fluctuates."""
     found: dict[str, list[float]] = {}
     for roi in study.rois:
         assert study.roi_map is not None
@@ -115,7 +116,7 @@ def real() -> dict[str, str]:
 
 
 def simulated(count: int) -> tuple[dict[str, list[float]], float]:
-    """Return each statistic of simulated patients, and the seconds a patient took."""
+    """Return each statistic of simulated patients, and the seconds per patient."""
     found: dict[str, list[float]] = {}
     start = time.perf_counter()
     spent = 0.0
@@ -131,7 +132,7 @@ def simulated(count: int) -> tuple[dict[str, list[float]], float]:
 
 
 def cohort_rows(patients: int) -> list[str]:
-    """Say how size goes with malignancy, and how two readers' outlines of a region agree."""
+    """Return lines on how size and malignancy correlate, and how two readers' outlines agree."""
     sizes, truth, dice, slices = [], [], [], []
     for index in range(patients):
         patient = make_patient(200, index, LIGHT)

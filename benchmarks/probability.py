@@ -1,13 +1,12 @@
-"""Is the probability worth having? ``python -m benchmarks.probability NAME [options]``.
+"""Measure the worth of the probability: ``python -m benchmarks.probability NAME [options]``.
 
 ``cohorts`` simulates cohorts of 49 patients and measures them with the project's own features
-(cached under ``--work``); ``learners`` compares the shipped learner with its rivals on the same
-leave-one-patient-out folds, on them and on the endoscopists' lesions; ``readers`` compares the
-consensus rules on readings without images; ``real`` compares the shipped learners with every rival
-on tables of real readers (:mod:`benchmarks.real_tables`) and measured cohorts, five folds of
-patients; ``single`` learns from one reader's labels; ``speed`` times the whole validation of one
-cohort.
-Every table of docs/probability.md is one of these.
+(cached under ``--work``). ``learners`` compares the shipped learner with its rivals on the same
+leave-one-patient-out folds, on these cohorts and on the endoscopists' lesions. ``readers`` compares
+the consensus rules on readings without images. ``real`` compares the shipped learners with every
+rival on tables of real readers (:mod:`benchmarks.real_tables`) and on measured cohorts, in five
+folds of patients. ``single`` learns from one reader's labels. ``speed`` times the whole validation
+of one cohort. Every table of docs/probability.md comes from one of these.
 """
 
 # ruff: noqa: E402  (threads are limited before numpy starts)
@@ -63,7 +62,7 @@ validate: {scheme: none, bootstraps: 0}
 
 @dataclass(frozen=True)
 class CohortArrays:
-    """One cohort as learners see it; shapes (n, d) and (n,)."""
+    """Hold one cohort in the form that learners take; shapes (n, d) and (n,)."""
 
     X: np.ndarray
     p: np.ndarray
@@ -100,7 +99,7 @@ def main() -> None:
 
 
 def cohorts(options: argparse.Namespace) -> None:
-    """Simulate and measure; keep tables and features, not images."""
+    """Simulate and measure cohorts; keep tables and features, not images."""
     options.work.mkdir(parents=True, exist_ok=True)
     for index in range(1, options.count + 1):
         out = options.work / f"{'full' if options.full else 'light'}-{index:02d}"
@@ -113,7 +112,7 @@ def cohorts(options: argparse.Namespace) -> None:
         pipeline = options.work / "measure.yaml"
         pipeline.write_text(MEASURE_ONLY)
         command = [sys.executable, "-m", "cad.cli", "run", str(pipeline)]
-        # Exit code 1: a region could not be measured, which affects no other.
+        # Exit code 1 means that a region could not be measured, which affects no other region.
         done = subprocess.run([*command, "--cohort", str(images), "-o", str(run)], check=False)
         if done.returncode > 1:
             raise SystemExit(f"cohort {index} could not be measured")
@@ -144,7 +143,7 @@ def read_rows(folder: Path, isup_min: int = 2) -> tuple[np.ndarray, pd.DataFrame
 
 
 def read_regions(folder: Path, isup_min: int = 2) -> CohortArrays:
-    """Return a measured cohort's regions that somebody scored."""
+    """Return those regions of a measured cohort that somebody scored."""
     X, rows, _ = read_rows(folder, isup_min)
     columns = (rows[name].to_numpy(float) for name in ("p", "eta", "truth"))
     return CohortArrays(X, *columns, rows["participant_id"].to_numpy(str))
@@ -158,7 +157,7 @@ def read_gastro(folder: Path) -> tuple[CohortArrays, np.ndarray]:
 
 
 def front() -> Pipeline:
-    """Return what stands before every learner in a shipped pipeline."""
+    """Return the steps that precede every learner in a shipped pipeline."""
     return front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
 
 
@@ -247,7 +246,7 @@ def real(options: argparse.Namespace) -> None:
 
 
 def suggested(options: argparse.Namespace) -> None:
-    """Print what a reading order is worth on real readers: KL to all of them, five steps."""
+    """Print the worth of a reading order on real readers: KL to all readers, five steps."""
     rows = []
     for name, table in real_tables(options.data, options.packages):
         for order in ("random", "random, unread first", "suggested"):
@@ -258,7 +257,7 @@ def suggested(options: argparse.Namespace) -> None:
 
 
 def _read_in_order(table: RealTable, order: str, seed: int) -> float:
-    """Read an eighth of half the rows, then five times as many, by one reader at a time."""
+    """Read an eighth of half the rows, then five times as many, each by one reader at a time."""
     rng = np.random.default_rng(seed)
     pool, judged = np.array_split(rng.permutation(len(table.X)), [len(table.X) // 2])
     everybody, m = table.labels[0], len(pool)
@@ -295,7 +294,7 @@ def _read_in_order(table: RealTable, order: str, seed: int) -> float:
 
 
 def single(options: argparse.Namespace) -> None:
-    """Print the slope against the other readers' mean of what one reader's labels teach."""
+    """Print the slope of one reader's labels against the mean of the other readers."""
     for name, table in real_tables(options.data, options.packages):
         if not name.startswith(("lesions", "nodules, four", "nodules, three", "requests")):
             continue
@@ -343,7 +342,7 @@ def _five_folds(regions: CohortArrays) -> pd.DataFrame:
 
 
 def speed(options: argparse.Namespace) -> None:
-    """Print what one validation costs: every learner, and all that is said of the predictions."""
+    """Print the cost of one validation: every learner, and all statements on the predictions."""
     folder = sorted(options.work.glob("light-*/features.parquet"))[0].parent
     regions, (_, rows, scores) = read_regions(folder), read_rows(folder)
     clock = [time.perf_counter()]
@@ -401,7 +400,7 @@ def _interval(part: pd.DataFrame) -> str:
 
 
 def readers(options: argparse.Namespace) -> None:
-    """Print consensus rules against histology of the regions without it in training."""
+    """Print consensus rules against the histology of regions that had none in training."""
     rows = []
     for index in range(1, options.count + 1):
         regions, scores = draw_readings(7700 + index, PATIENTS)
@@ -423,7 +422,7 @@ def readers(options: argparse.Namespace) -> None:
 def _rules(
     regions: pd.DataFrame, scores: pd.DataFrame, seed: int, isup_min: int, noisy: str
 ) -> dict[str, float]:
-    """Return Brier and AUC of every rule, histology known for a random third of the regions."""
+    """Return Brier and AUC of every rule; a random third of the regions has known histology."""
     index = pd.MultiIndex.from_frame(regions[REGION])
     stated = scores.assign(p=(scores["score"] - 1) / 4)
     wide = stated.pivot(index=REGION, columns="reader_id", values="p").reindex(index)
@@ -452,7 +451,7 @@ def _rules(
 
 
 def _gastro_rules(folder: Path) -> dict[str, float | str]:
-    """Return the lesions' Brier by rule, each lesion pooled by the others, and the difference."""
+    """Return the lesions' Brier by rule (each lesion pooled by the others), and the difference."""
     regions, grades = read_gastro(folder)
     pooled = np.zeros(len(grades))
     for row in range(len(grades)):

@@ -1,7 +1,7 @@
-"""Cohorts without images: tissue as it might be measured, and what readers said.
+"""Draw cohorts without images: simulated measurements of tissue, and scores of readers.
 
-Thousands of times faster than making images, for studies of readers and of learning. The phantom's
-tissue parameters with a little measurement noise stand where features would.
+Drawing is thousands of times faster than making images, for studies of readers and of learning. The
+phantom's tissue parameters with a little measurement noise take the place of features.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cad.evidence.phantom.findings import case_mix, draw_cloud, draw_regions
 from cad.evidence.phantom.readers import score
 from cad.learning.labels.pooled import MeanReaders
 
-# Logarithmic spread of a region's measured value about the truth, by noise and partial volume.
+# Logarithmic spread of a region's measured value about the truth, from noise and partial volume.
 MEASUREMENT_SD = {"t2": 0.10, "adc": 0.06, "ktrans": 0.20, "ve": 0.15, "t1": 0.08}
 
 
@@ -26,14 +26,14 @@ def draw_readings(seed: int, patients: int) -> tuple[pd.DataFrame, pd.DataFrame]
     Parameters
     ----------
     seed : int
-        Patient ``i`` depends on it and ``i`` only.
+        Random seed. Patient ``i`` depends only on the seed and ``i``.
     patients : int
-        How many.
+        Number of patients.
 
     Returns
     -------
     regions : DataFrame
-        participant_id, roi_id, isup, latent, the logarithms of measured t2, adc, ktrans, ve, t1,
+        participant_id, roi_id, isup, latent; the logarithms of measured t2, adc, ktrans, ve, t1;
         and 1 or 0 for PZ and AFS.
     scores : DataFrame
         participant_id, roi_id, reader_id, scale, score.
@@ -81,9 +81,9 @@ class Reading:
     grades : ndarray, shape (n, readers)
         Scores as probabilities; NaN where missing.
     readers : list of str
-        Their names.
+        Names of the readers.
     p, eta : ndarray, shape (n,)
-        The readers' mean and how much they disagree; NaN where nobody scored.
+        Mean and disagreement of the readers; NaN where nobody scored.
     truth : ndarray, shape (n,)
         1 for ISUP 2 and above.
     patients : ndarray of str, shape (n,)

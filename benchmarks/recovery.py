@@ -1,8 +1,9 @@
-"""Take apart what keeps kinetic parameters from being found: ``python -m benchmarks.recovery``.
+"""Separate the causes of wrong kinetic parameters: ``python -m benchmarks.recovery``.
 
-The phantom's dynamic series is made with one thing switched off at a time, then with all off, and
-regions are measured as they are, or only in voxels that hold nothing but the region. Six patients
-on the sites' clinical grids, even tissue, population input; three minutes.
+The phantom's dynamic series is made with one effect switched off at a time, and then with all
+effects off. Regions are measured as they are, or only in voxels that hold nothing but the region.
+Six patients on the sites' clinical grids have even tissue and the population input. The module
+takes three minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ RANKS = (
 
 @dataclass(frozen=True)
 class Acquisition:
-    """Say what of a dynamic series is as simulated, and how it is measured."""
+    """Say which effects of a dynamic series are simulated, and how the series is measured."""
 
     noise: bool = True
     waver: bool = True
@@ -67,7 +68,7 @@ def protocols(case: Acquisition) -> tuple[Protocol, ...]:
 
 
 def patients(case: Acquisition, count: int = PATIENTS) -> Iterator[Patient]:
-    """Yield patients of even tissue whose series lacks what the case switches off."""
+    """Yield patients of even tissue whose series lacks the effects that the case switches off."""
     with ExitStack() as off:
         if not case.waver:
             off.enter_context(patch.object(params, "FRAME_SD", 0.0))
@@ -83,7 +84,7 @@ def patients(case: Acquisition, count: int = PATIENTS) -> Iterator[Patient]:
 
 
 def _everything(shape: tuple[int, int]) -> np.ndarray:
-    """Return a filter that lets all of k-space through."""
+    """Return a filter that passes all of k-space."""
     return np.ones(shape, np.float32)
 
 
@@ -108,7 +109,7 @@ def measured(case: Acquisition, count: int = PATIENTS) -> pd.DataFrame:
 
 
 def rank(table: pd.DataFrame, feature: str, truth: str) -> str:
-    """Return the rank correlation with the truth, over all and within men, and the median ratio."""
+    """Return the rank correlation with the truth (all men, within men), and the median ratio."""
     ranks = table.groupby("participant_id")[[feature, truth]].rank()
     over, within = (
         t[feature].corr(t[truth], method=how)

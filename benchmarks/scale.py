@@ -1,12 +1,12 @@
-"""Throughput, overhead, memory and resume of large cohorts: ``python -m benchmarks.scale``.
+"""Measure throughput, overhead, memory and resume of large cohorts: ``python -m benchmarks.scale``.
 
-Two workers against one are timed on 64 simulated studies with every image and feature family. For
-cohorts of thousands, light simulated studies are made once (64 of them) and hard-linked under as
-many names as a cohort needs, so that reading and measuring are real while ten thousand studies fit
-a small disk; these have T2 and ADC only (no dynamic series), which ``docs/scale.md`` says too.
+Two workers are compared with one on 64 simulated studies with every image and feature family. For
+cohorts of thousands, 64 light simulated studies are made once, and hard-linked under as many names
+as a cohort needs. Reading and measuring are then real, while ten thousand studies fit on a small
+disk. The light studies have T2 and ADC only (no dynamic series); ``docs/scale.md`` says so, too.
 
-``--partitions N`` measures instead what ``cad table`` needs for N such studies in run folders of
-10,000 each. The rows of a run of 64 are repeated under new names and moved by a tenth of each
+``--partitions N`` instead measures the needs of ``cad table`` for N such studies, in run folders of
+10,000 each. The rows of a run of 64 are repeated under new names. Each is moved by a tenth of each
 feature's standard deviation, so that no two are equal: equal rows would be too easy for a kernel.
 """
 
@@ -47,7 +47,8 @@ from cad.run.stages.study import process_study
 
 DISTINCT = 64
 PARTITION = 10_000  # number of studies in a run folder
-# timings with one worker, then with two, so that a slow minute of the machine affects both
+# Timings with one worker, then with two, are repeated so often, so that a slow minute of the
+# machine affects both.
 ROUNDS = 3
 EVERYTHING = "intensity,histogram,gradient,haralick,semiquantitative,kinetic"
 FULL = {"name": "scale", "validate": {"scheme": "none", "bootstraps": 0}}
@@ -55,7 +56,7 @@ IMAGES = {"t2w": "anat", "adc": "dwi"}
 
 
 def linked_cohort(source: Path, root: Path, patients: int, parts: tuple[str, ...]) -> None:
-    """A cohort of any size from a few patients; files are hard links under new names."""
+    """Make a cohort of any size from a few patients; files are hard links under new names."""
     tables = {
         name: pd.read_csv(source / f"{name}.tsv", sep="\t", dtype=str, keep_default_na=False)
         for name in ("participants", "readers", "rois", "scores")
@@ -77,12 +78,12 @@ def linked_cohort(source: Path, root: Path, patients: int, parts: tuple[str, ...
 
 
 def trivial(task: int) -> int:
-    """A task whose time is all overhead."""
+    """Do nothing, so that all time of the task is overhead."""
     return task
 
 
 def measured(cohort: Path, out: Path, settings: PipelineSettings, jobs: int) -> dict[str, float]:
-    """Measure a cohort and write its feature table; what it took."""
+    """Measure a cohort, write its feature table, and return time and memory."""
     start = time.perf_counter()
     refs = read_cohort(cohort).studies()
     tables = time.perf_counter() - start
@@ -111,7 +112,7 @@ def measured(cohort: Path, out: Path, settings: PipelineSettings, jobs: int) -> 
 
 
 def alone(function: str, *arguments: object) -> dict[str, float]:
-    """Call a function of this module in an interpreter of its own, so that its memory is its."""
+    """Call a function of this module in a separate interpreter, whose memory is then its own."""
     program = (
         "import json, sys; from pathlib import Path; from benchmarks import scale\n"
         "print(json.dumps(getattr(scale, sys.argv[1])(*sys.argv[2:])))"
@@ -122,14 +123,14 @@ def alone(function: str, *arguments: object) -> dict[str, float]:
 
 
 def child_measured(cohort: str, out: str, modalities: str, families: str, jobs: str) -> dict:
-    """:func:`measured` with arguments from a command line."""
+    """Call :func:`measured` with arguments from a command line."""
     features = {"modalities": modalities.split(","), "families": families.split(",")}
     settings = parse_settings(PipelineSettings, {**FULL, "features": features})
     return measured(Path(cohort), Path(out), settings, int(jobs))
 
 
 def child_overhead(count: str, jobs: str, cluster: str = "") -> dict[str, float]:
-    """Seconds for tasks that do nothing, once the workers are warm."""
+    """Return the seconds for tasks that do nothing, once the workers are warm."""
     with ExitStack() as stack:
         scheduler = None
         if cluster:
@@ -148,7 +149,7 @@ def child_overhead(count: str, jobs: str, cluster: str = "") -> dict[str, float]
 
 
 def two_workers(cohort: Path, work: Path) -> dict[str, float]:
-    """Throughput of two workers against one, whole runs with the start of the workers."""
+    """Return the throughput of two workers against one: whole runs with the workers' start."""
     runs: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     for _ in range(ROUNDS):
         for jobs, found in runs.items():
@@ -161,7 +162,7 @@ def two_workers(cohort: Path, work: Path) -> dict[str, float]:
 
 
 def child_measures(patients: str) -> dict[str, float]:
-    """Processor seconds for the measures of two regions a patient, four readers, with the tool."""
+    """Return the measures' processor seconds: two regions a patient, four readers, with tool."""
     rng, n = np.random.default_rng(0), 2 * int(patients)
     rows = pd.DataFrame({"participant_id": np.arange(n) // 2, "roi_id": np.arange(n) % 2})
     rows, truth = rows.astype(str), rng.random(n) < 0.35
@@ -176,7 +177,7 @@ def child_measures(patients: str) -> dict[str, float]:
 
 
 def partitions(work: Path, studies: int) -> Path:
-    """Run folders of 10,000 studies each, with the tables and the record of a run of 64."""
+    """Make run folders of 10,000 studies each, with the tables and the record of a run of 64."""
     root, source = work / f"partitions-{studies}", work / "partition"
     if root.exists():
         return root
@@ -209,7 +210,7 @@ def partitions(work: Path, studies: int) -> Path:
 
 
 def watched(command: list[object]) -> dict[str, float]:
-    """Seconds of a command, and the most memory that this process's children held together."""
+    """Return a command's seconds, and the peak memory of this process's children together."""
     start, most = time.perf_counter(), 0
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
     while process.poll() is None:
@@ -223,13 +224,13 @@ def watched(command: list[object]) -> dict[str, float]:
 
 
 def tables(work: Path, studies: int, learner: str, tell: Callable[..., None]) -> None:
-    """What ``cad table`` needs for many studies: alone, with two processes, through Dask."""
+    """Measure the needs of ``cad table`` for many studies: alone, two processes, through Dask."""
     root = partitions(work, studies)
     table = [sys.executable, "-m", "cad", "table"]
     named = ["--learner", learner]
     model = work / "table-model"
-    # Training begins with a validation. It uses five folds, as leaving out each patient would take
-    # days.
+    # Training begins with a validation. The validation uses five folds, because leaving out each
+    # patient would take days.
     named += ["--folds", "5"]
     tell(f"{learner}: train", watched([*table, "train", root, *named, "-o", model]))
     validate = [*table, "validate", root, *named, "-o", work / "table-run"]
@@ -243,7 +244,7 @@ def tables(work: Path, studies: int, learner: str, tell: Callable[..., None]) ->
 
 
 def main() -> None:
-    """Print one line per measurement, and write them as JSON where asked."""
+    """Print one line per measurement, and write all as JSON where the options say so."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", type=int, default=1000)
     parser.add_argument("--large", type=int, default=10_000)

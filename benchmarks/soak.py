@@ -1,9 +1,10 @@
-"""Many studies while their workers are killed at random: ``python -m benchmarks.soak``.
+"""Measure many studies while their workers are killed at random: ``python -m benchmarks.soak``.
 
-A cohort of a thousand light studies (hard links to a few, as in ``benchmarks.scale``) is measured
-by two workers; a thread kills one of them (SIGKILL) every few studies. Studies that die with their
-worker are rows, and are tried again until none is left. Then every study must have exactly the
-rows that its original has, measured undisturbed, and the driver must not have grown.
+Two workers measure a cohort of a thousand light studies (hard links to a few, as in
+``benchmarks.scale``). A thread kills one worker (SIGKILL) every few studies. Studies that die with
+their worker become rows of failures, and are tried again until none is left. Then every study must
+have exactly the rows that its original has when measured undisturbed, and the driver must not have
+grown.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Killer(threading.Thread):
         self.kills, self.ended = 0, threading.Event()
 
     def run(self) -> None:
-        """Kill until told to end."""
+        """Kill workers until the thread is ended."""
         following = 0
         while not self.ended.wait(0.2):
             workers = _children()
@@ -61,7 +62,7 @@ class Killer(threading.Thread):
 
 
 def _children() -> list[int]:
-    """Workers that this process has started."""
+    """Return the workers that this process has started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
@@ -72,7 +73,7 @@ def _children() -> list[int]:
 
 
 def measured(root: Path, out: Path, **how: object) -> list[StudyOutcome]:
-    """Measure a cohort."""
+    """Measure a cohort and return the outcomes of its studies."""
     settings = parse_settings(PipelineSettings, SETTINGS)
     tasks = [StudyTask(ref, settings, out) for ref in read_cohort(root).studies()]
     with owned(out):
@@ -90,7 +91,7 @@ def rows(out: Path, outcomes: list[StudyOutcome]) -> dict[str, pd.DataFrame]:
 
 
 def soak(work: Path, studies: int, jobs: int, seed: int) -> dict[str, object]:
-    """Measure a cohort under kills; what happened."""
+    """Measure a cohort under kills, and return the counts."""
     simulate(work / "few", DISTINCT, 8, light=True, jobs=jobs)
     linked_cohort(work / "few", work / "many", studies, (*IMAGES.values(), "masks"))
     expected = rows(work / "calm", measured(work / "few", work / "calm", jobs=jobs))
@@ -126,7 +127,7 @@ def soak(work: Path, studies: int, jobs: int, seed: int) -> dict[str, object]:
 
 
 def main() -> None:
-    """Print what happened; end with 1 when a study was lost or changed, or the driver grew."""
+    """Print the counts; end with 1 when a study was lost or changed, or the driver grew."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=2)

@@ -1,8 +1,9 @@
-"""What a real study costs beside the least that it could: ``python -m benchmarks.speed NAME DATA``.
+"""Compare the cost of a real study with the least cost: ``python -m benchmarks.speed NAME DATA``.
 
-``import`` holds ``cad import`` against ``dcm2niix -z y`` on the same files, ``predict`` a warm
-prediction against reading the NIfTI files of its study with nibabel. DATA is the folder
-``prostatex`` of the reference data. Processor seconds of one thread, in turns, medians.
+``import`` compares ``cad import`` with ``dcm2niix -z y`` on the same files. ``predict`` compares a
+warm prediction with the reading of its study's NIfTI files by nibabel. DATA is the folder
+``prostatex`` of the reference data. Times are processor seconds of one thread, measured in turns;
+medians are printed.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def _spent(command: list[str], out: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Exit code 1: one study lacks its regions. A command that wrote nothing must not count as fast.
+    # Exit code 1 means that one study lacks its regions. A command that wrote nothing must not
+    # count as fast.
     if done.returncode > 1 or not any(out.rglob("*.nii.gz")):
         raise SystemExit(f"{' '.join(command)}: {done.stderr or done.stdout}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

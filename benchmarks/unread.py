@@ -1,8 +1,9 @@
-"""What regions that nobody read add to semi-supervised rankers, on simulated cohorts.
+"""Measure the gain of semi-supervised rankers from unread regions, on simulated cohorts.
 
-``python -m benchmarks.unread --cohorts 20 --patients 20`` simulates, keeps the scores of a share of
-the regions, and leaves one patient out at a time: each learner with the unread regions of the other
-patients and without them. AUC against histology; mean difference with Student's interval.
+``python -m benchmarks.unread --cohorts 20 --patients 20`` simulates cohorts and keeps the scores of
+a share of the regions. It leaves one patient out at a time, and fits each learner with and without
+the unread regions of the other patients. It prints the mean difference of the AUC against
+histology, with Student's interval.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Would noise get it, too? ``python -m benchmarks.verdicts -o OUT --data FOLDER [--only NAME …]``.
+"""Test whether noise gets the same verdict: ``python -m benchmarks.verdicts -o OUT --data FOLDER``.
 
-Every simulated experiment of docs/reproduction.md again, with other draws and with labels that were
-dealt to other rows. ``OUT/rates.csv`` counts how often each claim of the page comes out.
-``FOLDER`` holds the folders ``ecg``, ``covertype`` and ``uci`` of public data. Runs that are
-finished are kept; a later call goes on from there. Quick experiments take some 35 minutes of one
-processor, ``niaf2014-clinical`` and ``wang2014-uci`` hours.
+Every simulated experiment of docs/reproduction.md is run again, with other draws and with labels
+that were dealt to other rows. ``--only NAME …`` selects experiments. ``OUT/rates.csv`` counts how
+often each claim of the page comes out. ``FOLDER`` holds the folders ``ecg``, ``covertype`` and
+``uci`` of public data. Finished runs are kept, and a later call continues from there. Quick
+experiments take some 35 minutes of one processor; ``niaf2014-clinical`` and ``wang2014-uci`` take
+hours.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ REPEATS = {
     "amirou2014-ecg": 5,
     "amirou2014-covertype": 5,
 }
-"""Repetitions inside a run, fewer than the published ones: there are forty runs."""
+"""Number of repetitions inside a run, fewer than in the published run: there are forty runs."""
 COHORT_OF = {"wang2014-roi": "niaf2014-clinical"}
 """Experiments on a cohort, and the experiment that simulates it."""
 
@@ -49,7 +50,7 @@ def run(name: str, shuffled: bool, number: int, out: Path, data: Path) -> None:
     if name in DATA:
         source = data / DATA[name]
     if name in COHORT_OF or (shuffled and name == "niaf2014-clinical"):
-        # The cohort with the same number, which was simulated for the other draw.
+        # This is the cohort with the same number, which was simulated for the other draw.
         source = _folder(out, False, number) / "cohort"
     options = Options(
         out=folder,
@@ -58,7 +59,7 @@ def run(name: str, shuffled: bool, number: int, out: Path, data: Path) -> None:
         first_seed=1000 * (number + 1),
         shuffled=shuffled,
     )
-    # the problems are small, so that waiting threads cost more than they save
+    # The problems are small, so that waiting threads cost more than they save.
     with threadpool_limits(1):
         run_experiment(name, options)
     print(f"{folder.name}: {name}", flush=True)
@@ -74,7 +75,7 @@ def _finished(out: Path, kind: str) -> list[Path]:
 
 
 def main() -> None:
-    """Run what is asked for and write the rates of all runs in the folder."""
+    """Run the wanted experiments and write the rates of all runs in the folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Plots for papers and notebooks, each on matplotlib axes that it returns.
+"""Draw plots for papers and notebooks, each on matplotlib axes that it returns.
 
 The curves are those of the pages: the arrays of ``metrics.json``, drawn by the same code.
 """
@@ -34,9 +34,9 @@ def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result : Validation, str or Path
-        What :func:`cad.validate` returned, or a run folder.
+        Result of :func:`cad.validate`, or a run folder.
     ax : Axes, optional
-        Where to draw; the current axes when not given.
+        Axes to draw on; the current axes when not given.
 
     Raises
     ------
@@ -50,15 +50,15 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
     """Plot the observed share of malignant regions over the predicted probability.
 
     Regions are put into groups of equal size by their probability; bars are Wilson 95 % intervals.
-    Malignant is meant by histology, or by the readers' consensus where histology has too few
-    regions.
+    Malignant means malignant by histology; where histology has too few regions, by the readers'
+    consensus.
 
     Parameters
     ----------
     result : Validation, str or Path
         Result of :func:`cad.validate`, or a run folder.
     ax : Axes, optional
-        Where to draw; the current axes when not given.
+        Axes to draw on; the current axes when not given.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     result : Validation, str or Path
         Result of :func:`cad.validate`, or a run folder.
     ax : Axes, optional
-        Where to draw; the current axes when not given.
+        Axes to draw on; the current axes when not given.
 
     Raises
     ------
@@ -87,15 +87,15 @@ def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
 
 
 def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Plot the readers' interval p +- eta of every region, and a learner's probability q beside it.
+    """Plot the readers' interval p +- eta of every region, with a learner's probability q.
 
     Parameters
     ----------
     p, eta, q : array, shape (n,)
-        Readers' probability, its half-width, and a learner's (out-of-fold) probability. Regions
-        are ordered by p; those where one of the three is NaN are left out.
+        Readers' probability, its half-width, and a learner's (out-of-fold) probability. Regions are
+        ordered by p. Regions where one of the three values is NaN are left out.
     ax : Axes, optional
-        Where to draw; the current axes when not given.
+        Axes to draw on; the current axes when not given.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def layers() -> list[list[str]]:
 
 
 def arrows() -> str:
-    """Return the floors as text, each on a line, with an arrow to the next."""
+    """Return the floors as text, each on a line, with an arrow to the next floor."""
     lines = []
     for place, names in enumerate(layers()):
         arrow = "   " if place == 0 else "-> "
@@ -65,7 +65,7 @@ def first_sentence(name: str) -> str:
 
 
 def drawn_floors() -> str:
-    """Return the picture of the floors as SVG: a box a package, the top floor first."""
+    """Return the picture of the floors as SVG: one box per package, the top floor first."""
     floors = layers()
     height = len(floors) * _HEIGHT + _MARGIN
     shapes = []
@@ -81,8 +81,8 @@ def drawn_floors() -> str:
             shapes.append(
                 f'<text x="{left + 8:g}" y="{top + 18}" font-weight="bold">{escape(name)}</text>'
             )
-            # A description is written only if it fits; a floor with several packages shows their
-            # names alone.
+            # A description is written only if it fits; a floor with several packages shows only
+            # their names.
             if len(names) == 1:
                 text = escape(first_sentence(name).replace("``", ""))
                 shapes.append(f'<text x="{left + 8:g}" y="{top + 36}">{text}</text>')
@@ -100,7 +100,7 @@ def drawn_floors() -> str:
 
 
 def body(module: str, function: str) -> str:
-    """Return the statements of a function as the code has them, without docstring.
+    """Return the statements of a function from the code, without the docstring.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def blocks() -> dict[str, str]:
 
 
 def page(text: str) -> str:
-    """Return the page with every block as the code has it today.
+    """Return the page with every block as in the present code.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src")
 
 
 class Page(HTMLParser):
-    """Collect what a page links to, loads, and can be linked to."""
+    """Collect the links and loaded files of a page, and the anchors that it offers."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Sort one element's attributes."""
+        """Sort the attributes of one element."""
         for name, value in attrs:
             if value is None:
                 continue
@@ -38,7 +38,7 @@ class Page(HTMLParser):
 
 
 def problems(root: Path) -> tuple[list[str], int]:
-    """Return what is wrong on the pages below a folder, and how many links were followed."""
+    """Return the faults of the pages below a folder, and how many links were followed."""
     pages = {path.resolve(): Page(path.read_text("utf-8")) for path in root.rglob("*.html")}
     found, followed = [], 0
     for path, page in pages.items():

@@ -1,12 +1,12 @@
-"""Print a conda recipe (rattler-build, schema v1) made of pyproject.toml.
+"""Print a conda recipe (rattler-build, schema v1) made from pyproject.toml.
 
     python scripts/conda_recipe.py > recipe.yaml
     python scripts/conda_recipe.py --url URL --archive dist/prostate_cad-X.Y.Z.tar.gz > recipe.yaml
     uv run --with py-rattler-build python scripts/conda_recipe.py --check
 
-The first builds from this checkout, the second from the released source that lies at URL: its hash
-is that of the archive. The third renders the recipe as the builder does. It was rendered, not
-built: whether the channel has every package at these versions shows in a build.
+The first command builds from this checkout. The second builds from the released source at URL, with
+the archive's hash. The third renders the recipe as the builder does. The recipe was rendered and
+not built: only a build shows whether the channel has every package at these versions.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NAMES = {"PyYAML": "pyyaml", "matplotlib": "matplotlib-base", "SimpleITK": "simp
 
 
 def dependency(text: str) -> str:
-    """Return one of pyproject's dependencies as conda writes it."""
+    """Return one of pyproject's dependencies in conda's notation."""
     found = Requirement(text)
     name = NAMES.get(found.name, found.name.lower())
     return f"{name} {found.specifier}".strip()
 
 
 def source(url: str, archive: Path | None) -> dict[str, str]:
-    """Return where the recipe's source lies: a released archive, or this checkout."""
+    """Return the place of the recipe's source: a released archive, or this checkout."""
     if archive is None:
         return {"path": str(ROOT)}
     return {"url": url, "sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}

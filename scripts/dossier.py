@@ -1,10 +1,11 @@
 """Make the generated pages of the dossier: ``python scripts/dossier.py``.
 
-``docs/dossier/hazards.md`` comes from ``hazards.yaml`` beside it; ``docs/dossier/software.md`` from
-the requirements of ``pyproject.toml``, the packages' own metadata and ``software.yaml``.
+``docs/dossier/hazards.md`` comes from ``hazards.yaml`` beside it. ``docs/dossier/software.md``
+comes from the requirements of ``pyproject.toml``, the packages' own metadata and ``software.yaml``.
 
-``python scripts/dossier.py --try [ID …]`` takes controls out of a copy of the project, one after
-another, and runs the control's test there: it must fail. Ends with 1 where one passes.
+``python scripts/dossier.py --try [ID …]`` removes controls from a copy of the project, one after
+another. It runs the test of the removed control there, which must fail. The script ends with 1
+where such a test passes.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def pages() -> dict[str, str]:
 
 
 def is_noticed(hazard: dict[str, Any]) -> bool:
-    """Return whether the test of a control fails in a copy from which the control was taken."""
+    """Return whether the test of a control fails in a copy without this control."""
     with tempfile.TemporaryDirectory(prefix="cad-dossier-") as folder:
         copy = Path(folder)
         for name in COPIED:

@@ -1,7 +1,7 @@
-"""The pictures of docs/evidence.md, drawn from the tables beside them.
+"""Draw the pictures of docs/evidence.md from the tables beside them.
 
 ``python scripts/evidence_pictures.py docs/evidence`` reads the tables that the commands on the page
-leave with ``-o`` and draws one picture of each.
+write with ``-o``, and draws one picture of each table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cad.evidence.experiments.results import png
 
 BLUE, RED, GREY = "#0072B2", "#D55E00", "#777777"
 COHORTS = 400
-"""Cohorts behind a row of coverage.csv."""
+"""Number of cohorts behind a row of coverage.csv."""
 
 
 def calibration(table: pd.DataFrame) -> Figure:
@@ -54,7 +54,7 @@ def coverage(table: pd.DataFrame) -> Figure:
 
 
 def effects(table: pd.DataFrame) -> Figure:
-    """Draw the validated AUC beside that of fresh patients, and how often the interval holds it."""
+    """Draw the validated AUC, the AUC of fresh patients, and how often the interval holds it."""
     figure = Figure(figsize=(4.5, 3.2))
     axes = figure.subplots()
     axes.plot(table["effect"], table["AUC fresh"], "s-", color=GREY, label="fresh patients")
@@ -80,7 +80,7 @@ PICTURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
     "coverage": coverage,
     "effects": effects,
 }
-"""By name of the table, and of the picture."""
+"""Functions that draw a picture, by the name of the table and of the picture."""
 
 
 def draw(folder: Path) -> list[Path]:
@@ -89,7 +89,7 @@ def draw(folder: Path) -> list[Path]:
     Parameters
     ----------
     folder : Path
-        Holds the tables; gets a PNG beside each.
+        Folder with the tables; gets a PNG beside each table.
 
     Returns
     -------

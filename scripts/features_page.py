@@ -36,7 +36,7 @@ EVERYTHING = FeatureSettings.model_validate(
         "perfusion": {"models": ["tofts", "extended_tofts", "brix", "patlak"], "delay": "voxel"},
     }
 )
-"""Settings that make every column but those of filters, which are named after their settings."""
+"""Settings that make every column except those of filters, which are named after their settings."""
 
 HEAD = """# Features
 
@@ -159,7 +159,7 @@ def statistic_rows(columns: list[Column]) -> list[str]:
 
 
 def pair_lines(columns: list[Column]) -> list[str]:
-    """Return a line for each number of pairs of levels, from those of ADC."""
+    """Return a line for each number from pairs of levels, taken from those of ADC."""
     made = of_adc(columns, "haralick")
     return [f"- `{k}` ({_tag(made[k])}): {word.definition}" for k, word in HARALICK.items()]
 
@@ -170,7 +170,7 @@ def of_adc(columns: list[Column], part: str) -> dict[str, Column]:
 
 
 def map_rows(columns: list[Column]) -> list[str]:
-    """Return a row for each perfusion map, in one those that models share."""
+    """Return a row for each perfusion map; maps that several models share have one row."""
     parts: dict[str, list[str]] = {}
     for column in columns:
         if column.image == "dce":
@@ -191,7 +191,7 @@ def map_rows(columns: list[Column]) -> list[str]:
 
 
 def region_rows(columns: list[Column]) -> list[str]:
-    """Return a row for each number of the region as it was drawn."""
+    """Return a row for each number of the region as drawn."""
     return [
         f"| `{c.name}` | {c.definition} | {c.unit} | {c.ibsi} |" for c in columns if not c.image
     ]

@@ -2,9 +2,9 @@
 
     Slicer --python-script scripts/in_slicer.py COHORT RUN STUDY
 
-T2 and ADC are loaded as volumes, the regions as segments; a segment's name has the region's id and
-probability, its colour goes from blue (0) to red (1). Slicer's Python has no `cad`: this file needs
-none.
+T2 and ADC are loaded as volumes, and the regions as segments. A segment's name has the region's id
+and probability; its colour goes from blue (0) to red (1). Slicer's Python has no `cad`, and this
+file needs none.
 """
 
 import csv
@@ -30,7 +30,7 @@ def colour(probability):
 
 
 def regions_of(run, study):
-    """Return id, label and probability of a study's regions that have one."""
+    """Return id, label and probability of those regions of a study that have a probability."""
     found = []
     with open(Path(run) / "probabilities.csv", newline="", encoding="utf-8") as stream:
         for row in csv.DictReader(stream):
@@ -52,7 +52,7 @@ def load(scene, kind, path, name):
 
 
 def segment(labels, label, name, probability):
-    """Return a segment of the voxels that have a label."""
+    """Return a segment of the voxels with a given label."""
     image = slicer.vtkOrientedImageData()
     image.DeepCopy(labels.GetImageData())
     values = vtk_to_numpy(image.GetPointData().GetScalars())

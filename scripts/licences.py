@@ -3,8 +3,8 @@
     python scripts/licences.py                     # what `pip install prostate-cad` brings
     python scripts/licences.py cluster radiomics   # with extras
 
-Run it in an environment that has them. Ends with 1 where a licence is strong copyleft (GPL, AGPL)
-or is stated nowhere.
+Run the script in an environment that has the packages. The script ends with 1 where a licence is
+strong copyleft (GPL, AGPL) or is stated nowhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROJECT = "prostate-cad"
 
 
 def needed(project: str, extras: list[str]) -> list[Distribution]:
-    """Return the distributions that a project needs here, by name, itself left out."""
+    """Return the distributions that a project needs here, by name, without the project itself."""
     found: dict[str, Distribution] = {}
     open_ends = [(project, frozenset(extras))]
     seen = set(open_ends)
@@ -52,16 +52,16 @@ def licence(package: Distribution) -> str:
         c.removeprefix(prefix) for c in metadata.get_all("Classifier") or [] if c.startswith(prefix)
     ]
     words = str(metadata.get("License") or "").strip()
-    # Some packages state the whole text of a licence; then the GNU licence it names is shown, or
-    # its first line.
+    # Some packages state the whole text of a licence. Then the GNU licence that the text names is
+    # shown, or the first line of the text.
     gnu = re.search(r"GNU (Affero |Lesser )?General Public License", words)
     return "; ".join(classifiers) or (gnu[0] if gnu else "".join(words.splitlines()[:1]))
 
 
 def is_strong_copyleft(text: str) -> bool:
-    """Return whether a licence is GPL or AGPL with no other to choose, and no lesser one.
+    """Return whether a licence is GPL or AGPL, without a choice of another or a lesser licence.
 
-    GCC's runtime exception lets anybody ship the library it covers.
+    With GCC's runtime exception anybody may distribute the library that it covers.
     """
     return all(
         re.search(r"\bA?GPL|GNU (Affero )?General Public", choice) and "exception" not in choice

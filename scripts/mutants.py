@@ -1,15 +1,16 @@
 """Change the code of a decision in one place at a time, and see whether a test fails.
 
-``python scripts/mutants.py`` runs every module of ``scripts/mutants.yaml``; with names of modules
-only those, ``--sample N`` draws N mutants of each (``--seed``), ``--list`` prints them and runs
-nothing. Each mutant is one change: a comparison turned round or moved to its limit, ``and`` for
-``or``, a condition denied, an operator exchanged, a number or word changed, a statement left out.
-Tests of the module run on it; a mutant that they pass has survived.
+``python scripts/mutants.py`` runs every module of ``scripts/mutants.yaml``. With names of modules
+it runs only those. ``--sample N`` draws N mutants of each (``--seed``), and ``--list`` prints the
+mutants and runs nothing. Each mutant is one change: a reversed comparison, a comparison moved to
+its limit, ``and`` for ``or``, a negated condition, an exchanged operator, a changed number or word,
+or a statement left out. The tests of the module run on the mutant. A mutant that passes them has
+survived.
 
-A file of tests takes 7 seconds to start and 0.5 to run, so programs that start pytest once for
-each mutant (cosmic-ray) are out of reach, and mutmut leaves out what is decorated and what stands
-at the top of a module, such as the limits of a decision. Here the libraries are loaded once, and
-each mutant runs in a fork that loads this package with the one module changed.
+A file of tests takes 7 seconds to start and 0.5 to run, so that programs that start pytest once for
+each mutant (cosmic-ray) take too long. mutmut leaves out decorated functions and the top level of a
+module, such as the limits of a decision. Here the libraries are loaded once, and each mutant runs
+in a fork that loads this package with the one module changed.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ LIBRARIES = (
     "sklearn.model_selection",
     "sklearn.svm",
 )
-"""Loaded once; nothing of this project, which every fork loads anew."""
+"""Libraries that are loaded once; every fork loads the modules of this project anew."""
 LEAST_SECONDS = 20
-"""A mutant that takes more processor time, and five times that of the tests as they are, loops."""
+"""A mutant loops if it takes more processor time than this and five times that of the tests."""
 LONGEST_WAIT = 3600
-"""Seconds by the clock after which a mutant waits for something that never comes."""
+"""Seconds by the clock after which a mutant counts as waiting without end."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq,),
@@ -102,7 +103,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Return what the list of equivalent mutants calls it."""
+        """Return the name of this mutant in the list of equivalent mutants."""
         return f"{self.place}: {self.before} -> {self.after}"
 
 
@@ -128,7 +129,7 @@ Step = tuple[str, int | None]
 
 
 def _nodes(node: ast.AST, path: tuple[Step, ...], place: str) -> Iterator[tuple[Any, str]]:
-    """Yield the path of every node that may be changed, with the function that it stands in."""
+    """Yield the path of every node that may be changed, with the function around the node."""
     for name, field in ast.iter_fields(node):
         # Types and messages of errors decide nothing, and decorators only register functions.
         if name in ("annotation", "returns", "decorator_list", "type_params"):
@@ -147,7 +148,7 @@ def _nodes(node: ast.AST, path: tuple[Step, ...], place: str) -> Iterator[tuple[
             if _is_docstring(child) or isinstance(child, ast.Import | ast.ImportFrom):
                 continue
             # Any other text is a key or the name of a column, and nothing would run with another
-            # one.
+            # text.
             if _is_word(child) and not isinstance(node, ast.Compare | ast.Assign | ast.Return):
                 continue
             inner = place
@@ -183,7 +184,7 @@ def _put(holder: ast.AST, step: Step, node: ast.AST) -> None:
 
 
 def _changes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what a node is changed to."""
+    """Yield the nodes that may replace a node."""
     if isinstance(node, ast.Compare):
         for index, operator in enumerate(node.ops):
             for other in COMPARISONS[type(operator)]:
@@ -226,7 +227,7 @@ def _other_constant(value: object) -> Iterator[ast.AST]:
 
 
 class _Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
-    """Load one module of the package from a changed tree, and every other as it is."""
+    """Load one module of the package from a changed tree, and every other module unchanged."""
 
     def __init__(self, name: str, path: Path, code: CodeType) -> None:
         self.name = name
@@ -253,8 +254,8 @@ def tried(
 ) -> tuple[bool, float]:
     """Return whether tests pass with a module changed, and the processor time that they took.
 
-    A fork that takes more than ``seconds`` of it, or dies, does not pass. The clock says nothing:
-    on a machine that does other work, too, every mutant would be killed.
+    A fork that takes more than ``seconds`` of processor time, or dies, does not pass. Time by the
+    clock does not count: on a machine with other work, every mutant would be killed.
     """
     path = ROOT / f"{module.replace('.', '/')}.py"
     child = os.fork()
@@ -296,7 +297,7 @@ def run_module(module: str, facts: dict[str, Any], mutants: Sequence[Mutant]) ->
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print the score of each module; return 1 where one is below what is asked of it."""
+    """Print the score of each module; return 1 where a score is below the module's least score."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="*", help="modules of scripts/mutants.yaml; all without")
     parser.add_argument("--sample", type=int, help="mutants drawn of each module")

@@ -1,12 +1,13 @@
-"""Bring up Orthanc and a node, and watch two studies come back: ``python scripts/node_demo.py``.
+"""Start Orthanc and a node, and show two studies come back: ``python scripts/node_demo.py``.
 
-With ``--tls`` everything between the two is DICOM over TLS, with certificates that openssl makes
-for it. A result is done when Orthanc has promised to keep it (storage commitment).
+With ``--tls`` all connections between the two are DICOM over TLS, with certificates that openssl
+makes for this purpose. A result is done when Orthanc has promised to keep it (storage commitment).
 
-Each study is put into Orthanc, which sends it to the node as a router would; the node computes
-nothing yet, for it has no regions. A radiologist's SEG follows, and SR and SEG appear in Orthanc.
-The first study is the simulated one of the project; the second one of PROSTATEx, where the
-reference data lie beside the checkout or where CAD_REFERENCE_DATA points.
+Each study is put into Orthanc, which sends it to the node as a router would. The node computes
+nothing at first, because the study has no regions. A radiologist's SEG follows, and SR and SEG
+appear in Orthanc. The first study is the simulated study of the project. The second study is one of
+PROSTATEx, where the reference data lie beside the checkout or where CAD_REFERENCE_DATA points to
+them.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def follow(folder: Path, study: Path, rules: str, t2: str, mask: str) -> None:
 
 
 def arrived_in(node: Node, state: str) -> bool:
-    """Tell whether the study is in a state; one that failed never will be."""
+    """Tell whether the study is in a state; a failed study will never be in it."""
     counts = node.counts()
     if counts["failed"]:
         raise SystemExit(f"failed: {node.lines('failed')[-1]['reason']}")
@@ -99,7 +100,7 @@ def arrived_in(node: Node, state: str) -> bool:
 
 
 def alone(node: Node) -> tuple[float, float]:
-    """Return seconds by the clock and of processor time of `cad predict` of the same cohort."""
+    """Return clock seconds and processor seconds of `cad predict` on the same cohort."""
     (cohort,) = node.home.glob("studies/*/cohort")
     out = node.folder / "predicted"
     command = [sys.executable, "-m", "cad.cli", "-q", "predict", "--cohort", cohort, "-o", out]
@@ -110,7 +111,7 @@ def alone(node: Node) -> tuple[float, float]:
 
 
 def processor_seconds(root: int) -> float:
-    """Return the processor time of a process, of those that it started, and of their ended ones."""
+    """Return the processor time of a process, of its children, and of their ended children."""
     parents, ticks = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended in the meantime
@@ -125,12 +126,12 @@ def processor_seconds(root: int) -> float:
 
 
 def since(start: float) -> str:
-    """Return the seconds since a moment."""
+    """Return the seconds since a moment as text."""
     return f"{time.monotonic() - start:.1f} s"
 
 
 def main() -> None:
-    """Follow both studies beside an Orthanc of their own."""
+    """Follow both studies beside a separate Orthanc."""
     if "CAD_ARCHIVE" not in os.environ:
         beside = ROOT / "tests" / "support" / "with_orthanc.sh"
         with tempfile.TemporaryDirectory() as name:

@@ -1,7 +1,7 @@
 """Make the notebooks of docs/notebooks from the tutorials: `python scripts/notebooks.py`.
 
 A tutorial is one text, docs/tutorials/NAME.md, which the site runs. The notebook has the same cells
-and no output, for who opens it in Jupyter.
+without output, for readers who open it in Jupyter.
 """
 
 import json
@@ -25,7 +25,7 @@ def notebook(text: str) -> str:
     """
     cells = []
     pieces = _CODE.split(_HEAD.sub("", text))
-    # Pieces alternate between text and code, beginning with text.
+    # Pieces alternate between text and code, and begin with text.
     for place, piece in enumerate(pieces):
         source = piece.strip("\n")
         if not source:
@@ -50,7 +50,7 @@ def notebook(text: str) -> str:
 
 
 def made() -> dict[Path, str]:
-    """Return the content of every notebook by its path."""
+    """Return the content of every notebook by the notebook's path."""
     tutorials = sorted((DOCS / "tutorials").glob("*.md"))
     return {
         DOCS / "notebooks" / f"{path.stem}.ipynb": notebook(path.read_text(encoding="utf-8"))

@@ -1,9 +1,10 @@
 """Pin the base images of a Containerfile by digest: pin_images.py [Containerfile] [--check].
 
-Asks the registry of each `FROM name:tag` for the digest of that tag and writes it behind the tag.
-Exit 0: every base image is pinned (with --check: was already); 1: with --check, one is not pinned
-or has moved; 2: a registry was not reached, or a FROM names no registry and tag, and nothing was
-written: nothing is known. A stage of the same file may stand behind FROM.
+The script requests the digest of each `FROM name:tag` from its registry, and writes the digest
+behind the tag. Exit 0: every base image is pinned (with --check: it was pinned before). Exit 1:
+with --check, an image is not pinned, or its tag has moved. Exit 2: a registry was not reached, or a
+FROM names no registry and tag; nothing was written, because nothing is known. A stage of the same
+file may stand behind FROM.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def digest_of(image: str, tag: str) -> str:
 
 
 def _token(headers: object) -> str:
-    """Return the token that anybody gets from the address that a registry names."""
+    """Return the token that everybody gets from the address that a registry names."""
     named = dict(re.findall(r'(\w+)="([^"]*)"', str(headers.get("WWW-Authenticate", ""))))
     query = urlencode({key: named[key] for key in ("service", "scope") if key in named})
     with urllib.request.urlopen(f"{named['realm']}?{query}", timeout=SECONDS) as answer:  # noqa: S310

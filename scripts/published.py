@@ -1,8 +1,9 @@
-"""Write what indexes and archives read, from one source: ``python scripts/published.py``.
+"""Write the files that indexes and archives read, from one source: ``python scripts/published.py``.
 
 The source is ``pyproject.toml`` (name, version, licence, keywords, address) and ``CITATION.cff``
-(authors, date, papers). Made of them are ``codemeta.json``, ``.zenodo.json`` and MHub's card
-``contracts/mhub/meta.json``. With ``--address URL`` the address is changed in both sources first.
+(authors, date, papers). The script makes ``codemeta.json``, ``.zenodo.json`` and MHub's card
+``contracts/mhub/meta.json`` from them. With ``--address URL`` the address is changed in both
+sources first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MODEL = "phantom-psvm"
 
 
 def files() -> dict[str, dict[str, Any]]:
-    """Return the content of every file that is made, by its path in the project."""
+    """Return the content of every file that is made, by the file's path in the project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     address = project["urls"]["Repository"]
@@ -76,7 +77,7 @@ def _doi(paper: dict[str, Any]) -> dict[str, str]:
 
 
 def set_address(address: str) -> None:
-    """Write the address of the source code in place of the one that is there."""
+    """Replace the address of the source code by another one."""
     if not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)+", address):
         sys.exit(f"{address}: an address is https://HOST/PATH, without a slash at its end")
     old = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]

@@ -1,7 +1,7 @@
-"""The pages ``reproduction.md`` and ``real-data.md`` from folders of results.
+"""Write the pages ``reproduction.md`` and ``real-data.md`` from folders of results.
 
-``python scripts/reproduction_page.py RESULTS_DIR docs`` writes them with figures, from what ``cad
-experiment NAME -o RESULTS_DIR`` left; an experiment without results is named as such.
+``python scripts/reproduction_page.py RESULTS_DIR docs`` writes the pages with figures, from the
+output of ``cad experiment NAME -o RESULTS_DIR``. An experiment without results is named as such.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ which stands under its heading. The data are public and not in the package:
 [public-data.md](public-data.md) says where they come from and what their licences allow.
 """
 MOST_ROWS = {False: 5, True: 12}
-"""Rows of a table that the papers' page and that of real data show; a longer one is a file."""
+"""Most rows of a table on the papers' page and on that of real data; a longer table is a file."""
 _TABLE = re.compile(r"\*\*(.+?)\*\* \(\[[^\]]+\.csv\]\(([^)]+\.csv)\)\)\n\n((?:\|.*\n)+)")
 
 
 def write_page(results: Path, docs: Path) -> Path:
-    """Write ``reproduction.md`` or ``real-data.md``, with figures, by whose results there are.
+    """Write ``reproduction.md`` or ``real-data.md`` with figures, depending on the results.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def write_page(results: Path, docs: Path) -> Path:
     Raises
     ------
     CadError
-        When the folder holds no result, or results of another draw than the published one.
+        When the folder holds no result, or results of another draw than the published draw.
     """
     if not any((results / f"{name}.md").is_file() for name in EXPERIMENTS):
         raise CadError(
@@ -163,9 +163,9 @@ def _weighed(results: Path) -> list[Claim]:
 
 
 def _verdicts(rows: list[Claim], docs: Path) -> str:
-    """Write every claim as a file and return how many hold by table or figure, missed ones named.
+    """Write every claim to a file; return how many hold by table or figure, and name the others.
 
-    A claim is ``source, case: measure``; missed measures of one case stand together.
+    A claim is ``source, case: measure``; measures of one case that do not hold stand together.
     """
     table = pd.DataFrame(rows)
     write_atomic(docs / "reproduction" / "claims.csv", table.to_csv(index=False).encode())

@@ -1,7 +1,7 @@
 """Put the files of every package, with their hashes, into a bill of materials: BOM LOCK.
 
-uv's export names packages and versions; the lock file knows what each is downloaded as. A package
-that has no file there (this project itself) is counted and said.
+uv's export names packages and versions; the lock file names the files that are downloaded for each
+package. A package without such a file (this project itself) is counted and reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def files_of(lock: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return what every package is downloaded as, by name and version."""
+    """Return the downloaded files of every package, by name and version."""
     files: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for package in lock["package"]:
         built = package.get("wheels", [])
@@ -25,7 +25,7 @@ def files_of(lock: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]
 
 
 def with_hashes(bom: dict[str, Any], lock: dict[str, Any]) -> int:
-    """Add the files to the components; return how many have none."""
+    """Add the files to the components; return the number of components without a file."""
     files, without = files_of(lock), 0
     for component in bom["components"]:
         entries = files.get((component["name"], component["version"]), [])
@@ -42,7 +42,7 @@ def with_hashes(bom: dict[str, Any], lock: dict[str, Any]) -> int:
 
 
 def main(bom_file: Path, lock_file: Path) -> None:
-    """Rewrite the bill of materials, and say which of its packages have no hash."""
+    """Rewrite the bill of materials, and report which of its packages have no hash."""
     bom = json.loads(bom_file.read_text(encoding="utf-8"))
     without = with_hashes(bom, tomllib.loads(lock_file.read_text(encoding="utf-8")))
     bom_file.write_text(json.dumps(bom, indent=1) + "\n", encoding="utf-8")

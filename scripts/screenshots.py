@@ -1,7 +1,8 @@
 """Make the pages' pictures: ``python scripts/screenshots.py OUT DEMO [REAL WITH_TOOL OUTLINES]``.
 
-DEMO and REAL are runs of ``cad demo`` and of the two PROSTATEx studies; WITH_TOOL is a reading of
-REAL's cohort that shows REAL's probabilities, OUTLINES one of the sample with ``--outlines``.
+DEMO is a run of ``cad demo``, and REAL a run of the two PROSTATEx studies. WITH_TOOL is a reader
+study on REAL's cohort that shows REAL's probabilities. OUTLINES is a reader study on the sample
+with ``--outlines``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CHROMIUM = "/usr/bin/chromium"
 
 
 def main(out: Path, run: Path, *others: Path) -> None:
-    """Index, patient page, slice viewer, one region and one printed page; then what others show."""
+    """Picture index, patient page, slice viewer, a region and a printed page; then the others."""
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -49,7 +50,7 @@ def main(out: Path, run: Path, *others: Path) -> None:
 def picture_others(
     browser: Browser, out: Path, real: Path, with_tool: Path, outlines: Path
 ) -> None:
-    """Real pages, read by others and by nobody, and readers' pages."""
+    """Picture real pages, with readers' scores and without any, and readers' pages."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
 
     def show(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Print docs/settings.md: every settings key, from its type."""
+"""Print docs/settings.md: every settings key, made from the key's type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cad.learners import LEARNERS
 from cad.learning.learners.solvers.choice import SOLVERS
 
 _SHOWN_BY_DEFAULT = (float, int, bool, str)
-"""Types of which a default shows the kind: 1.0, 16, false, a text."""
+"""Types whose default value shows the kind: 1.0, 16, false, a text."""
 
 
 def settings_table(
@@ -23,7 +23,8 @@ def settings_table(
 ) -> list[str]:
     """Return a line for every key: its path, values, default and meaning.
 
-    A section that stands in several places is written out in the first, kept in ``shown``.
+    A section that occurs in several places is written out in the first place, and kept in
+    ``shown``.
     """
     rows = []
     shown = {} if shown is None else shown
@@ -50,7 +51,7 @@ def settings_table(
 
 
 def values(kind: Any) -> str:
-    """Return what may be written for a type, in the words of a settings file."""
+    """Return the values that a type allows, in the words of a settings file."""
     plain = {float: "number", int: "whole number", str: "text", Path: "path"}
     plain |= {bool: "`true`, `false`", type(None): "`null`"}
     origin, parts = get_origin(kind), get_args(kind)
@@ -68,7 +69,7 @@ def values(kind: Any) -> str:
 
 
 def written(value: object) -> str:
-    """Return a value as a settings file has it."""
+    """Return a value in the notation of a settings file."""
     return json.dumps(value, ensure_ascii=False).replace('"', "") or '""'
 
 

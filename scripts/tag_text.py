@@ -1,7 +1,7 @@
-"""The text of a release's tag, from CHANGELOG.md: ``python scripts/tag_text.py 1.0.0``.
+"""Print the text of a release's tag from CHANGELOG.md: ``python scripts/tag_text.py 1.0.0``.
 
-The first line names the program and the release; then come the lines of the changelog, as plain
-text that ``git tag -F`` takes.
+The first line names the program and the release. The lines of the changelog follow, as plain text
+that ``git tag -F`` takes.
 """
 
 from __future__ import annotations

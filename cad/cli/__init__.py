@@ -25,7 +25,7 @@ from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
-# The groups of commands in --help, as a user thinks of them.
+# The groups of commands in --help, in the words of a user.
 START = "Start"
 DATA = "Own data"
 LEARN = "Learn"
@@ -49,15 +49,16 @@ def main() -> None:
     arguments or settings.
     """
     collect_rarely()
-    # A stream that the caller closed leaves its number free. The next file to be opened would get
-    # that number, and libraries and child processes would print into the file.
+    # A stream that the caller closed leaves its number free. The next opened file would get that
+    # number, and libraries and child processes would print into the file.
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:
-        # A full disk or a refused permission leaves finished files whole: the user can go on.
+        # A full disk or a refused permission leaves finished files whole, so that the user can
+        # continue.
         way_out = " (put it right and run again: what is done is kept)"
         if common.global_options.verbose:
             traceback.print_exc()
@@ -219,7 +220,7 @@ def import_command(
 
 
 def _questions(rules: Path, undecided: dict[str, list[str]], page: Path) -> str:
-    """Return, as text, the decisions on a new rules file that only a person can take."""
+    """Return, as text, the decisions on a new rules file that only a person can make."""
     if not undecided:
         return f"{rules}: check every line, then import with it"
     lines = [f"{rules}: an import refuses it until these are decided; {page} shows them"]

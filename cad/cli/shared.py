@@ -179,10 +179,10 @@ def execution(
     ----------
     jobs : int
         Processes on this machine.
-    scheduler : str or None
+    Dask scheduler, ``tcp://HOST:PORT``; None for work on this machine.
         Dask scheduler, ``tcp://HOST:PORT``; None to work on this machine.
     no_resume, retry_failed : bool
-        Compute every study again, or those that failed.
+        Whether to compute every study again, or only the failed studies.
     time_limit, memory_limit : float
         Seconds and gigabytes that one study may take.
     """
@@ -202,7 +202,7 @@ def execution(
 def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> ExecutionOptions:
     """Load the modules that a run needs, and let the processes that it starts share them.
 
-    A run that is resumed loads nothing here: perhaps nothing is left to compute.
+    A resumed run loads nothing here, because perhaps nothing is left to compute.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
     options : ExecutionOptions
         How the job is run.
     folds : bool
-        Whether learners will be fitted, and not only studies measured.
+        Whether learners will be fitted as well, and not only studies measured.
 
     Returns
     -------
@@ -254,7 +254,7 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
     summary : Emitted
         Result of the run.
     as_json : bool
-        Print JSON instead of text.
+        Whether to print JSON instead of text.
     tell : str, optional
         Command that gets new failures as JSON on its standard input.
     """
@@ -267,10 +267,11 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
     kinds = summary.kinds
     if tell and kinds.new:
         _tell_command(tell, summary.out, kinds)
-    # Remembered last: if this command is killed before it tells of a failure, the next one does.
+    # This is remembered last: if this command is killed before it reports a failure, the next one
+    # reports it.
     remember(summary.out, summary.failures)
-    # The exit code tells a script what the last line tells a person. Failures that somebody has
-    # acknowledged do not count.
+    # The exit code tells a script the same as the last line tells a person. Failures that somebody
+    # has acknowledged do not count.
     if kinds.new or kinds.repeated:
         raise typer.Exit(1)
 
@@ -287,9 +288,9 @@ def _tell_command(command: str, out: Path, kinds: SortedFailures) -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print text with control characters made harmless; every command prints by this function.
+    """Print text with control characters made harmless; all commands print by this function.
 
-    With ``err``, print on standard error and not on standard output.
+    With ``err``, the text goes to standard error and not to standard output.
     """
     typer.echo(plain(text), err=err)
 

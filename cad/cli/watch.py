@@ -125,7 +125,7 @@ def keep_night(
     cohort, run, place : Path
         Cohort folder, run folder and watch folder.
     options : ExecutionOptions
-        How the job is run.
+        Options that say how the job is run.
     """
     from cad.run.pipeline import watch_night as keep
 
