@@ -179,8 +179,8 @@ def execution(
     ----------
     jobs : int
         Processes on this machine.
-    Dask scheduler, ``tcp://HOST:PORT``; None for work on this machine.
-        Dask scheduler, ``tcp://HOST:PORT``; None to work on this machine.
+    scheduler : str or None
+        Dask scheduler, ``tcp://HOST:PORT``; None for work on this machine.
     no_resume, retry_failed : bool
         Whether to compute every study again, or only the failed studies.
     time_limit, memory_limit : float

@@ -388,8 +388,8 @@ def listen(
     entity : AE
         pynetdicom's application entity, with the SOP classes and titles that are accepted. Each
         caller may have ``entity.maximum_associations`` at once.
-    Host and port; port 0 takes any free port, which the result's ``server_address`` names.
-        Host and port; port 0 takes any free one, which the result's ``server_address`` names.
+    address : tuple of str and int
+        Host and port; port 0 takes any free port, which the result's ``server_address`` names.
     handlers : list of tuple
         Pairs of a pynetdicom event and the function that handles it. The attribute ``peer`` of the
         event's association names the caller: the address and, on an encrypted connection, the word

@@ -54,8 +54,8 @@ class Converted:
     scores : list of dict
         The readers' scores of these regions: dicts with the keys ``patient_id``, ``roi_id``,
         ``reader_id``, ``scale`` and ``score``.
-    Messages for the user: which series was taken, and which were left out.
-        Messages for the user: which series was taken, what was left out.
+    notes : list of str
+        Messages for the user: which series was taken, and which were left out.
     """
 
     rois: list[Roi] = field(default_factory=list)
@@ -76,11 +76,11 @@ def convert(
         ``sub-XXX[_ses-YY]``, the stem of every file name.
     build : Path
         Folder to write into.
-    The study's folder in the cohort, None for a new study. A file that exists there is not written
-    again.
-        again.
-    The rules, which say which series is which image.
-        Which series is which image.
+    have : Path or None
+        The study's folder in the cohort, None for a new study. A file that exists there is not
+        written again.
+    rules : ImportRules
+        The rules, which say which series is which image.
 
     Returns
     -------

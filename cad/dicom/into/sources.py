@@ -122,8 +122,8 @@ class SourceStudy:
     folders : list of Path
         Folders that hold nothing but this study, innermost first; mask and score files count
         when they lie in one of them.
-    Folder that was searched; for a zip archive the folder into which it was unpacked.
-        Folder that was searched; of a zip archive the folder into which it was unpacked.
+    top : Path
+        Folder that was searched; for a zip archive the folder into which it was unpacked.
     damaged : frozenset of Path
         Folders that hold a file which could not be read: a series there may be incomplete.
     patients : frozenset of str

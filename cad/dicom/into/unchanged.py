@@ -30,8 +30,8 @@ def changed_since(image: Path, sources: Iterable[Path]) -> bool:
     ----------
     image : Path
         The image in the cohort.
-    The files in the source from which the image was made.
-        Its files in the source.
+    sources : iterable of Path
+        The files in the source from which the image was made.
     """
     made = image.stat().st_mtime - _CLOCKS_APART_S
     return any(path.stat().st_ctime > made for path in sources)

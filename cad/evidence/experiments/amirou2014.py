@@ -511,8 +511,8 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
     ----------
     f : ndarray, shape (n,)
         Decision values.
-    True class of all points: 1 positive, 0 negative.
-        True class of all of them: 1 positive, 0 negative.
+    y : int
+        True class of all points: 1 positive, 0 negative.
     costs : tuple of 4 floats
         Costs of a false positive, a false negative, rejecting a negative, rejecting a positive.
 

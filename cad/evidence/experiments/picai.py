@@ -154,8 +154,8 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     ----------
     train : DataFrame
         Lesions, with the columns ``category, truth, centre, man``.
-    Seed that draws the tenth of the men whose tissue is known.
-        Seed of the draw of the tenth of the men whose tissue is known.
+    seed : int
+        Seed that draws the tenth of the men whose tissue is known.
 
     Returns
     -------

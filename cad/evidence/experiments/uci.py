@@ -47,8 +47,8 @@ class Source(NamedTuple):
         Number of rows, and of positive rows, of the UCI set; a table with other numbers is refused.
     label : str
         Column of the class; empty for OpenML's own choice.
-    Number of rows that are taken from the top; None for all rows.
-        Take this many rows from the top; None for all.
+    first : int or None
+        Number of rows that are taken from the top; None for all rows.
     total : int or None
         Sum of all attributes of the rows taken; a table with another sum is refused. None where
         it is not checked.
@@ -270,8 +270,8 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 
     Returns
     -------
-    Set with at least four rows of each class; a set of at most 100 rows is returned whole.
-        At least four rows of each class; a set of at most 100 rows is returned whole.
+    DataSet
+        Set with at least four rows of each class; a set of at most 100 rows is returned whole.
     """
     n = len(data.y)
     if n <= MAX_ROWS:

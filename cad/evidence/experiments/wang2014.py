@@ -76,8 +76,8 @@ def assemble(
         :func:`measure` returns.
     spread : dict of str to list of float
         By set: the SVM's mean AUC for other draws of rows and folds.
-    A seed for each repetition of two-fold cross-validation; the first seed draws the rows.
-        A seed for each repetition of two-fold cross-validation; the first one draws the rows.
+    seeds : range
+        A seed for each repetition of two-fold cross-validation; the first seed draws the rows.
     seconds : float
         Time that the experiment took.
     """

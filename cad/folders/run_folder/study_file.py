@@ -57,7 +57,9 @@ def write_measured(
     gaps : mapping of str to mapping
         By ROI id, then by image: the reason why this image does not measure the region, while
         another image does.
-    Further arrays: the arrays of the page, and those from which folds measure T2 features again.
+    arrays : mapping of str to ndarray
+        Further arrays: the arrays of the page, and those from which folds measure T2 features
+        again.
 
     Examples
     --------

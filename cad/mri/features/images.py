@@ -34,8 +34,8 @@ class Prepared:
     ----------
     name : str
         ``t2w``, ``adc`` or ``dce``.
-    The part of the modality's grid that is measured. For ``t2w`` and ``adc`` it has the values.
-        The part of the modality's grid that is measured; for ``t2w`` and ``adc`` with the values.
+    grid : Volume
+        The part of the modality's grid that is measured. For ``t2w`` and ``adc`` it has the values.
     maps : dict of str to ndarray
         For ``dce``: maps on ``grid``, by the names of :data:`cad.base.terms.features.MAPS`.
     images : dict of str to ndarray

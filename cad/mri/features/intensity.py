@@ -35,8 +35,8 @@ def statistics(
 
     Parameters
     ----------
-    Values of all regions one after another; values that are not finite are left out.
-        Values of all regions one after another; those that are not finite are left out.
+    values : ndarray, shape (n_voxels,)
+        Values of all regions one after another; values that are not finite are left out.
     start : ndarray of int64, shape (n_regions + 1,)
         Region r owns ``values[start[r]:start[r + 1]]``.
     weight : ndarray, shape (n_voxels,), optional

@@ -133,8 +133,8 @@ class ImagePlace(NamedTuple):
         right.
     third : str
         ``lower``, ``middle`` or ``upper`` third of the stack of slices.
-    ``anterior`` or ``posterior`` half of the box around all regions; empty where the box is too
-    shallow to tell.
+    depth : str
+        ``anterior`` or ``posterior`` half of the box around all regions; empty where the box is too
         shallow to tell.
     """
 
@@ -229,8 +229,8 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
 
     Returns
     -------
-    ``ball`` or ``box``; an empty text for a drawn outline and for a region too small to tell.
-        ``ball``, ``box`` or an empty text, also for a region too small to tell.
+    str
+        ``ball`` or ``box``; an empty text for a drawn outline and for a region too small to tell.
 
     Examples
     --------

@@ -42,8 +42,8 @@ class RegionVoxels:
         Region r owns ``index[start[r]:start[r + 1]]``.
     shape : tuple of 3 ints
         Voxels of the grid along z, y, x.
-    Share (0 to 1) of each voxel that its region fills; None where all voxels are whole.
-        Share (0 to 1) of each voxel that its region fills; None for whole voxels.
+    weight : ndarray, shape (n_voxels,), or None
+        Share (0 to 1) of each voxel that its region fills; None where all voxels are whole.
     """
 
     index: np.ndarray

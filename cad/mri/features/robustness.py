@@ -162,8 +162,8 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
     ----------
     study : Study
         Study with a label map.
-    The region; its copies do not depend on which other regions are redrawn.
-        The region; its copies do not depend on which others are redrawn.
+    roi : Roi
+        The region; its copies do not depend on which other regions are redrawn.
     perturbation : Perturbation
         How many copies, how far they move, and the seed.
 
@@ -304,9 +304,9 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
 
     Returns
     -------
-    (0, 0, 0) for a feature that is the same everywhere, because it cannot tell regions apart. (1,
-    1, 1) when only regions differ.
-        chance. (1, 1, 1) when only regions differ.
+    icc, low, high : float
+        (0, 0, 0) for a feature that is the same everywhere, because it cannot tell regions apart.
+        (1, 1, 1) when only regions differ.
 
     References
     ----------

@@ -52,7 +52,7 @@ class StudyFeatures:
         box that was measured.
     gaps : dict of str to dict
         Reasons why a region is not measured in a modality: by ``roi_id``, then by modality.
-    Reasons why a region is not measured in a modality, by ``roi_id`` and then by modality.
+    curves : dict of str to RegionCurve
         Mean curves and fits of regions by ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
         The part of the image from which T2 features are measured once a Nyul scale is fitted; their
@@ -97,9 +97,9 @@ def extract(
 
     Raises
     ------
-    When no region or modality can be measured, when a wanted feature needs a package that is not
-    installed, or when a filter's settings are wrong.
-        installed, or a filter's settings are wrong.
+    CadError
+        When no region or modality can be measured, when a wanted feature needs a package that is
+        not installed, or when a filter's settings are wrong.
     """
     # This check precedes all measuring, because a missing extra must not end a run after an hour.
     check_radiomics(settings.features.radiomics)

@@ -96,9 +96,9 @@ def read_regions(
         FrameOfReferenceUID of the images; empty to skip the comparison.
     grid : Volume
         Grid of the result.
-    Takes the name of a segment or structure and returns whether it is read. Segments and structures
-    that are not read are not checked either.
-        checked either.
+    wanted : callable
+        Takes the name of a segment or structure and returns whether it is read. Segments and
+        structures that are not read are not checked either.
 
     Returns
     -------

@@ -45,8 +45,9 @@ class Displacement:
         is mirrored or turned.
     fixed, moving : Volume
         The images that were compared.
-    False where the images were compared in the middle of T2, because no gland or region is drawn.
-        False where the images were compared in the middle of T2, as no gland or region is drawn.
+    drawn : bool
+        False where the images were compared in the middle of T2, because no gland or region is
+        drawn.
     """
 
     name: str

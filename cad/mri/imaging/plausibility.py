@@ -9,7 +9,6 @@ first. Zeros of ADC do not count, because a scanner writes a zero where it measu
 T1 depends on the tissue more than other values do. In the middle of an image, much of which may be
 fat, the range of T1 is therefore that of any tissue. Nothing is corrected: an error has the value,
 its range, the likely cause and the way out.
-range, the likely cause and the way out.
 """
 
 import math

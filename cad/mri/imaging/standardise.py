@@ -5,7 +5,6 @@ piecewise-linear histogram mapping works across patients, and is fitted to train
 It needs only the percentiles of each patient (:func:`landmarks`). A fit for a fold is therefore a
 mean over rows, and the ``key`` of the fit names the fold's features in a cache (docs/methods.md 7).
 Before standardisation, N4 removes the bias field of the coil.
-bias field of the coil.
 """
 
 from __future__ import annotations
@@ -164,9 +163,9 @@ def standardise_t2(
     reference : str
         Voxels or tissue that the scale comes from: ``gland``, ``regions``, ``image``, ``muscle``,
         ``cohort`` or ``none``.
-    Median of the stored T2 values. It is taken in the gland, or in the box about the regions
-    (:func:`around_regions`), where one of these is the reference; else in the foreground.
-        (:func:`around_regions`), where these are the reference; else in the foreground.
+    level : float
+        Median of the stored T2 values. It is taken in the gland, or in the box about the regions
+        (:func:`around_regions`), where one of these is the reference; else in the foreground.
 
     Raises
     ------

@@ -31,8 +31,8 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     -------
     image : Volume
         In ``modality.unit``.
-    Text on how the unit is known: stated, from the import rule, or judged by the values. Empty for
-    a modality without a unit.
+    source : str
+        Text on how the unit is known: stated, from the import rule, or judged by the values. Empty
         for a modality without a unit.
 
     Raises

@@ -163,8 +163,9 @@ def population_input(
         When the bolus reaches the artery, seconds on the frames' clock.
     haematocrit : float
         Share of blood that is cells, 0 to 1: plasma is whole blood / (1 - haematocrit).
-    Takes times and a delay (s) and returns the concentration in whole blood (mM): Parker's curve,
-    or another population's.
+    blood : function
+        Takes times and a delay (s) and returns the concentration in whole blood (mM): Parker's
+        curve, or another population's.
 
     Examples
     --------
