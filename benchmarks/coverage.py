@@ -144,9 +144,10 @@ def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
 def frequency(cohorts: int = 200, patients: int = 49) -> dict[str, float]:
     """Measure how often Venn-Abers intervals, averaged, hold the share of malignant regions.
 
-    The share is that of the cohort itself, with each patient calibrated on the others; that of ten
-    times as many new patients; and that of as many new patients. The function also measures how
-    often the intervals of a new region hold the true frequency at its score.
+    Three shares are tested. The first is the share in the cohort itself, where each patient is
+    calibrated on the others. The second is the share in ten times as many new patients. The third
+    is the share in as many new patients as the cohort has. The function also measures how often the
+    intervals of a new region hold the true frequency at its score.
     """
     hits, widths, single = [], [], []
     apart = np.sqrt(2) * norm.ppf(0.85)

@@ -100,7 +100,7 @@ def pool(work: Path, name: str, men: int) -> Pool:
 def nights_of(
     rng: np.random.Generator, parts: list[tuple[Pool, int]], men_a_night: float
 ) -> tuple[list[Watched], list[Truth]]:
-    """Return the men of each pool for so many nights, one after another, and their told truths."""
+    """Return the men of each pool for a number of nights, one after another, and known truths."""
     said = []
     told = []
     night = 0
@@ -122,7 +122,7 @@ def alarm(said: list[Watched], told: list[Truth]) -> tuple[int, list[str]]:
     """Return the night of the first alarm and the charts that raise it.
 
     A man with known truth is a step of the chart of calibration. An alarm of this chart is put on
-    the night by which so many truths had been told.
+    the night by which the chart had learned that many truths.
     """
     charts = drift_charts(said, told, run_length=NIGHTS)
     calibration = charts.pop("calibration")

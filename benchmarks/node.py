@@ -48,7 +48,7 @@ DECLARED = ("incoming", "studies")  # the only folders that may contain identiti
 
 
 class Run:
-    """Hold one run: what was sent and acknowledged, and the faults that were found."""
+    """Hold one run: sent and acknowledged instances, and the faults that were found."""
 
     def __init__(self, folder: Path, studies: int, jobs: int, commitment: bool) -> None:
         self.folder, self.studies, self.commitment, self.done = folder, studies, commitment, 0

@@ -320,7 +320,7 @@ def inflation(
 
 
 def main() -> None:
-    """Run the reduced design, or the whole grid, and print what passes."""
+    """Run the reduced design, or the whole grid, and print the cells that pass."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.noise")
     parser.add_argument("--whole", action="store_true", help="20, 40 and 80 patients: a night")
     parser.add_argument("--part", choices=["noise", "effects", "inflation"], help="one part only")

@@ -1,4 +1,4 @@
-"""Compare statistics of simulated prostates with those of real ones, for docs/phantom.md.
+"""Compare statistics of simulated prostates with statistics of real ones, for docs/phantom.md.
 
 ``python -m benchmarks.phantom [PATIENTS]`` imports the two ProstateX patients beside the project,
 and simulates PATIENTS (6) of each site on clinical grids (about 2 s each). It prints the statistics

@@ -50,7 +50,7 @@ _RATINGS = (
 class RealTable:
     """Hold one table: ``X`` (n, d), ``grades`` (n, readers) in [0, 1] or NaN, ``truth`` (n,).
 
-    ``owner`` (n,) says which rows are left out together: those of a patient or an article.
+    ``owner`` (n,) says which rows are left out together: the rows of one patient or one article.
     """
 
     X: np.ndarray

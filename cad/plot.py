@@ -1,6 +1,6 @@
 """Draw plots for papers and notebooks, each on matplotlib axes that it returns.
 
-The curves are those of the pages: the arrays of ``metrics.json``, drawn by the same code.
+The plots show the same curves as the pages: arrays of ``metrics.json``, drawn by the same code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Print docs/conformance.md: the DICOM conformance statement, from what the code uses."""
+"""Print docs/conformance.md: the DICOM conformance statement, made from the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print docs/features.md: every column of the feature table, folded by what it is a number of."""
+"""Print docs/features.md: every column of the feature table, by the object that it measures."""
 
 from __future__ import annotations
 

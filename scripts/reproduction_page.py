@@ -84,7 +84,7 @@ which stands under its heading. The data are public and not in the package:
 [public-data.md](public-data.md) says where they come from and what their licences allow.
 """
 MOST_ROWS = {False: 5, True: 12}
-"""Most rows of a table on the papers' page and on that of real data; a longer table is a file."""
+"""Most rows of a table on the pages of papers and of real data; a longer table is a file."""
 _TABLE = re.compile(r"\*\*(.+?)\*\* \(\[[^\]]+\.csv\]\(([^)]+\.csv)\)\)\n\n((?:\|.*\n)+)")
 
 

@@ -74,7 +74,7 @@ def written(value: object) -> str:
 
 
 def learners_table() -> list[str]:
-    """Return a line for each learner: its parameters and defaults, without those of labels."""
+    """Return a line for each learner: its parameters and defaults, except parameters of labels."""
     rows = []
     for name, learner in sorted(LEARNERS.items()):
         params = learner().get_params(deep=False)

@@ -80,8 +80,8 @@ def door(
 ) -> Callable[[Function], Function]:
     """Declare the function that follows as a door, and check its limit.
 
-    The first argument of a door "in" that is a path or bytes is checked before the function is
-    called: a path that is not a regular file is refused, and so are more bytes than the limit.
+    For a door "in", the first argument that is a path or bytes is checked before the function is
+    called. A path that is not a regular file is refused, and more bytes than the limit are refused.
     :func:`cad.base.processes.limited.door_in_child` declares a door that needs a child process.
 
     Parameters

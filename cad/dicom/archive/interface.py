@@ -42,12 +42,12 @@ IDENTITY = (
 )
 _COUNTED = ("SeriesInstanceUID", "Modality", "NumberOfSeriesRelatedInstances")
 SamePatient = Callable[[str, str], bool]
-"""Tells whether the PatientID of an object and that of the archive belong to the same patient."""
+"""Tells whether an object's PatientID and the archive's PatientID belong to the same patient."""
 
 
 @dataclass(frozen=True)
 class FoundSeries:
-    """Hold what an archive lists of a series: PatientID, UIDs, modality, number of instances."""
+    """Hold an archive's entry on a series: PatientID, UIDs, modality, number of instances."""
 
     patient_id: str
     study_uid: str

@@ -476,8 +476,8 @@ class _Job:
             scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
             if len(scanners) == 1:
                 return scanners
-            # Images of several series are repeated acquisitions and not directions, so they are not
-            # averaged.
+            # Images of several series are repeated acquisitions and not directions, so that they
+            # are not averaged.
             if len({s.first.series_uid for s in stacks}) == 1:
                 return stacks
         return [self._preferred(stacks, what)]

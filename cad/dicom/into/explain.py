@@ -169,7 +169,8 @@ def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> lis
 def _repeated_series(name: str, series: list[list[Frame]]) -> list[list[Frame]]:
     """Return those series of one kind that share a study with another series of this kind.
 
-    Only series that hold the image count: for the high-b image, those with the highest b-value.
+    Only series that hold the image count; for the high-b image, only series with the highest
+    b-value.
     """
     if name == "hbv":
         highest = _highest_b(series)
@@ -215,7 +216,7 @@ def _decided_kind(
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
-    """Return a series that could be an image, with what distinguishes it from the others."""
+    """Return a series that could be an image, with the differences from the other series."""
     head = frames[0]
     title = f"series {head.series_number} {printable(head.description)!r}"
     try:
@@ -385,7 +386,7 @@ _BESIDE = ("rois", "lesion", "gland", "vessel", "scores")
 
 @dataclass
 class SeriesSeen:
-    """Describe one series: what it holds, which rules take it, and which nearly do.
+    """Describe one series: its content, the rules that take it, and the rules that nearly do.
 
     Parameters
     ----------
@@ -476,7 +477,7 @@ def explain_source(
     call: Call = in_this_process,
     unpacked: Path | None = None,
 ) -> Explanation:
-    """Return what an import would take from a source, and why not the rest; nothing is imported.
+    """Return the series that an import would take, and why not the others; nothing is imported.
 
     Parameters
     ----------
@@ -489,7 +490,8 @@ def explain_source(
         Gets a function and its arguments and returns its result; it opens the files. By default it
         does so in this process.
     unpacked : Path, optional
-        Folder for what archives hold; one of the system's for temporary files when not given.
+        Folder for the content of archives; by default one of the system's folders for temporary
+        files.
 
     Raises
     ------
@@ -638,7 +640,7 @@ def write_rules(
     call: Call = in_this_process,
     unpacked: Path | None = None,
 ) -> dict[str, list[Candidate]]:
-    """Write a rules file for a source; what the source does not decide stands in it as undecided.
+    """Write a rules file for a source; an image that the source does not settle is undecided.
 
     Parameters
     ----------
@@ -651,7 +653,8 @@ def write_rules(
     call : callable
         As of :func:`explain_source`.
     unpacked : Path, optional
-        Folder for what archives hold; one of the system's for temporary files when not given.
+        Folder for the content of archives; by default one of the system's folders for temporary
+        files.
 
     Returns
     -------

@@ -135,8 +135,7 @@ def find_file_studies(
                 if match is None or (study := by_place.get(_patient_and_study(match))) is None:
                     continue
                 place = (study.patient_id, study.name, kind)
-                # The earliest entry of the rule has priority, whatever the order of files in the
-                # folder.
+                # The earliest entry of the rule has priority, in any order of files in the folder.
                 if rank < best.get(place, len(choices)):
                     best[place] = rank
                     study.files[kind] = path
@@ -260,7 +259,7 @@ def _lesions(
         # significant. Neither is a grade.
         ungraded = {"mask": "n/a", "picai": SIGNIFICANT}[kind]
         rois = [replace(roi, isup=ungraded) if roi.isup == "1" else roi for roi in rois]
-    # The table lists all lesions, and the mask has those of grade 2 or more.
+    # The table lists all lesions, and the mask has only lesions of grade 2 or more.
     significant = [grade for grade, _ in listed if (grade or 0) >= 2]
     if len(rois) == len(significant) == 1 and not rois[0].isup.isdigit():
         rois = [replace(rois[0], isup=str(significant[0]))]
@@ -297,8 +296,9 @@ def _categories(
 ) -> list[dict[str, str]]:
     """Return score rows for regions whose PI-RADS category is certain from the table.
 
-    The table lists all lesions; the mask has those of grade 2 or more. A region's category is
-    certain if both have equally many lesions of its grade, and these have the same category.
+    The table lists all lesions, and the mask has only lesions of grade 2 or more. A region's
+    category is certain if both have equally many lesions of its grade, and these have the same
+    category.
     """
     rows = []
     for roi in rois:

@@ -62,7 +62,7 @@ def unwatched(count: int) -> Iterator[Tell]:
 
 @dataclass
 class ImportSummary:
-    """Hold what an import did with each study.
+    """Hold the outcome of an import for each study.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class ImportSummary:
         Ids of new studies; of studies that got new images, regions or scores; and of studies that
         stay as before.
     awaiting : list of str
-        Ids of those of all these studies that have no region yet.
+        Ids of the studies, among all of these, that have no region yet.
     failures : list of CadError
         One error for each study or file that could not be imported.
     notes : list of str
@@ -384,7 +384,7 @@ class _Import:
         self.summary.notes += [f"{place.study_id}: {note}" for note in notes]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
-        """Read the score file beside the study, or else the one at the top of the source."""
+        """Read the score file beside the study, or else the score file at the top of the source."""
         path = study.beside(self.rules.scores)
         # A table at the top names patients and not studies. With two studies of a man it would
         # therefore score the regions of both.

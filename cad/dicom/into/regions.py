@@ -555,7 +555,7 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
     patient_id : str
         The patient's id in the source.
     rules : ImportRules
-        Its ``outlines`` say where masks and tables lie, and what their columns mean.
+        The rules; ``outlines`` states the places of masks and tables, and the meaning of columns.
     notes : list of str
         Messages for the user are appended to it.
 
@@ -618,7 +618,7 @@ def _regions_of_masks(
 ) -> Labelled | None:
     """Return regions from masks with one lesion each, or from a label map.
 
-    If several readers drew a lesion, its voxels are those that at least half of them drew.
+    If several readers drew a lesion, it has the voxels that at least half of these readers drew.
     """
     masks: dict[str, list[Path]] = {}
     for place in rule.file:

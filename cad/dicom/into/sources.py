@@ -28,7 +28,7 @@ from cad.mri.imaging.vendor import NO_ZERO_B
 
 MAX_BYTES = 32 * 2**30
 MAX_MEMBERS = 200_000
-# MR slices shrink by a factor of two to ten, so an archive that shrinks a hundredfold has no
+# MR slices shrink by a factor of two to ten. An archive that shrinks a hundredfold therefore has no
 # images.
 MAX_RATIO = 100
 _SMALL = 2**20

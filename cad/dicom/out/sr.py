@@ -345,7 +345,7 @@ def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluat
 
 def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
     """Return a measurement that shows six digits and carries the exact number beside the digits."""
-    # A decimal string has 16 bytes, so the shown value is rounded to six significant digits.
+    # A decimal string has 16 bytes, so that the shown value is rounded to six significant digits.
     digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
     item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
     item[0].MeasuredValueSequence[0].FloatingPointValue = float(value)

@@ -45,7 +45,8 @@ PAPER = "everybody at σ = 2⁵, C = 2¹³"
 READINGS = {"expert": ("III", "IV"), "all": ("V", "VI")}
 ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
 WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
-# [N13] trains and tests on histology. All labels are then certain, so the P-SVM is an ordinary SVM.
+# [N13] trains and tests on histology. All labels are then certain, so that the P-SVM is an ordinary
+# SVM.
 ON_TRUTH = "N13, learned from histology"
 _NAMES: dict[str, str] = _TABLES["measures"]
 # Measures that the paper tests, with the sign that makes larger values better.

@@ -207,7 +207,7 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
 
 
 Spend = Callable[..., None]
-"""Subtracts the size of unpacked contents from what may be unpacked, given the packed size as well.
+"""Subtracts the size of unpacked contents from the allowed size, given the packed size as well.
 """
 
 

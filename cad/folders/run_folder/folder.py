@@ -36,13 +36,13 @@ class RunFolder:
 
     # The file that keeps other runs out.
     lock = _File(LOCK, "cad.base.transactions.lock")
-    # The JSON lines that say what became of every study, for the next run.
+    # The JSON lines with the outcome of every study, for the next run.
     memory = _File("resume.jsonl", "cad.run.execution.resume")
     # The JSON lines that name each step and the time it took.
     log = _File("log.jsonl", "cad.run.execution.resume")
     # The feature table, one row a region.
     features = _File("features.parquet", "cad.run.stages.extract")
-    # The label table: what readers and histology say of every region.
+    # The label table: the labels of every region, from readers and histology.
     labels = _File("labels.parquet", "cad.run.stages.aggregate")
     # The result table, one row a region.
     probabilities = _File("probabilities.csv", "cad.run.stages.emit")
@@ -50,7 +50,7 @@ class RunFolder:
     patients = _File("patients.csv", "cad.run.stages.emit")
     # Which features moved each region's decision value.
     explanations = _File("explanations.csv", "cad.run.stages.emit")
-    # The regions of men with several studies beside those of the study before.
+    # The regions of men with several studies, beside the regions of the study before.
     earlier = _File("earlier.csv", "cad.run.stages.emit", always=False)
     # The measures of the whole run.
     metrics = _File("metrics.json", "cad.run.stages.emit")
@@ -127,7 +127,7 @@ WRITERS = {
 
 
 def of_every_run(folder: RunFolder) -> list[Path]:
-    """Return the paths of the files that every run has, whatever command made it.
+    """Return the paths of the files that every run has, made by any command.
 
     Parameters
     ----------

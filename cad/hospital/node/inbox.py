@@ -31,14 +31,14 @@ FETCHING = ".fetching"
 """
 APART_SECONDS = 120.0
 """Most seconds for a process that unpacks an instance."""
-# Least free disk, whatever `reserve_gigabytes` is: with less no study can be computed.
+# Least free disk, for any `reserve_gigabytes`: with less no study can be computed.
 LEAST_BYTES = 2**26
 _CHUNK = 2**20
 Returned = TypeVar("Returned")
 
 
 class DuplicateInstance(CadError):
-    """Report an instance whose UID is that of a stored instance with another content."""
+    """Report an instance that has the UID of a stored instance and different content."""
 
 
 class Inbox:

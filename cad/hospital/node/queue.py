@@ -165,7 +165,7 @@ class Queue:
         if verdict != "ok" or version < 0:
             raise sqlite3.DatabaseError("not as it was written")
         self._db.execute("PRAGMA journal_mode = WAL")
-        # An acknowledged instance must survive a power cut, so every commit is flushed.
+        # An acknowledged instance must survive a power cut, so that every commit is flushed.
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")  # overwrites removed rows of a patient
         if version > _VERSION:
@@ -335,7 +335,7 @@ class Queue:
                     self._held.discard(entry.key)
 
     def settle(self, entry: Entry, state: str, now: float, **values: Any) -> bool:
-        """Move a claimed study on to another state, unless an instance of it arrived meanwhile.
+        """Move a claimed study to another state, unless one of its instances arrived meanwhile.
 
         Parameters
         ----------

@@ -57,8 +57,8 @@ class Receiver:
         Keeps the instances; its settings name port, title and callers.
     promised : callable
         Called with an archive's answer to a storage commitment request: the transaction UID, and a
-        dict by SOPInstanceUID, of 0 or the code of the reason why the archive does not keep the
-        object.
+        dict by SOPInstanceUID. A value is 0, or the code of the reason why the archive does not
+        keep the object.
     """
 
     def __init__(self, inbox: Inbox, promised: Promised = lambda number, objects: None) -> None:

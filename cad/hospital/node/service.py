@@ -365,7 +365,7 @@ class Node:
             tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
 
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
-        """Ask the archive to promise to keep what it has stored, and wait for its answer."""
+        """Ask the archive to promise to keep its stored objects, and wait for the answer."""
         number = str(generate_uid(prefix=None))
         # Noted before the request, because the answer may come before the request returns.
         self.queue.ask(entry, number)

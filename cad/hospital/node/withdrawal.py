@@ -212,7 +212,7 @@ class NodeHome:
 
 
 def _heads(folder: Path) -> list[Head]:
-    """Read the headers of a study's files, as far as they can be read."""
+    """Read the headers of those of a study's files that can be read."""
     heads = []
     for path in filter(Path.is_file, folder.rglob("*")):
         with suppress(CadError, OSError):

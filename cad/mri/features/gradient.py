@@ -17,8 +17,8 @@ def sobel_map(
     """Return the magnitude of the 3-D Sobel gradient.
 
     The gradient is the central difference along one axis, with weights 1 2 1 across the two other
-    axes. A ramp of one unit per mm therefore gives 1, whatever the voxel size. An image of one
-    slice has no gradient along z.
+    axes. A ramp of one unit per mm therefore gives 1 for any voxel size. An image of one slice has
+    no gradient along z.
 
     Parameters
     ----------

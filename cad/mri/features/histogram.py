@@ -97,7 +97,7 @@ def discretise(
     elif anchor is not None:
         cuts = np.floor((values - anchor) / bin_width + _TIE) + 1
     else:
-        # Cuts lie at multiples of the width, whatever the region's own minimum.
+        # Cuts lie at multiples of the width, for any minimum of the region.
         cuts = np.floor(values / bin_width + _TIE) - np.floor(low / bin_width + _TIE) + 1
     levels = cuts.astype(np.int64)
     n_levels = np.ones(len(sizes), np.int64)

@@ -47,7 +47,7 @@ def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
 
 
 def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
-    """Return values with NaN for those that re-segmentation (IBSI 2.5) leaves out.
+    """Return values, with NaN for values that re-segmentation (IBSI 2.5) leaves out.
 
     Re-segmentation leaves out values outside ``range``, and outliers of the region's own values. A
     setting that is None leaves no value out. NaN and infinite values count as left out already.
@@ -100,11 +100,10 @@ def measure(
     dict of str to ndarray, shape (n_regions,)
         Values by name of the column, in the order of the feature table. NaN where fewer than 5
         voxels of a map have a value, or a region has no pair of neighbours for co-occurrence.
-        Statistics weigh each voxel by the share of it that the region fills. Histogram and
-        co-occurrence use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels.
-        Kinetic parameters leave out voxels whose fit failed, and are NaN for a region where less
-        than half of the voxels fit. The fit's quality (R2, residual, share of failed fits) is taken
-        over all voxels.
+        Statistics weigh each voxel by the share that the region fills. Histogram and co-occurrence
+        use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels. Kinetic parameters
+        leave out voxels whose fit failed, and are NaN for a region where less than half of the
+        voxels fit. The fit's quality (R2, residual, share of failed fits) is taken over all voxels.
     """
     if prepared.name == "dce":
         channels = _of_series(prepared, regions, settings)

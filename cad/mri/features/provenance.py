@@ -1,9 +1,9 @@
 """Record how each value was measured: references, sources, units and voxels beside the features.
 
-A column means one thing only when all its rows were measured the same way. Three things are done to
-reach this. :func:`resolve_auto` looks once at what studies of the whole cohort have. Every row says
+A column means one thing only when all its rows were measured the same way. Three steps make sure of
+this. :func:`resolve_auto` looks once at the images of the whole cohort's studies. Every row says
 how it was measured, in columns that begin with ``PREFIX`` and that no learner gets.
-:func:`differences` compares new rows with those that a model was trained on.
+:func:`differences` compares new rows with the training rows of a model.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CohortFacts:
 
 
 def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSettings:
-    """Replace every ``auto`` in settings by what all studies of the cohort can give.
+    """Replace every ``auto`` in settings by a choice that all studies of the cohort allow.
 
     Flip angles, transmit field, vessel input and gland reference are chosen only when every study
     with the image in question has them. Otherwise one choice serves all studies: the constant T1,

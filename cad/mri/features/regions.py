@@ -7,8 +7,9 @@ regions take no more memory than the numbers of their voxels.
 A region drawn on T2 seldom ends where a voxel of another grid ends. First-order statistics weigh
 every voxel by its share, so that the region keeps its volume. Features that count voxels or pairs
 of voxels (extremes, histogram, co-occurrence) use the region's ``core``. The core has the voxels
-with the largest shares, about as many as the region's volume holds. Voxels of equal shares are
-either all in the core or all outside, so that neither the order of storage nor a mirror decides.
+with the largest shares; their number is about the region's volume in voxels. Voxels of equal shares
+are either all in the core or all outside, so that neither the order of storage nor a mirror
+decides.
 """
 
 from __future__ import annotations

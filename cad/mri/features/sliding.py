@@ -192,7 +192,7 @@ def _slide(
         if not columns:  # one block for all columns, because a gland's table is hundreds of MB
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():
-            # This least number of voxels is that of a region: a percentile of fewer voxels is no
+            # This least number of voxels holds for regions, too: a percentile of fewer voxels is no
             # statistic.
             values[chunk.sizes < MIN_VOXELS] = np.nan
             columns[name][first : first + chunk.count] = values

@@ -1,4 +1,4 @@
-"""Collect what a page shows of a study: slices on a display grid, curves with their fits, notes."""
+"""Collect a study's content for its page: slices on a display grid, curves with fits, notes."""
 
 import json
 from collections.abc import Sequence

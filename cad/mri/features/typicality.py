@@ -1,4 +1,4 @@
-"""Tell whether a region is like those of the training: limits by feature, family and modality.
+"""Tell whether a region is like the training regions: limits by feature, family and modality.
 
 An average over all features would hide one image in a wrong unit among hundreds of columns. Here
 every feature has its own spread, which is asymmetric where the feature is. Groups of features have
@@ -89,7 +89,7 @@ class Judgement:
 
     @property
     def flagged(self) -> bool:
-        """Return whether the region is unlike those of the training."""
+        """Return whether the region is unlike the training regions."""
         return self.score > 1.0
 
 
@@ -242,7 +242,7 @@ class Typicality:
     def judge(
         self, X: pd.DataFrame, studies: Sequence[str] | np.ndarray | None = None
     ) -> list[Judgement]:
-        """Judge how unusual every region is, by itself and by the mean of its study's regions.
+        """Judge how unusual every region is, alone and by the mean of its study's regions.
 
         The result has one judgement per row, in order.
 
@@ -251,7 +251,7 @@ class Typicality:
         X : DataFrame, shape (n_regions, n_features)
             Features by name, as in training; missing values are left out.
         studies : sequence of str, length n_regions, optional
-            Study of each region; without it every region is judged by itself alone.
+            Study of each region; without it every region is judged alone.
         """
         z = self.deviations(X)
         alone = self._beyond(z, np.ones(len(z), int))
@@ -295,12 +295,12 @@ class Typicality:
         return {group: _rms(tamed[:, columns]) for group, columns in self.groups().items()}
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
-        """Compare rows of deviations with their limits; each row is the mean of so many regions."""
+        """Compare rows of deviations, each the mean of ``regions`` regions, with their limits."""
         scores = self._scores(z)
         groups = self.groups()
         beyond = []
-        # A study of seven regions is held to the limits of four, which are wider than those of
-        # seven.
+        # A study of seven regions is held to the limits for four regions, which are wider than
+        # limits for seven would be.
         nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             worst = 0.0

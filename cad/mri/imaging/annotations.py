@@ -103,7 +103,8 @@ def read_regions(
     Returns
     -------
     list of DrawnRegion, list of str
-        Regions that fill at least one voxel to one half, and sentences on what was left out.
+        Regions that fill at least one voxel to one half, and sentences on everything that was left
+        out.
 
     Raises
     ------

@@ -237,9 +237,9 @@ def zone_order(study: Study) -> float | None:
     """Return how much farther back or beside peripheral regions lie than transitional regions.
 
     The peripheral zone wraps the transition zone from behind and from both sides: its horns reach
-    as far to the front as a transitional region lies. So a region's place is the larger of its
-    depth in the gland (0 in front, 1 at the back) and the square of its distance from the gland's
-    middle plane (1 at the outermost left and right).
+    as far to the front as a transitional region lies. A region's place is therefore the larger of
+    two numbers: its depth in the gland (0 in front, 1 at the back), and the square of its distance
+    from the gland's middle plane (1 at the outermost left and right).
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def displacements(study: Study) -> list[Displacement]:
     list of Displacement
         One for each image that can be compared, in the order ``adc``, ``hbv``, ``dce``, ``ktrans``.
         Empty without a T2 image. A high-b image on the grid of the ADC map belongs to the same
-        acquisition and is not measured by itself. The same holds for a Ktrans map on the grid of
+        acquisition and is not measured separately. The same holds for a Ktrans map on the grid of
         the dynamic series.
     """
     if study.t2w is None:
@@ -170,8 +170,8 @@ def measure(
     box = _search_grid(moving, around, gland)
     reach = round(REACH_MM / _FINE_MM)
     wide = _widened(box, reach)
-    # T2 is smoothed on the grid of the box (1 mm), as smoothing all of it would take longer than
-    # the search.
+    # T2 is smoothed on the grid of the box (1 mm), because smoothing the whole image would take
+    # longer than the search.
     fixed_values = geometry.resample_image(fixed, box).array
     smooth = _SMOOTHING_MM / _FINE_MM
     reference = _levels_of_values(gaussian_filter(fixed_values, [0.0, smooth, smooth]), slice(None))
@@ -378,8 +378,8 @@ def _log_ratio_of_levels(
     every = round(_COARSE_MM / _FINE_MM)
     highest = 0.0
     for levels in others:
-        # A quarter turn exchanges the sides, so both images are cut to a common size around their
-        # middle.
+        # A quarter turn exchanges the sides. Both images are therefore cut to a common size around
+        # their middle.
         size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
         size_x = min(places.shape[2], levels.shape[2] - 2 * reach)
         cut = _middle(places, size_y, size_x)[:, ::every, ::every]
@@ -489,8 +489,8 @@ def _by_slice(
 ) -> tuple[float, ...]:
     """Return the best shift (mm) along one axis of each slice together with its neighbours.
 
-    A single slice has too few voxels for a table of its own, so it is compared with the table of
-    all slices at their common best shift.
+    A single slice has too few voxels for a table of its own. It is therefore compared with the
+    table of all slices at their common best shift.
     """
     common = table(x, y).sum(axis=0) + 0.5
     joint = common / common.sum()

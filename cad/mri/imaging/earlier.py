@@ -1,4 +1,4 @@
-"""Match the regions of a man's earlier study with those of his later one.
+"""Match the regions of a man's earlier study with the regions of his later study.
 
 The T2 images of both studies are aligned rigidly (:mod:`cad.mri.imaging.registration`). The
 coordinates of two examinations have no common origin. The search therefore starts twice: from the
@@ -53,15 +53,15 @@ State = Literal[
 
 @dataclass(frozen=True, eq=False)
 class EarlierAlignment:
-    """Hold the alignment of the T2 image of an earlier study to that of a later one.
+    """Hold the alignment of an earlier study's T2 image to a later study's T2 image.
 
     Parameters
     ----------
     state : str
         ``aligned``, or why the alignment is not trusted (:data:`State`).
     matrix : ndarray, shape (4, 4)
-        Rigid transform: LPS coordinates (mm) of the earlier study to those of the later study. The
-        identity matrix where no alignment was found.
+        Rigid transform: LPS coordinates (mm) of the earlier study to coordinates of the later
+        study. The identity matrix where no alignment was found.
     moved_mm, turned_deg : float or None
         Displacement of the middle of the compared region, and rotation; None where nothing was
         searched.
@@ -89,7 +89,7 @@ class Match(NamedTuple):
 
 
 def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
-    """Align the T2 image of an earlier study to that of a later one.
+    """Align the T2 image of an earlier study to the T2 image of a later study.
 
     Parameters
     ----------

@@ -272,7 +272,7 @@ def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
             rows=whole.rows // down,
             columns=whole.columns // across,
             position=_floats(item.get("ImagePositionPatient"), 3),
-            # One file is one time point, so all its slices get the earliest time.
+            # One file is one time point, so that all its slices get the earliest time.
             acquisition_time=min((t for t in times if t is not None), default=None),
         )
         for k, item in enumerate(slices)
@@ -311,7 +311,7 @@ def _field(header: Dataset, field: str) -> Any:
 
 
 def _scales(header: Dataset) -> tuple[Scale, Scale]:
-    """Return the scale to real values, and the one to the signal before display scaling.
+    """Return the scale to real values, and the scale to the signal before display scaling.
 
     A real-world value mapping comes first, then the rescale. A mapping without a unit ("no units")
     is Philips' display scaling under another name, and does not hide the precise scale.

@@ -106,7 +106,8 @@ def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray)
         method.Execute(fixed.to_sitk(), moving.to_sitk())
     except RuntimeError as error:
         raise CadError(f"frames cannot be compared: {str(error).splitlines()[-1]}") from error
-    # The transform maps points of the fixed image to the moving one, so its reverse is returned.
+    # The transform maps points of the fixed image to the moving image, so that its reverse is
+    # returned.
     return np.asarray(-np.round(np.array(transform.GetOffset()), _DIGITS))
 
 

@@ -80,7 +80,8 @@ class Frame:
     - ``direction``: direction of the diffusion gradient
     - ``real``: scaling of stored numbers to the values that a viewer shows (real-world value
       mapping, else rescale)
-    - ``precise``: scaling of stored numbers to the scanner's signal (Philips scales what is shown)
+    - ``precise``: scaling of stored numbers to the scanner's signal (Philips scales displayed
+      values)
     - ``phase_encoding``: ``ROW``, ``COL`` (in enhanced objects ``COLUMN``), or empty
     - ``lying``: how the pixels lie; None where pydicom has to find them
     """

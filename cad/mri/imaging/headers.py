@@ -1,4 +1,4 @@
-"""Compare the header of an image file with the file, before a library reads a voxel of it.
+"""Compare the header of an image file with the file, before a library reads any voxel.
 
 MetaImage and NRRD headers name the file with their voxels. The name may be any file on the machine,
 a list of files, or a device without end. Here the voxels must be in the file itself or in one plain
@@ -218,7 +218,7 @@ def _unpacked(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
 def check_header(path: Path) -> _Voxels:
-    """Refuse a MetaImage or NRRD file whose voxels are elsewhere, or not as many as it says.
+    """Refuse a MetaImage or NRRD file whose voxels are elsewhere, or whose number is wrong.
 
     Parameters
     ----------

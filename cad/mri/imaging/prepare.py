@@ -66,7 +66,7 @@ def prepare_study(
 
 
 def _mended(read: Study, out: Study, settings: ImageSettings) -> Study:
-    """Note how far images lie beside T2, and move back those that the settings name."""
+    """Note how far images lie beside T2, and move back the images that the settings name."""
     if settings.displacement == "none":
         return out
     measured = displacements(read)

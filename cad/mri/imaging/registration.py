@@ -1,7 +1,7 @@
 """Align a study's images to T2 rigidly, by mutual information.
 
 The moving image is not resampled. Only its origin and direction change, so that every voxel keeps
-its measured value. Regions are mapped to the image by geometry alone.
+its measured value. Regions are mapped to the image by geometry only.
 """
 
 from collections.abc import Callable

@@ -379,7 +379,8 @@ def correct_bias(image: Volume) -> Volume:
     inside = foreground(image)
     full = image.with_array(image.array.astype(np.float32)).to_sitk()
     where = image.with_array(inside).to_sitk()
-    # The field is smooth, so it is fitted on voxels of about 4 mm and then evaluated on all.
+    # The field is smooth. It is therefore fitted on voxels of about 4 mm and then evaluated on all
+    # voxels.
     factors = [
         int(max(1, min(round(_N4_SHRINK_MM / s), n // 4)))
         for s, n in zip(image.spacing, image.shape[::-1], strict=True)

@@ -335,7 +335,7 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
         if kind and not path.is_dir():
             problem = f"{kind} where files are expected: nothing reads it"
             problems.append(CadError(problem, file=path))
-    # In the folder of masks other drawings are allowed, so it is not searched.
+    # The folder of masks is not searched, because other drawings are allowed there.
     for path in _files_in(folder, {modality.folder for modality in MODALITIES}, "*.nii*"):
         if path in read or kind_of(path):
             continue

@@ -166,7 +166,7 @@ def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
     """Put Philips' scale slope of one frame where a classic header has it.
 
     An enhanced image has the scale slope in a copy of the classic header. Nothing else of the copy
-    is used, because its positions are not those of the frame.
+    is used, because its positions are not the frame's positions.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
 
 
 def group_delay(dataset: Dataset) -> float:
-    """Return the pause that GE makes after every volume, beyond what RepetitionTime contains.
+    """Return the pause that GE makes after every volume, in addition to RepetitionTime.
 
     Parameters
     ----------

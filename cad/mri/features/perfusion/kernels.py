@@ -177,7 +177,7 @@ def curve_and_slopes(
 
     Examples
     --------
-    The slope by Ktrans says what a small step of Ktrans does to the curve:
+    The slope by Ktrans gives the effect of a small step of Ktrans on the curve:
 
     >>> import numpy as np
     >>> minutes = np.array([0.0, 1.0, 2.0])
@@ -579,7 +579,7 @@ def fit_tofts_rows(
 
     Examples
     --------
-    The linear estimate is Ktrans = 0.2 and -kep = -0.5, so ve is 0.2 / 0.5:
+    The linear estimate is Ktrans = 0.2 and -kep = -0.5, so that ve is 0.2 / 0.5:
 
     >>> import numpy as np
     >>> minutes = np.arange(6.0)

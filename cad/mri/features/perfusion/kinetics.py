@@ -201,7 +201,7 @@ def b1_map(
     needed : ndarray of bool, shape (z, y, x)
         Voxels in which the map is needed.
     notes : list of str
-        Gets sentences on what was assumed or left out, in place.
+        Gets sentences on assumed or missing values, in place.
 
     Returns
     -------
@@ -277,7 +277,7 @@ def t1_map(
     b1 : ndarray, shape (z, y, x), or None
         Ratio of actual to stated flip angle; None for a ratio of 1.
     notes : list of str
-        Gets sentences on what was assumed or left out, in place.
+        Gets sentences on assumed or missing values, in place.
 
     Returns
     -------
@@ -399,7 +399,7 @@ def choose_input(
     reference : ndarray of bool, shape (z, y, x)
         Voxels of the reference region.
     notes : list of str
-        Gets sentences on what was assumed or replaced, in place.
+        Gets sentences on assumed or replaced values, in place.
 
     Returns
     -------

@@ -180,7 +180,7 @@ def perfusion_maps(
 
     Examples
     --------
-    The signal of one voxel doubles and that of its neighbour does not change:
+    The signal of one voxel doubles, and its neighbour's signal does not change:
 
     >>> import numpy as np
     >>> times = np.arange(0.0, 100.0, 5.0)

@@ -32,7 +32,7 @@ class T1Fit:
     failed : ndarray of bool, shape (...)
         True where a signal is not positive, or T1 lies outside ``T1_MIN_S`` .. ``T1_MAX_S``.
     notes : tuple of str
-        Sentences on what limits the result.
+        Sentences on limits of the result.
     """
 
     t1: np.ndarray
