@@ -56,7 +56,7 @@ class StudyResults:
 
 
 def uid(identity: str, *pieces: object) -> str:
-    """Return the UID of an object or a part of it: equal arguments give equal UIDs, in every run.
+    """Return the UID of an object or of its part: equal arguments give equal UIDs, in every run.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ def _order_frames(made: Dataset, normal: np.ndarray) -> None:
     """
     groups = list(made.PerFrameFunctionalGroupsSequence)
     places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
-    # This is the distance along the normal of the slices, whatever way the patient lies.
+    # This is the distance along the normal of the slices, for any position of the patient.
     order = np.argsort(np.array(places, float) @ normal)
     frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
     made.FloatPixelData = frames[order].tobytes()

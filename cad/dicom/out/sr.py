@@ -1,9 +1,9 @@
 """Make the structured report of one study (TID 1500): the results of every region, and its place.
 
 Every region has two measurement groups (TID 1411) with one tracking UID. The first group refers to
-the region's segment. It holds what readers would say (under a private code), the probability of
-cancer if histology taught it, measurements and the decision. The second group has the region's
-outline on every image (SCOORD), because most viewers draw a report's regions only from coordinates.
+the region's segment. It holds the belief (under a private code), the probability of cancer if
+histology taught it, measurements and the decision. The second group has the region's outline on
+every image (SCOORD), because most viewers draw a report's regions only from coordinates.
 
 The man's probability, if a model gave him one, is a derived measurement (TID 1420). It is inferred
 from the regions whose tracking UIDs it names. The decision on the man is a qualitative evaluation

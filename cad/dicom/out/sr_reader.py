@@ -113,7 +113,7 @@ class Report:
         The man's probability of cancer in per cent, and the code of the decision on him (empty
         where none is stated). None where the report has no statement on him.
     man_statements : list of str
-        Algorithm parameters of the man's group, of the same kind as those of a region.
+        Algorithm parameters of the man's group, of the same kind as a region's ``statements``.
     """
 
     patient_id: str

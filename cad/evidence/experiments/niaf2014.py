@@ -241,7 +241,7 @@ def paired_p(
     measure : str
         Column to compare.
     method, other : str
-        The method that may be better, and the one it is compared with.
+        The method that may be better, and the method that it is compared with.
     better : str
         ``higher`` or ``lower``: which values of the measure are better.
 

@@ -239,7 +239,7 @@ def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
 
 
 def _widths_said(widths: pd.DataFrame) -> str:
-    """Return sentences on why another learner may be closer to the labels, and what tubes cost."""
+    """Return sentences on why another learner may be closer to the labels, and on tubes' cost."""
     kl = [float(str(value).split(" ")[0]) for value in widths["KL"]]
     return str(_WORDS["widths"]).format(
         reach=widths["mean distance of the probability from ½"].iloc[[0, -1]].to_list(),

@@ -59,7 +59,7 @@ COLUMNS = (
 def learners() -> dict[str, BaseEstimator]:
     """Return the shipped P-SVM and two learners of the same labels without tubes, unfitted.
 
-    Each scales the features and chooses its settings by itself, on inner folds of men.
+    Each learner scales the features and chooses its own settings, on inner folds of men.
     """
     return {
         "P-SVM (shipped)": AveragedProbabilisticSVC(),
@@ -273,8 +273,8 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     -------
     ndarray, shape (3, n)
         First row: probability. Third row: its log-odds less the base log-odds of the men of the
-        other parts. Second row: rank of the man's log-odds, 0 to 1, among those of the
-        men of the other parts (:func:`~cad.learning.evaluation.measures.centring.ranked`).
+        other parts. Second row: rank of the man's log-odds, 0 to 1, among the log-odds of the men
+        of the other parts (:func:`~cad.learning.evaluation.measures.centring.ranked`).
 
     Examples
     --------

@@ -289,7 +289,7 @@ class Split:
         return replace(self, X=spanned[:n], X_test=spanned[n:])
 
     def kernel(self, a: Rows, b: Rows) -> Rows:
-        """Return the RBF kernel matrix between the rows of ``a`` and those of ``b``."""
+        """Return the RBF kernel matrix between the rows of ``a`` and the rows of ``b``."""
         return np.exp(-self.gamma * squared_distances(a, b))
 
 
@@ -415,7 +415,7 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
 
 
 def _grid_points(**axes: tuple[float, ...]) -> list[Point]:
-    """Return all combinations of the values; those of the last axis vary fastest."""
+    """Return all combinations of the values; the values of the last axis vary fastest."""
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
 
 

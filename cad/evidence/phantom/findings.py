@@ -275,7 +275,8 @@ def _centre_of_region(
     """Return a centre in the zone at which most of the region is inside the zone and clear of
     others.
 
-    With ``crossing``, the region may cross borders of zones, and most of it must be in the gland.
+    With ``crossing``, the region may cross borders of zones, and most of the region must be in the
+    gland.
     """
     points, zones = cloud
     free = zones == zone

@@ -32,7 +32,8 @@ def draw_outlines(
     rng : Generator
         Source of the random draws; every region takes the same number of draws.
     views : list of View
-        The view of the T2 grid, on which the outlines are drawn, then those of the other images.
+        The view of the T2 grid, on which the outlines are drawn, then the views of the other
+        images.
     regions : list of TrueRegion
         Labels are 1, 2, ... in this order.
     gland : ndarray of bool, shape of the T2 grid
@@ -42,8 +43,9 @@ def draw_outlines(
     -------
     dict of str to ndarray of uint8
         By reader id, a label map with the shape of the T2 grid. A voxel gets a region's label where
-        the outline fills at least half of it. An outline that would be too small to be measured in
-        one of the images is drawn larger; if there is no room for that, the region has no label.
+        the outline fills at least half of the voxel. An outline that would be too small to be
+        measured in one of the images is drawn larger; if there is no room for that, the region has
+        no label.
 
     Examples
     --------

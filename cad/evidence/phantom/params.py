@@ -89,7 +89,7 @@ class Tissue:
 class Finding:
     """Describe one kind of region of interest, such as prostatitis.
 
-    A region's parameters lie between those of the zone's tissue and those of cancer.
+    A region's parameters lie between the zone's tissue and cancer.
 
     Parameters
     ----------

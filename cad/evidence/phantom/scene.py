@@ -1,4 +1,4 @@
-"""Define the scene that scanners image (shapes, texture, coil), and a grid's view of it.
+"""Define the scene that scanners image (shapes, texture, coil), and a grid's view of the scene.
 
 The gland's frame (x to the left, y to the back, z to the head, mm) is also the frame of the images;
 ``Placement`` moves it into the patient. Arrays are in the order (z, y, x).

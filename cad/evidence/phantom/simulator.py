@@ -72,7 +72,7 @@ class Patient:
     scores : DataFrame
         ``roi_id``, ``reader_id``, ``scale``, ``score``; one row per region and reader.
     outlines : dict of str to Volume
-        Each reader's label map on the T2 grid; the study's ``roi_map`` is that of the first reader.
+        Each reader's label map on the T2 grid; the study's ``roi_map`` is the first reader's map.
     zones : Volume
         1 in the peripheral zone, 2 in the rest of the gland; on the T2 grid.
     truth : Volume

@@ -319,8 +319,8 @@ def write_tables(
     name : str
         Name of the cohort in ``dataset_description.json``.
     simulated : bool
-        Whether the patients are simulated. This is recorded in ``dataset_description.json``, and
-        all pages that are made from the cohort say so.
+        Whether the patients are simulated. This is recorded in ``dataset_description.json`` and
+        stated on all pages that are made from the cohort.
     """
     root.mkdir(parents=True, exist_ok=True)
     made = {"GeneratedBy": [{"Name": SIMULATOR}]} if simulated else {}

@@ -231,8 +231,8 @@ def _budget(whole: int) -> Spend:
 def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[tuple[str, bytes]]:
     """Yield the files in a packed file, each with its name and bytes; yield any other file itself.
 
-    The first bytes decide what is packed, and not the name. A packed file inside a packed file is
-    unpacked, too. Pictures come without bytes. Call this function inside
+    The first bytes, and not the name, tell whether a file is packed. A packed file inside a packed
+    file is unpacked, too. Pictures come without bytes. Call this function inside
     :func:`cad.base.reading.reading`.
 
     Parameters

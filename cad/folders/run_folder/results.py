@@ -280,7 +280,7 @@ class Results:
         return features.get("modalities") != []
 
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
-        """Return the thresholds of the model that scored a region, else those of the run.
+        """Return the thresholds of the model that scored a region, else the run's thresholds.
 
         Below the first threshold a probability means benign, above the second malignant. The result
         is None where the run states no thresholds.
@@ -310,7 +310,7 @@ def read_results(root: Path) -> Results:
     Raises
     ------
     CadError
-        For a folder that is no run folder, or when a file of it cannot be read.
+        For a folder that is no run folder, or when one of its files cannot be read.
     """
     folder = RunFolder(root)
     run = read_record(folder)

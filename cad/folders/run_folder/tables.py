@@ -132,7 +132,7 @@ class ExplanationRow(Explanation):
 class Failure:
     """Hold a row of ``failures.csv``: a study or a region that gave no result, and why.
 
-    ``stage`` is the stage of the run that failed, and ``hint`` says what to do. ``status`` is
+    ``stage`` is the stage of the run that failed, and ``hint`` tells the way out. ``status`` is
     ``awaiting ROI`` where no region has been drawn yet, else ``failed``.
     """
 
