@@ -162,7 +162,7 @@ def two_workers(cohort: Path, work: Path) -> dict[str, float]:
 
 
 def child_measures(patients: str) -> dict[str, float]:
-    """Return the measures' processor seconds: two regions a patient, four readers, with tool."""
+    """Return the measures' processor seconds: two regions per patient, four readers, tool."""
     rng, n = np.random.default_rng(0), 2 * int(patients)
     rows = pd.DataFrame({"participant_id": np.arange(n) // 2, "roi_id": np.arange(n) % 2})
     rows, truth = rows.astype(str), rng.random(n) < 0.35

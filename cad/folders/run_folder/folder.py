@@ -40,15 +40,15 @@ class RunFolder:
     memory = _File("resume.jsonl", "cad.run.execution.resume")
     # The JSON lines that name each step and the time it took.
     log = _File("log.jsonl", "cad.run.execution.resume")
-    # The feature table, one row a region.
+    # The feature table, one row per region.
     features = _File("features.parquet", "cad.run.stages.extract")
     # The label table: the labels of every region, from readers and histology.
     labels = _File("labels.parquet", "cad.run.stages.aggregate")
-    # The result table, one row a region.
+    # The result table, one row per region.
     probabilities = _File("probabilities.csv", "cad.run.stages.emit")
-    # The result table, one row a man.
+    # The result table, one row per man.
     patients = _File("patients.csv", "cad.run.stages.emit")
-    # Which features moved each region's decision value.
+    # The features that moved each region's decision value.
     explanations = _File("explanations.csv", "cad.run.stages.emit")
     # The regions of men with several studies, beside the regions of the study before.
     earlier = _File("earlier.csv", "cad.run.stages.emit", always=False)

@@ -47,7 +47,7 @@ def write_measured(
     participant_id, study_id : str
         The patient's and the study's identifiers.
     rows : DataFrame
-        ``participant_id, roi_id`` and the features, one row a region.
+        ``participant_id, roi_id`` and the features, one row per region.
     provenance : DataFrame
         How each region was measured: text or numbers, in the order of ``rows``.
     notes : list of str

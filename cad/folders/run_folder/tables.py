@@ -146,7 +146,7 @@ class Failure:
 
 
 def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
-    """Write ``features.parquet``, the features with one row a region."""
+    """Write ``features.parquet``, the features with one row per region."""
     write_atomic(folder.features, parquet_bytes(table))
 
 
@@ -169,7 +169,7 @@ def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
 
 
 def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
-    """Write ``probabilities.csv``, the results with one row a region."""
+    """Write ``probabilities.csv``, the results with one row per region."""
     optional_columns = [
         name for name in (*OUTLINE_COLUMNS, *names_of(DETECTOR_COLUMNS)) if name in table
     ]
@@ -222,7 +222,7 @@ def refuse_earlier(columns: Collection[str], path: Path) -> None:
 
 
 def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
-    """Write ``patients.csv``: one row a patient, the highest probability of cancer first."""
+    """Write ``patients.csv``: one row per patient, the highest probability of cancer first."""
     order = men.reset_index().sort_values("probability", ascending=False, kind="stable")
     write_csv(folder.patients, order, PATIENT_COLUMNS)
 
@@ -272,7 +272,7 @@ def by_region(scores: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``participant_id, roi_id`` and ``name``, one row a region.
+        ``participant_id, roi_id`` and ``name``, one row per region.
     """
     texts = [
         f"{reader}={value:g}" if isinstance(value, float) else f"{reader}={value}"
