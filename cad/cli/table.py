@@ -1,4 +1,4 @@
-"""The commands on somebody's own table of features and scores."""
+"""The commands on a user's own table of features and scores."""
 
 from __future__ import annotations
 

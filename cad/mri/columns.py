@@ -149,7 +149,7 @@ def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
 
 
 def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
-    """Return the columns of somebody's own table, of which only the names are known.
+    """Return the columns of a user's own table, of which only the names are known.
 
     Parameters
     ----------

@@ -343,7 +343,7 @@ def _end_with_parent() -> None:
 
 
 def silence_children() -> None:
-    """Discard the output of all children from now on, whoever starts them.
+    """Discard the output of all children from now on, started by any code.
 
     Libraries quote their input, such as a header or a name, and this must not be shown.
     """

@@ -38,7 +38,8 @@ from cad.mri.imaging.study import Roi
 
 Tell = Callable[[str, str], None]
 Watch = Callable[[int], AbstractContextManager[Tell]]
-"""Function that gets the number of studies and opens a display; this is told each study's result.
+"""Function that gets the number of studies and opens a display; the display gets each study's
+result.
 """
 
 

@@ -66,7 +66,7 @@ class RunFolder:
     suggestions = _File("suggestions.csv", "cad.run.workflows.suggest")
     # The failures that somebody has acknowledged, each with a reason.
     acknowledged = _File("acknowledged.csv", "cad.folders.run_folder.known_failures")
-    # The failures of which a command has told, each with the time of the first.
+    # The failures that a command has reported, each with the time of the first report.
     told = _File("told.csv", "cad.folders.run_folder.known_failures")
     # The comparison of models or pipelines.
     comparison = _File("comparison.json", "cad.run.workflows.compare")

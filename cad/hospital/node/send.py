@@ -53,7 +53,7 @@ def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
     Raises
     ------
     CadError
-        When the archive cannot be asked, or does not support storage commitment.
+        When the archive does not take the request, or does not support storage commitment.
     """
     connect(settings.address, settings.aet, settings.limits).commit(objects(work), number)
 
@@ -109,7 +109,7 @@ def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     Raises
     ------
     CadError
-        When the archive cannot be asked.
+        When the archive cannot be queried.
     """
     if not head.patient:  # the archive cannot be asked; the import will report the missing id
         return 0

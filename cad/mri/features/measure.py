@@ -117,7 +117,7 @@ def pick(
     image: str,
     settings: FeatureSettings,
 ) -> dict[str, np.ndarray]:
-    """Choose, from all statistics of an image, the columns that settings ask for, in order.
+    """Choose, from all statistics of an image, the columns that settings name, in order.
 
     Parameters
     ----------

@@ -196,7 +196,7 @@ def prepared_copies(
     Parameters
     ----------
     study : Study
-        Has the modality, with its image at the voxel size that the settings ask for.
+        Has the modality, with its image at the voxel size that the settings state.
     settings : PipelineSettings
         Settings of the pipeline; ``images`` and ``features`` are read.
     name : str

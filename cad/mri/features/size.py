@@ -78,7 +78,7 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
 def size_columns(
     study: Study, labels: list[int], settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return the size and position columns that settings ask for.
+    """Return the size and position columns that settings name.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def size_columns(
     -------
     dict of str to ndarray, shape (n_regions,)
         Values by name of the column, one per label; empty without a label map, without labels, or
-        where settings ask for neither size nor position.
+        where settings name neither size nor position.
     """
     if not {"size", "position"} & {*settings.families} or not labels or study.roi_map is None:
         return {}

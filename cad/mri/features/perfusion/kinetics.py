@@ -211,7 +211,7 @@ def b1_map(
     Raises
     ------
     CadError
-        Where settings ask for a map that the study lacks.
+        Where settings demand a map that the study lacks.
 
     Examples
     --------
