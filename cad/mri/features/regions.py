@@ -141,9 +141,9 @@ class RegionVoxels:
         return np.diff(self.start)
 
     def share_of(self, usable: np.ndarray) -> list[float]:
-        """Return, for each region, the share (0 to 1) of its volume in voxels that are ``good``.
+        """Return, for each region, the share (0 to 1) of its volume in ``usable`` voxels.
 
-        ``good`` is boolean, shape (n_voxels,). The share of an empty region is 0.
+        ``usable`` is boolean, shape (n_voxels,). The share of an empty region is 0.
         """
         weight = np.ones(len(usable)) if self.weight is None else self.weight
         shares = []

@@ -25,8 +25,8 @@ PARAMETERS: dict[ModelName, tuple[str, ...]] = {
     "brix": ("amplitude", "kep", "kel"),
     "patlak": ("ktrans", "vp"),
 }
-# Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1. ve stays above zero, where kep is
-# infinite.
+# Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1. ve stays above zero, because kep is
+# infinite at zero.
 KTRANS_MAX = 5.0
 VE_MIN = 1e-3
 # The smallest and largest value of each model's parameters.
