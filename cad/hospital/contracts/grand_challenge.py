@@ -63,7 +63,6 @@ def run_grand_challenge(
     without_regions : float, optional
         Likelihood of a study for which the detector or reader marked nothing. By default such a
         study is refused, because no model here says what an empty study means.
-
     highest : bool
         Whether a man to whom the model gives no probability gets the highest probability of his
         regions.
