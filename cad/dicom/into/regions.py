@@ -377,8 +377,7 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
 
 
 def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
-    """Return the ROI id in a region's name, safe for tables; None if the name is no ROI's name.
-    """
+    """Return the ROI id in a region's name, safe for tables; None if the name is no ROI's name."""
     match = re.fullmatch(rules.roi_name, region.name.strip())
     if not match:
         return None

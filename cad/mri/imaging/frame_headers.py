@@ -151,8 +151,7 @@ def _value(field: str, element: bytes, implicit: bool) -> Any:
 
 
 def _lying(extract: Excerpt) -> Lying | None:
-    """Return how the pixels are stored in a file; None if they are compressed or not in one place.
-    """
+    """Return how the pixels are stored in a file; None if they are compressed or not in one place."""
     layout = [extract.elements[tag] for tag in LAYOUT if tag in extract.elements]
     if (
         extract.pixels is None
@@ -303,8 +302,7 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
 
 
 def _field(header: Dataset, field: str) -> Any:
-    """Return the value of a field; None or empty if it is absent. An error names an invalid field.
-    """
+    """Return the value of a field; None or empty if it is absent. An error names an invalid field."""
     keyword, read = _READERS[field]
     with reading("", f"{keyword} is no number"):
         return read(header.get(keyword))
