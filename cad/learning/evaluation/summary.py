@@ -87,11 +87,11 @@ class FoldResult:
     warnings : list of str
         Warnings of the fit.
     error : str
-        Why the fold failed; empty where it did not.
+        Why the fold failed; empty where it did not fail.
     base : float
-        Log-odds of the mean label of the training rows. Probabilities of different folds can be
-        ranked together once each has lost its fold's (of a learner without probabilities: the mean
-        decision value of the training rows).
+        Log-odds of the mean label of the training rows. For a learner without probabilities it is
+        the mean decision value of the training rows. Values of different folds can be ranked
+        together once the base of its fold is subtracted from each value.
     """
 
     name: str
@@ -109,15 +109,15 @@ class FoldResult:
 class Given:
     """Hold values per region that trained models return with a prediction.
 
-    Measures and pages of a prediction use these values. A validation needs none: it computes them
-    from the other patients' regions.
+    Measures and pages of a prediction use these values. A validation needs no given values: it
+    computes them from the other patients' regions.
 
     Parameters
     ----------
     p_benign, p_malignant : ndarray, shape (n,)
         Conformal p-values of the two classes, calibrated on the regions of the training.
     with_tool : DataFrame, shape (n, readers)
-        Every reader's probability of malignancy when the model helps: the reader's score and the
+        Every reader's probability of malignancy with the model's help: the reader's score and the
         model's probability combined.
     """
 
@@ -128,27 +128,27 @@ class Given:
 
 @dataclass(frozen=True)
 class Summary:
-    """Hold the content of ``metrics.json``; a field is a key.
+    """Hold the content of ``metrics.json``; each field is a key of the file.
 
     Parameters
     ----------
     n : Sizes
-        Regions and patients.
-    label_kinds : dict of str to int
-        Number of regions by kind of label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
+        Numbers of regions and patients. label_kinds : dict of str to int Number of regions by kind
+        of label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
     warnings : list of str
         Sentences on what limits the meaning of the numbers.
     thresholds : Thresholds
-        A probability below P- is benign, above P+ malignant, between them referred.
+        P- and P+: a region with a probability below P- is benign, above P+ malignant, and between
+        them referred.
     histology, consensus : Comparison or None
-        Measures against histology, and against the readers' mean. For AUC and rates this mean is
-        thresholded at .5; the measures of a probability take it as it is.
+        Measures against histology, and against the readers' mean. For AUC and rates the readers'
+        mean is thresholded at .5; the measures of a probability take the mean as it is.
     readers : dict of str to ReaderResult
         Each reader against histology.
     agreement : Agreement or None
         How well the readers agree with each other.
     cad_vs_readers : AgainstReaders or None
-        The classifier's AUC against the readers'; the reason for None is in
+        The classifier's AUC against the readers' mean AUC; the reason for None is in
         ``cad_vs_readers_note``.
     assisted : Assisted or None
         How good readers are when the classifier helps them; the reason for None is in
@@ -156,7 +156,7 @@ class Summary:
     ceiling : Ceiling or None
         How near to the readers' mean score a classifier can come.
     operating_point : OperatingChoice or None
-        Thresholds with an aim, where the settings have one.
+        Thresholds that were chosen for an aim, where the settings have an aim.
     reject : Reject or None
         Errors and cost of referring; None without regions of both classes from enough patients.
     conformal : dict of str to list of ConformalLevel, or None
@@ -165,7 +165,7 @@ class Summary:
     folds : list of FoldResult
         One per fold of a validation; empty for predictions of a trained model.
     null : PermutationNull or None
-        AUC under permuted labels, when it was asked for.
+        AUC under permuted labels; None where the run did not compute it.
     rows : Given or None
         Values per region, which become columns of the result table and are not in ``metrics.json``.
     decisions : dict of str to Decisions
@@ -173,7 +173,7 @@ class Summary:
     rivals : RivalTable or None
         In a validation: other learners on the same folds.
     reader_skill : SkillTable or None
-        In a validation: how good each reader is, and what each adds to the others.
+        In a validation: how good each reader is, and how much each reader adds to the others.
     disagreement : Disagreement or None
         In a validation with several readers: whether their disagreement helps the learner.
     unlabelled_rows : int or None
@@ -184,8 +184,8 @@ class Summary:
         In a prediction, by name of the model: the thresholds that its training chose for an aim,
         and the rates that it found for them.
     images : Comparison or None
-        Measures against histology of the probability from images alone: without readers' scores,
-        which it is compared with.
+        Measures against histology for the probability from images alone. Readers' scores took no
+        part in this probability, because it is compared with them.
     unverified : Unverified or None
         In a validation: how measures move when regions without histology count as benign.
     venn_abers : VennAbersCheck or None
@@ -224,7 +224,8 @@ class Summary:
     venn_abers: VennAbersCheck | None = None
 
     def scale_note(self) -> str:
-        """Return on which scale a validation measures what, in one sentence; else nothing."""
+        """Say in one sentence on which scale a validation takes its measures; empty for other runs.
+        """
         return CENTRED if self.folds else ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -266,19 +267,20 @@ def summarise(
     Parameters
     ----------
     frame : DataFrame
-        One row per region: ``participant_id, roi_id``; ``probability``; ``truth``, 1 or 0 by
-        histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``belief``, what is
-        measured against the readers, and ``probability_images``, what they are compared with, each
-        the probability where it is absent; ``label_kind``, the kind of each label, which is
-        counted; ``decision_value``, used in place of a number that is NaN in every row; in a
-        validation ``centred, centred_belief, centred_images``, which regions of different folds are
-        ranked by (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        One row per region. The columns ``participant_id`` and ``roi_id`` name it. ``probability``,
+        ``truth`` (1 or 0 by histology) and ``p`` (the readers' mean) are NaN where unknown. The
+        other columns are optional. ``belief`` is measured against the readers' mean, and the
+        readers are compared with ``probability_images``; where one of the two is absent,
+        ``probability`` stands in for it. ``label_kind`` is the kind of each label, which is
+        counted. ``decision_value`` replaces a number that is NaN in every row. In a validation
+        regions of different folds are ranked by ``centred, centred_belief, centred_images``
+        (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     reader_scores : DataFrame, optional
-        ``participant_id, roi_id, reader_id, probability``, one row per score.
+        One row per score, with the columns ``participant_id, roi_id, reader_id, probability``.
     decision : DecisionSettings
         Costs of errors and of referring; P- and P+ follow from them.
     folds, feature_names
-        Only for a validation: its out-of-fold predictions, and the names of the feature columns.
+        Out-of-fold predictions, and the names of the feature columns. Only a validation has them.
     null : PermutationNull, optional
         AUC under permuted labels, copied into the result.
     operating_point : OperatingChoice, optional
@@ -382,7 +384,9 @@ class _Score:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> _Score:
-        """Take one of three numbers from a frame; the probability where the frame lacks it."""
+        """Take one of three numbers from a frame; where the frame lacks the number, take the
+        probability.
+        """
         column = name if name in frame else "probability"
         value = frame[column].to_numpy(dtype=float)
         # Discrimination can be measured on any score, so a decision value is used; measures of a
@@ -398,7 +402,7 @@ class _Score:
 
     @property
     def ranking(self) -> np.ndarray:
-        """Return the values that rank regions; NaN where there is none."""
+        """Return the values that rank regions; NaN where there is no value."""
         if self.centred is None:
             return self.value
         return np.where(np.isfinite(self.value), self.centred, np.nan)
@@ -472,9 +476,9 @@ def _sizes(columns: _RegionColumns, score: np.ndarray) -> Sizes:
 def _conformal(
     columns: _RegionColumns, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
-    """Measure conformal sets where both classes are known, and return p-values.
+    """Measure conformal sets where histology has both classes, and return p-values.
 
-    The measures are None, and the p-values NaN, where they are not.
+    Where a class is absent, the measures are None and the p-values NaN.
     """
     truths = columns.truth[np.isfinite(columns.truth) & np.isfinite(ranking)]
     if not ((truths == 1).any() and (truths == 0).any()):

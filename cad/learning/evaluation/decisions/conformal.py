@@ -1,11 +1,14 @@
 """Compute conformal p-values of each class, calibrated by patient.
 
-Libraries (crepes, MAPIE) condition on the class as well. But they assume that every calibration
-region is exchangeable with the new one, which regions of one patient are not. Here patients are
-exchangeable. Each calibration patient with regions of the class counts once, shared equally among
-these regions (hierarchical conformal prediction; Dunn, Wasserman & Ramdas 2023, Lee, Barber &
-Willett 2023). For a region drawn at random from those of its class in a new patient, this
-guarantees P(p-value <= a) <= a.
+A conformal p-value says how implausible a class is for a new region. It compares the region's score
+with the scores of regions whose truth is known: the calibration regions.
+
+The libraries crepes and MAPIE compute them for each class as well. But they assume that every
+calibration region is exchangeable with the new region. That fails where several regions belong to
+one patient. Here only the patients are assumed to be exchangeable. Each calibration patient with
+regions of the class has the weight 1, shared equally among these regions (hierarchical conformal
+prediction; Dunn, Wasserman & Ramdas 2023, Lee, Barber & Willett 2023). For a region drawn at random
+from those of its class in a new patient, this guarantees P(p-value <= a) <= a.
 """
 
 from dataclasses import dataclass
@@ -29,10 +32,10 @@ def conformal_p_values(
     Parameters
     ----------
     truth : array, shape (n,)
-        0 or 1 of the calibration regions; those with NaN are not used.
+        0 or 1 of the calibration regions; regions with NaN are not used.
     score : array, shape (n,)
-        Out-of-fold scores of the calibration regions, larger is more malignant; those with NaN are
-        not used.
+        Out-of-fold scores of the calibration regions, larger is more malignant; regions with NaN
+        are not used.
     groups : array, shape (n,)
         Patients of the calibration regions.
     new_score : array, shape (m,)
@@ -47,9 +50,9 @@ def conformal_p_values(
     -------
     ndarray, shape (m,)
         (1 + sum of shares) / (1 + number of patients with regions of this class). Each of these
-        patients has one share: of the patient's regions of this class, those whose score is no more
-        typical of the class than the new region's. 1 for every region when the class is absent; NaN
-        where the new score is NaN.
+        patients has one share: the share of the patient's regions of this class whose score is no
+        more typical of the class than the new region's. The p-value is 1 for every region when the
+        class is absent, and NaN where the new score is NaN.
 
     Examples
     --------
@@ -64,7 +67,7 @@ def conformal_p_values(
     s = np.asarray(score, float)
     g = np.asarray(groups)
     calibrating = (y == label) & np.isfinite(s)
-    # A low score is atypical of malignant, a high one of benign.
+    # A low score is atypical of malignant regions, a high score is atypical of benign regions.
     sign = 1.0 if label == 1 else -1.0
     typical = sign * s[calibrating]
     new = sign * np.asarray(new_score, dtype=float)
@@ -74,8 +77,8 @@ def conformal_p_values(
     equal = own_size = np.zeros(len(new), int)
     if of is not None:
         equal, own_size = _equal_in_patient(typical, g[calibrating], new, np.asarray(of))
-    # Regions are counted in whole numbers for each patient size, and divided once: adding 1/size
-    # for each region could round to more than 1.
+    # Regions are counted in whole numbers, separately for each number of regions per patient, and
+    # the counts are divided once. A sum of 1/size over regions could round to more than 1.
     below = sum(
         (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n
         for n in np.unique(size)
@@ -89,8 +92,8 @@ def _equal_in_patient(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Count, within each new region's patient, the calibration regions that look no more typical.
 
-    Return these numbers, and the numbers of calibration regions of these patients. All scores are
-    ranked patient after patient, so that one search counts within each.
+    Return these counts, and for the same patients the numbers of all their calibration regions. All
+    scores are ranked patient after patient, so that one search counts within each.
     """
     # Ranks are integers: patient * n + rank orders by patient first and loses no digit of a score.
     rank = np.unique(np.r_[typical, new], return_inverse=True)[1]
@@ -147,9 +150,10 @@ class ConformalLevel:
     error : float
         Error level: the promised share of sets that do not hold the truth.
     coverage_malignant, coverage_benign : float
-        Share of sets that hold the truth, averaged within patients first, as the promise is.
+        Share of sets that hold the truth. It is averaged within patients first, because the
+        guarantee holds for such an average.
     coverage_malignant_roi, coverage_benign_roi : float
-        The same share, averaged over regions.
+        Share of sets that hold the truth, averaged over regions.
     empty, single, both : float
         Shares of all regions whose set holds no class, one, or both.
     """

@@ -59,7 +59,8 @@ class Counted:
     share : float
         Share of the regions with a probability; NaN where no region has one.
     malignant, benign, unknown : int
-        How many of the ``n`` are malignant or benign by histology, or have none.
+        How many of the ``n`` regions are malignant by histology, benign by histology, or without
+        histology.
     """
 
     n: int
@@ -78,16 +79,17 @@ class Decisions:
     scored : int
         Regions with a probability.
     decided : float
-        Share of the scored regions that are called benign or malignant; NaN without any.
+        Share of the scored regions that are called benign or malignant; NaN where no region is
+        scored.
     decisions : dict of str to Counted
-        By decision: benign, refer, malignant.
+        Counts for each decision: benign, refer, malignant.
     npv, ppv : Interval or None
         Negative and positive predictive value with patient-clustered intervals; None without a
         decided region of known histology, or where histology changed the decisions.
     point : RejectPoint or None
         Errors and cost where histology is known.
     sentence : str
-        Shares and predictive values, in words.
+        The shares and predictive values in words.
     """
 
     scored: int
@@ -120,7 +122,7 @@ def measure_decisions(
     costs : DecisionSettings
         Costs of errors and of referring a region.
     after_histology : bool
-        Whether histology changed these decisions: their predictive values then mean nothing.
+        Whether histology changed these decisions. Their predictive values then mean nothing.
 
     Examples
     --------
@@ -169,14 +171,14 @@ def measure_decisions(
 def _predictive_value(
     word: str, label: int, words: np.ndarray, truth: np.ndarray, patients: np.ndarray
 ) -> Interval | None:
-    """Return the share of regions with decision ``word`` that histology confirms; None without
-    any.
+    """Return the share of regions with decision ``word`` that histology confirms; None without such
+    a region.
     """
     called = words == word
     if not called.any():
         return None
-    # The design effect is estimated from all regions with histology: those with this decision alone
-    # may be too few.
+    # The design effect (how much alike regions of one patient are) is estimated from all regions
+    # with histology. The regions with this decision alone may be too few.
     effect = share_design_effect(truth, patients)
     return clustered_share(truth[called] == label, patients[called], design_effect=effect)
 
@@ -190,7 +192,8 @@ def reject_summary(
 ) -> Reject | None:
     """Measure how errors and cost change with the share of regions that are referred.
 
-    The truth is histology; if too few regions have it, the readers' mean is the truth of all.
+    The truth is histology. If too few regions have histology, the readers' mean is the truth of all
+    regions.
 
     Parameters
     ----------

@@ -1,17 +1,18 @@
 """Choose thresholds for which a predictive value can be promised, for as many regions as possible.
 
-Benign is below the largest threshold for which a negative predictive value of, say, .95 can be
-promised; malignant likewise (docs/methods.md 8). The regions are ordered, those decided most surely
-first, and divided into twenty equal shares. Share by share, the one-sided lower 95 % bound of the
-predictive value of all regions so far is compared with the aim. The bound treats patients as
-clusters. The first share that fails ends the sequence (learn then test: Angelopoulos, Bates,
-Candes, Jordan & Lei 2021). So in at most 5 % of cohorts a value is promised that does not hold,
-however many shares were tested.
+A region is called benign below the largest threshold for which a negative predictive value of, say,
+.95 can be promised. The threshold of malignant is chosen likewise (docs/methods.md 8). The regions
+are ordered, with the most surely decided regions first, and divided into twenty equal shares. Share
+by share, the one-sided lower 95 % bound of the predictive value of all regions so far is compared
+with the aim. The bound treats patients as clusters. The first share that fails ends the sequence
+(learn then test: Angelopoulos, Bates, Candes, Jordan & Lei 2021). So in at most 5 % of cohorts a
+promised value does not hold, however many shares were tested.
 
-The sequence begins at the first share whose bound could reach the aim with one error in it (or with
-none, if no share is large enough). This depends on the numbers of regions, but not on which of them
-are malignant. If the first test fails, nothing is decided, and the result says how many decisions
-without an error would have been needed.
+The sequence begins at the first share whose bound could reach the aim with one error in it. If no
+share is large enough for that, it begins at the first share whose bound could reach the aim without
+an error. The beginning depends on the numbers of regions, but not on which of them are malignant.
+If the first test fails, nothing is decided, and the result says how many decisions without an error
+would have been needed.
 """
 
 from dataclasses import asdict, dataclass
@@ -40,8 +41,8 @@ ERRORS_AT_START = 1
 """The tests begin at the first share that could still pass with this many errors."""
 INTERCEPT_SD = 1.5
 SLOPE_SD = 0.35
-"""Standard deviations of the prior of a calibration, whose residuals show how alike the regions of
-one patient are.
+"""Standard deviations of the priors of a calibration's intercept and slope. The residuals of that
+calibration show how alike the regions of one patient are.
 """
 
 
@@ -62,13 +63,14 @@ class Side:
     n : int
         Number of regions with histology behind ``observed``.
     note : str
-        Why nothing is decided; empty where something is.
+        Why no region gets this decision; empty where a region gets it.
     bound : float
         One-sided lower 95 % bound of the predictive value at the threshold, clustered by patient.
-        NaN where nothing is decided, and in a bundle of a version that chose otherwise.
+        NaN where no region gets this decision, and in a bundle of an older version, which chose the
+        threshold in another way.
     needed : int
-        Number of decisions without an error that a promise takes, as alike as the regions of one
-        patient are; 0 where the threshold comes from the costs.
+        Least number of decisions, all right, with which the aim could be promised, with regions of
+        one patient as alike as they are here; 0 where the threshold comes from the costs.
     """
 
     aim: float | None
@@ -82,7 +84,8 @@ class Side:
 
     @property
     def promise(self) -> float:
-        """Return the predictive value that is promised: the aim; by costs, the bound.
+        """Return the promised predictive value: the aim, or the bound where the costs set the
+        threshold.
 
         NaN where nothing is decided, and where the aim was not tested.
         """
@@ -138,12 +141,13 @@ class OperatingChoice:
 
 @dataclass(frozen=True)
 class Promised:
-    """Hold the largest set of decisions, safest first, for which an aim can be promised.
+    """Hold the largest set of decisions for which an aim can be promised, counted from the safest
+    one.
 
     Parameters
     ----------
     cut : float
-        Values below it are decided; 0 if nothing can be promised.
+        Regions with values below the cut are decided; 0 if nothing can be promised.
     bound : float
         One-sided lower bound of the predictive value below the cut; NaN if nothing is decided.
     needed : int
@@ -163,8 +167,8 @@ def choose_operating_point(
 ) -> OperatingChoice:
     """Choose the two thresholds for which the aims can be promised, on out-of-fold probabilities.
 
-    A threshold without an aim follows from the costs. Rows are regions, or men: then every man is
-    a patient of his own.
+    A threshold without an aim follows from the costs. Rows are regions or men. If rows are men,
+    every man is a patient of his own.
 
     Parameters
     ----------
@@ -251,7 +255,7 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     right : ndarray, shape (n,)
         1 where the decision would be right, 0 where it would be wrong.
     q : ndarray, shape (n,)
-        Safest first: the smaller, the surer is the decision.
+        Values by which the regions are ordered: the smaller the value, the surer the decision.
     groups : ndarray, shape (n,)
         The patient of every row.
     aim : float
@@ -273,8 +277,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     correct = right[order]
     group = groups[order]
     n = len(value)
-    # The correlation within patients is estimated from all regions, because the most certain ones
-    # contain few errors.
+    # The correlation within patients is estimated from all regions, because the most certain
+    # regions contain few errors.
     correlation = _residual_correlation(1 - correct, value, group)
     needed = int(np.ceil(np.log(1 - LEVEL) / np.log(aim) * _effect(group, correlation) - 1e-9))
     sizes = _sizes_of_shares(value)
@@ -299,8 +303,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
         return Promised(0.0, bound, needed, note)
     cut = 1.0
     if size < n:
-        # The cut lies halfway between two values: at one of them, rounding would decide for a new
-        # patient.
+        # The cut lies halfway between two values. If it were equal to a value, rounding would
+        # decide whether a new patient's equal value lies below it.
         cut = float((value[size - 1] + value[size]) / 2)
     return Promised(cut, bound, needed, "")
 
@@ -339,8 +343,7 @@ def choose_thresholds(
 
 
 def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
-    """Return how many of the sorted regions each share has; regions of equal value stay
-    together.
+    """Return how many of the sorted regions each share has; regions of equal value stay together.
     """
     n = len(value)
     whole = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1
@@ -351,8 +354,8 @@ def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
 def _first_tested_share(
     sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float
 ) -> int:
-    """Return the number of the first share that could pass its test; that of all shares if none
-    could.
+    """Return the number of the first share that could pass its test, or the number of shares if
+    none could.
     """
     for errors in reversed(range(ERRORS_AT_START + 1)):
         for place, size in enumerate(sizes):
@@ -384,11 +387,11 @@ def _residual_correlation(truth: np.ndarray, q: np.ndarray, group: np.ndarray) -
     """Return how alike the outcomes of regions of one patient are, beyond what q predicts, in [0,
     1].
 
-    It is the correlation, over pairs of regions of one patient, of the residuals of a calibration
-    of q. One standard error is added to the estimate, since a promise depends on it. It is computed
-    with two weightings: every pair counts the same, or every patient counts by his number of
-    further regions. Neither one patient with many regions nor many with two then decide alone. The
-    larger value is returned.
+    The result is the correlation of the residuals of a calibration of q, over pairs of regions of
+    one patient. One standard error is added to the estimate, since a promise depends on it. The
+    correlation is computed with two weightings: every pair counts the same, or every patient counts
+    by his number of further regions. Neither one patient with many regions nor many with two then
+    decide alone. The larger value is returned.
     """
     odds = logit(clipped(q))
     design = np.column_stack([np.ones(len(q)), odds])

@@ -22,7 +22,8 @@ class PatientLevel:
     Parameters
     ----------
     n, positive, unknown : int
-        Men with truth and probability; those of them with cancer; men who lack one of the two.
+        Numbers of men: with truth and probability; of these, with cancer; and without truth or
+        probability.
     auc, average_precision : Interval
         How well men are ranked. Out of fold, each man is ranked among the others by a model that
         did not see him.
@@ -33,11 +34,12 @@ class PatientLevel:
     operating_point : OperatingChoice or None
         The two thresholds on the probability of men, where the settings state an aim for men.
     promised_share : float or None
-        In a prediction: the share of men that the thresholds decided in training.
+        In a prediction: the share of men whom the thresholds decided in training.
     decisions : dict
-        In a run's summary: ``n``, men with a decision; for ``benign`` and ``malignant``, a dict of
-        men so decided (``n``), those with histology (``known``) and those it confirms (``right``);
-        ``lately``, share decided and calibration of the last men alone. Else empty.
+        Filled in a run's summary only. ``n`` is the number of men with a decision. ``benign`` and
+        ``malignant`` each hold a dict with three numbers: men with that decision (``n``), men of
+        these with histology (``known``), and men whom histology confirms (``right``). ``lately``
+        holds the share decided and the calibration of the last men alone.
     """
 
     n: int = 0
@@ -67,8 +69,8 @@ def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray, shape (n_men,)
-        1 where a region is malignant, 0 where all are known to be benign, else NaN; men in the
-        order of ``numpy.unique(patients)``.
+        1 for a man with a malignant region, 0 if all his regions are known to be benign, else NaN.
+        The men are in the order of ``numpy.unique(patients)``.
 
     Examples
     --------

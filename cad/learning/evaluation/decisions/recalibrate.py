@@ -14,7 +14,7 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.logistic import fit_logistic
 
 LEAST = 30
-"""Least number of men with histology; with fewer nothing is fitted."""
+"""Least number of men with histology: nothing is fitted to fewer men."""
 INTERCEPT_SD = 1.0
 SLOPE_SD = 0.35
 """Standard deviation of the normal prior of the slope, whose mean is 1."""
@@ -22,7 +22,7 @@ SLOPE_SD = 0.35
 
 @dataclass(frozen=True)
 class Recalibration:
-    """Hold a recalibration of log-odds: the new ones are ``intercept + slope * old``."""
+    """Hold a recalibration of log-odds: the new log-odds are ``intercept + slope * old``."""
 
     intercept: float
     slope: float
@@ -47,7 +47,7 @@ def recalibration(
     truth : ndarray, shape (n,)
         1 malignant, 0 benign; NaN where unknown.
     q : ndarray, shape (n,)
-        The model's probability; NaN where it has none.
+        The model's probability; NaN where the model gives none.
     men : ndarray, shape (n,)
         The man of every row.
     least : int
@@ -104,15 +104,15 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     truth : ndarray, shape (n,)
         1 or 0 by histology, NaN where unknown.
     q : ndarray, shape (n,)
-        The model's probabilities; NaN where it has none.
+        The model's probabilities; NaN where the model gives none.
     men : ndarray, shape (n,)
         The man of every row; a row is recalibrated by a fit without its man.
 
     Returns
     -------
     dict
-        ``men`` and ``n``, the numbers of men and rows; ``positive``, the malignant rows; ``before``
-        and ``after``: calibration intercept, slope and Brier score.
+        ``men``, ``n`` and ``positive`` are the numbers of men, rows and malignant rows. ``before``
+        and ``after`` each hold a calibration intercept, a slope and a Brier score.
 
     Examples
     --------

@@ -18,10 +18,11 @@ class RejectPoint:
     Parameters
     ----------
     reject_rate, error_rate : float
-        Share of regions that are referred, and share that are decided wrongly; both of all n.
+        Share of regions that are referred, and share of regions that are decided wrongly. Both are
+        shares of all n regions.
     cost : float
-        (C_p FN + C_n FP + costs of the referred) / n; C_p is the cost of a false negative, C_n of a
-        false positive.
+        (C_p FN + C_n FP + costs of the referred regions) / n. C_p is the cost of a false negative,
+        C_n the cost of a false positive.
     sensitivity, ppv : float
         TP / (TP + FN) and TP / (TP + FP) among the decided regions; NaN where the denominator is 0.
     tp, fp, tn, fn, referred_malignant, referred_benign : int
@@ -53,8 +54,8 @@ def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
     score : array, shape (n,)
         Probabilities or decision values; NaN is referred.
     lower, upper : float or array, shape (n,)
-        Below the first is benign, above the second malignant; a score equal to a threshold is
-        referred.
+        A region is benign below the first and malignant above the second; a score equal to a
+        threshold is referred.
 
     Examples
     --------
@@ -126,11 +127,12 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
 def reject_curve(
     truth: ArrayLike, probability: ArrayLike, costs: DecisionSettings, points: int = 40
 ) -> dict[str, list[float]]:
-    """Return error rate and cost by reject rate, from referring many regions to referring none.
+    """Return error rate and cost by reject rate, from many referred regions to none.
 
-    Each point of the curve has its own thresholds: the best ones if the costs of referring were
-    multiplied by a number. This ``scale`` grows from near 0 to just below the value from which on
-    referring does not lower the cost. The ``cost`` of a point is counted with the costs as given.
+    Each point of the curve has its own thresholds: the best thresholds if the costs of referring
+    were multiplied by a number, the ``scale``. The scale grows from near 0 to just below the value
+    from which on referring does not lower the cost. The ``cost`` of a point is counted with the
+    costs as given.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Bound the effect of regions without histology on measures that use histology.
 
-Histology exists for regions that were biopsied or removed. Measures on these regions tell nothing
-about the others, most of which nobody suspected. One bound is simple: count all of them as benign.
+Histology exists for regions that were biopsied or removed: the verified regions. Measures on these
+regions tell nothing about the unverified regions, most of which nobody suspected. One bound is
+simple: count all unverified regions as benign.
 """
 
 from dataclasses import dataclass
@@ -14,18 +15,19 @@ from cad.learning.evaluation.measures.metrics import calibration_slope
 
 @dataclass(frozen=True)
 class Unverified:
-    """Hold measures with and without the regions that have no histology, these counted as benign.
+    """Hold measures without the regions that have no histology, and with them counted as benign.
 
     Parameters
     ----------
     verified, unverified : int
-        Regions with a probability, with and without histology.
+        Numbers of regions with a probability: with histology, and without histology.
     slope, slope_if_benign : float
-        Calibration slope on the first, and on all.
+        Calibration slope on the verified regions, and on all regions with the others counted as
+        benign.
     npv, npv_if_benign : float
         Share of benign regions among those below the lower threshold; NaN where there is none.
     sentence : str
-        The same in words.
+        The same measures in words.
     """
 
     verified: int
@@ -51,7 +53,7 @@ def if_unverified_were_benign(
     patients : ndarray, shape (n,)
         The patient of every region.
     lower : float
-        Benign below it.
+        Threshold below which a region is called benign.
 
     Returns
     -------

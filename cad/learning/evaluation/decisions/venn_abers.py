@@ -1,10 +1,11 @@
 """Compute Venn-Abers intervals of a probability, calibrated by patient.
 
 The new region is added to the calibration regions, once as benign and once as malignant. Isotonic
-regression gives its score a value each time; these are the ends of the interval (Vovk & Petej 2014,
-section 4). There, regions are exchangeable. Here, patients are: each calibration patient counts
-once, shared equally among his regions. The new patient also counts once, as his regions may all err
-together. Packages such as venn-abers count every region once.
+regression gives its score a value each time; the two values are the ends of the interval (Vovk &
+Petej 2014, section 4). That paper assumes that regions are exchangeable. Here only patients are
+assumed to be: each calibration patient has the weight 1, shared equally among his regions. The new
+patient also has the weight 1, as his regions may all err together. Packages such as venn-abers
+count every region once.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,9 @@ def venn_abers(
     Parameters
     ----------
     truth : array, shape (n,)
-        0 or 1 of the calibration regions; those with NaN are not used.
+        0 or 1 of the calibration regions; regions with NaN are not used.
     score : array, shape (n,)
-        Out-of-fold probabilities of the calibration regions; those with NaN are not used.
+        Out-of-fold probabilities of the calibration regions; regions with NaN are not used.
     groups : array, shape (n,)
         Patients of the calibration regions.
     new_score : array, shape (m,)
@@ -39,8 +40,8 @@ def venn_abers(
     Returns
     -------
     low, high : ndarray, shape (m,)
-        NaN where ``new_score`` is NaN, and everywhere unless calibration regions of both classes
-        exist.
+        Ends of the interval. NaN where ``new_score`` is NaN, and everywhere unless calibration
+        regions of both classes exist.
 
     Examples
     --------
@@ -65,7 +66,7 @@ def venn_abers(
     weight = np.bincount(level, 1 / size[code])
     malignant = np.bincount(level, y / size[code])
     # All new scores between the same two calibration scores have the same interval; a new score
-    # that equals a calibration score is added to it.
+    # that equals a calibration score is added to that score.
     scored = np.isfinite(new)
     place = np.searchsorted(levels, new)
     tied = np.isin(new, levels)
@@ -101,14 +102,14 @@ def leave_patient_out_venn_abers(
     groups : array, shape (n,)
         The patient of every region.
     patients : sequence, optional
-        Patients whose regions are wanted; all when not given. A region costs two isotonic
-        regressions of all others.
+        Patients whose regions are wanted; all when not given. Each region takes two isotonic
+        regressions of all other regions.
 
     Returns
     -------
     lower, upper : ndarray, shape (n,)
-        NaN where the other patients' regions are of one class only, and of patients who are not
-        wanted.
+        Ends of the interval. NaN where the other patients' regions are of one class only, and for
+        patients who are not wanted.
 
     Examples
     --------
@@ -135,13 +136,13 @@ class VennAbersCheck:
     Parameters
     ----------
     n : int
-        Regions with an interval.
+        Number of regions with an interval.
     inside : float
-        Share of them whose probability lies in its interval.
+        Share of these regions whose probability lies in its interval.
     width : float
-        Mean width of the intervals: with few patients they are wide, and say little.
+        Mean width of the intervals. With few patients the intervals are wide, and say little.
     sentence : str
-        The same in words.
+        The same numbers in words.
     """
 
     n: int
@@ -153,7 +154,7 @@ class VennAbersCheck:
 def check_venn_abers(
     truth: ArrayLike, probability: ArrayLike, groups: ArrayLike
 ) -> VennAbersCheck | None:
-    """Hold probabilities against Venn-Abers intervals made of the other patients.
+    """Compare probabilities with Venn-Abers intervals that are calibrated on the other patients.
 
     Parameters
     ----------
@@ -192,7 +193,8 @@ def check_venn_abers(
     scored = np.isfinite(low) & np.isfinite(q)
     if not scored.any():
         return None
-    # The ends are shares of a finite calibration, so a probability may equal an end up to rounding.
+    # The ends are shares of finitely many regions, so a probability may equal an end up to
+    # rounding.
     inside = (q[scored] >= low[scored] - 1e-12) & (q[scored] <= high[scored] + 1e-12)
     share = float(inside.mean())
     width = float((high - low)[scored].mean())

@@ -1,8 +1,9 @@
-"""Ask fitted estimators for predictions; validation, prediction, explanations and maps all use
-this.
+"""Ask fitted estimators for predictions; validation, prediction, explanations and maps all use this
+module.
 
-A learner warns of rows unlike its training rows. These warnings are switched off here: callers have
-their own warnings, with the names of the features, or ask about rows that belong to no patient.
+A learner warns of rows unlike its training rows. These warnings are switched off here: callers
+either give their own warnings with the names of the features, or ask about rows that belong to no
+patient.
 """
 
 import warnings
@@ -48,7 +49,8 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RangeWarning)
         probability = np.asarray(estimator.predict_proba(X), dtype=float)
-    # The last class: scikit-learn sorts classes, so it is malignant, or the larger label.
+    # Column -1 is the last class. scikit-learn sorts the classes, so the last class is malignant,
+    # or the larger label.
     malignant = probability[:, -1]
     wrong = np.flatnonzero(~((malignant >= 0) & (malignant <= 1)))
     if len(wrong):
@@ -94,9 +96,9 @@ def decision_value(estimator: Any, X: Any) -> np.ndarray:
 def decision_value_of_mixed(
     learner: Any, rows: np.ndarray, other: np.ndarray, mixed: np.ndarray
 ) -> np.ndarray:
-    """Return decision values of rows in which some columns are replaced by another row's.
+    """Return decision values of rows in which values of some columns are replaced by another row's.
 
-    Only for a learner with ``decide_mixed``, which shares the work between mixtures of one row.
+    The learner needs a method ``decide_mixed``, which shares the work between mixtures of one row.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ def decision_value_of_mixed(
     rows : ndarray, shape (n, d)
         Rows to change.
     other : ndarray, shape (d,)
-        Values that stand in.
+        Values that replace the rows' values.
     mixed : ndarray of bool, shape (m, d)
         For each mixture, which columns are replaced.
 

@@ -1,8 +1,8 @@
 """Test whether learners differ, on the same patients and the same folds.
 
-Patients are resampled or exchanged as a whole. DeLong's test is included for comparison, and is
-labelled as being on the level of regions. The bootstrap sign test of [N14] serves only to reproduce
-the tables of that paper.
+Patients are resampled or exchanged as a whole. DeLong's test is included for comparison. It is
+labelled as a test on the level of regions. The bootstrap sign test of [N14] serves only to
+reproduce the tables of that paper.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,12 +47,13 @@ def compare_learners(
         Probability that a learner's probabilities should match, such as the readers' mean. Measures
         of probability are taken against it; the truth when not given.
     centred : mapping of str to array, shape (n,), optional
-        By name of a learner whose probabilities are of several folds' models, its log-odds that can
-        be compared between folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        For each learner whose probabilities come from several folds' models: log-odds that can be
+        compared between folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     measures : tuple of str
         Names in :data:`~cad.learning.evaluation.measures.table.MEASURES`.
     resamples, seed : int
-        Number of bootstrap resamples of patients, and of permutations; seed of both.
+        Number of bootstrap resamples of patients, which is also the number of permutations; seed of
+        both.
 
     Returns
     -------
@@ -61,10 +62,9 @@ def compare_learners(
         ``value_a``, ``value_b`` and their ``difference``, a minus b; ``lower``, ``upper`` and
         ``p_bootstrap``, the interval of the difference and its p-value by the patient-clustered
         paired bootstrap; ``p_permutation``, from exchanging the two learners' values (ranks for the
-        AUC) in randomly chosen patients;
-        ``p_clustered`` and ``p_delong``, two-sided, AUC only, NaN for the others; ``n`` regions and
-        ``patients`` compared; ``p_holm`` and ``p_hochberg``, the permutation's p-value corrected
-        over the pairs of one measure.
+        AUC) in randomly chosen patients; ``p_clustered`` and ``p_delong``, two-sided, for the AUC
+        only and NaN for other measures; ``n`` regions and ``patients`` compared; ``p_holm`` and
+        ``p_hochberg``, the permutation's p-value corrected over the pairs of one measure.
 
     Raises
     ------
@@ -184,9 +184,7 @@ def paper_sign_test(
         Probability that a fair coin gives at least as many wins as the first learner has. Resamples
         with equal values are dropped; 1 when all are equal.
 
-    Examples
-    --------
-    Better by a hundredth on every point:
+    Examples -------- The first learner is better by a hundredth on every point:
 
     >>> import numpy as np
     >>> first = np.linspace(0.5, 0.9, 50)

@@ -2,7 +2,7 @@
 
 Learners are used through scikit-learn's interface only: as an unfitted estimator or pipeline, which
 is cloned for every fold. ``eta`` and ``groups`` are passed on to a ``fit`` that has a parameter of
-that name: ``eta`` to learners, ``groups`` to what splits patients inside the fold.
+that name. Learners take ``eta``; estimators that split patients inside the fold take ``groups``.
 """
 
 import math
@@ -51,8 +51,9 @@ def each_piece(
     """Call a function once for each piece of work; yield the results in the order of the pieces.
 
     Pieces are done one after the other in this process. Once a piece takes so long that parallel
-    processes would save more time than it costs to start them, the remaining pieces go to them.
-    Where processes are forked, all pieces go to them at once. The results are the same.
+    processes would save more time than their start costs, the remaining pieces go to parallel
+    processes. Where processes are forked, all pieces go to parallel processes at once. The results
+    are the same.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ def each_piece(
 
 @dataclass(frozen=True)
 class Fold:
-    """Hold one fold: its left-out rows and the predictions for them by the model of the others.
+    """Hold one fold: its left-out rows, and the predictions for them by a model of the other rows.
 
     Parameters
     ----------
@@ -93,25 +94,26 @@ class Fold:
     rows : ndarray of int
         Left-out rows.
     n_train : int
-        Labelled rows that the fold was fitted on.
+        Number of labelled rows that the fold was fitted on.
     n_unlabelled : int
-        Rows without a label from which a semi-supervised learner learned too.
+        Number of rows without a label from which a semi-supervised learner learned too.
     probability, decision : ndarray, shape (len(rows),)
         Probability of malignancy and decision value of the left-out rows; NaN where the fold failed
         or the estimator has no such output.
     selected : dict
-        Hyper-parameters that nested validation chose, empty without one.
+        Hyper-parameters that nested validation chose; empty without nested validation.
     features : list of int or None
         Columns that feature selection kept; None when nothing was dropped.
     warnings : list of str
-        Messages of the warnings of the fit, each once.
+        Messages of the warnings of the fit, each message once.
     error : str
         Why the fold failed; empty when it did not.
     estimator : object or None
         The fitted estimator; None unless ``keep_estimators`` was set.
     base : float
-        The fold's model for a region whose images tell it nothing: the log-odds of its
-        mean training label, or without probabilities the mean decision value of its training rows.
+        What the fold's model would say of a region whose images tell nothing: the log-odds of the
+        mean training label. For a learner without probabilities it is the mean decision value of
+        the training rows.
     """
 
     name: str
@@ -140,8 +142,8 @@ class OutOfFold:
         One per left-out patient (or site), in sorted order of their names.
     centred : ndarray, shape (n,)
         Log-odds (or, without probabilities, decision value) minus the base of the row's fold, plus
-        the mean of all folds' bases. Whatever ranks rows of different folds, or fits a slope to
-        them, takes these (:mod:`cad.learning.evaluation.measures.centring`).
+        the mean of all folds' bases. Every measure that ranks rows of different folds, or fits a
+        slope to them, takes these values (:mod:`cad.learning.evaluation.measures.centring`).
     """
 
     probability: np.ndarray
@@ -153,8 +155,8 @@ class OutOfFold:
     def on_common_base(self) -> np.ndarray:
         """Return probabilities on the scale of a model that leaves nobody out, shape (n,).
 
-        Thresholds and calibrations for *new* patients are chosen on these. NaN where there is no
-        probability.
+        Thresholds and calibrations for *new* patients are chosen on these probabilities. NaN where
+        there is no probability.
         """
         return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
 
@@ -216,7 +218,8 @@ def out_of_fold(
     keep_estimators: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> OutOfFold:
-    """Return out-of-fold predictions: each group's are by a model fitted on the other groups.
+    """Return out-of-fold predictions: each group is predicted by a model fitted on the other
+    groups.
 
     Parameters
     ----------
@@ -228,8 +231,8 @@ def out_of_fold(
         rows. It serves a standardisation that is itself fitted on the training patients
         (docs/methods.md 7).
     y : array, shape (n,)
-        Labels in [0, 1], soft or hard; NaN for no label. Rows without a label are predicted, too;
-        only semi-supervised learners are trained on them.
+        Labels in [0, 1], soft or hard; NaN for no label. Rows without a label are predicted, too.
+        Only semi-supervised learners are trained on them.
     groups : array, shape (n,)
         Rows of one group are left out together: the patient of every row, or the site.
     eta : array, shape (n,), or float, optional
@@ -347,15 +350,13 @@ def centred_scores(
     Parameters
     ----------
     probability, decision : ndarray
-        Probabilities and decision values; the latter count where no row has a probability.
+        Probabilities and decision values. Decision values are used where no row has a probability.
     base : array, or float
         Base of the model that scored each row, as in :class:`Fold`.
     common : float
-        Added to all.
+        A number that is added to all scores.
 
-    Examples
-    --------
-    Log-odds less those of the base:
+    Examples -------- The log-odds of the rows minus the base:
 
     >>> import numpy as np
     >>> scores = centred_scores(np.array([0.5, 0.8]), np.zeros(2), base=np.array([0.0, 1.0]))
@@ -381,7 +382,7 @@ def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
     Returns
     -------
     float
-        Log-odds of the mean label; of an estimator without probabilities the mean decision value.
+        Log-odds of the mean label; for an estimator without probabilities, the mean decision value.
 
     Examples
     --------
@@ -404,8 +405,8 @@ def fit_keywords(
     """Return ``eta`` and ``groups`` as keywords for ``estimator.fit``, if it has these parameters.
 
     For a pipeline the keywords are ``step__eta`` and ``step__groups``, for every step whose ``fit``
-    has the parameter. With scikit-learn's metadata routing on, what the estimator requests is
-    returned.
+    has the parameter. With scikit-learn's metadata routing on, the keywords are those that the
+    estimator requests.
 
     Parameters
     ----------
@@ -469,8 +470,8 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            # X is made from the labelled rows: rows that nobody read must not change how the others
-            # are scaled.
+            # X is made from the labelled rows: rows that nobody read must not change how the
+            # labelled rows are scaled.
             made = X(labelled) if callable(X) else X
             fitted.fit(_safe_indexing(made, train), labels[train], **keywords)
             test = _safe_indexing(made, rows)
@@ -478,7 +479,8 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
             probability = positive_probability(last, test)
             decision = decision_value(last, test)
             base = base_of(fitted, _safe_indexing(made, labelled), y[labelled])
-            # From a search around the pipeline, or from a learner that searches itself.
+            # The parameters come from a search around the pipeline, or from a learner that searches
+            # itself.
             chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
         except FIT_ERRORS as error:
             return Fold(name, rows, len(labelled), nothing, nothing, error=str(error))
@@ -498,8 +500,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
 
 
 def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
-    """Return the last step of a fitted pipeline, and the rows as transformed by the steps before
-    it.
+    """Return the last step of a fitted pipeline, and the rows as the earlier steps transform them.
     """
     if not isinstance(fitted, Pipeline):
         return fitted, X
@@ -528,7 +529,7 @@ def _kept_features(fitted: Any) -> list[int] | None:
         # be several.
         support = np.asarray(stage.get_support())
         if len(support) != len(columns):
-            # a step in between changed the number of columns, so they no longer have names
+            # a step in between changed the number of columns, so the columns no longer have names
             return None
         columns = columns[support]
     return [int(i) for i in columns] if len(columns) < best.n_features_in_ else None
@@ -547,7 +548,7 @@ def folds_side_by_side(
     fronts: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> dict[str, list[Fold]]:
-    """Return the folds of several estimators; each group is predicted by models of the others.
+    """Return the folds of several estimators; each group is predicted by models of other groups.
 
     The results are, up to rounding, those of
     :func:`cad.learning.evaluation.folds.crossval.out_of_fold` for ``Pipeline([*front.steps,
@@ -561,8 +562,8 @@ def folds_side_by_side(
     front : Pipeline, optional
         Unfitted steps before each estimator. Their warnings are not kept.
     fronts : mapping of str to Pipeline, optional
-        By name of the left-out group, the steps ``front`` already fitted on the same training rows
-        and labels. For other groups ``front`` is fitted here.
+        For each left-out group, by name: the steps ``front``, already fitted on the same training
+        rows and labels. For groups that are not named here, ``front`` is fitted in this function.
     X, y, groups, eta, patients, relabel, n_jobs
         As in :func:`out_of_fold`: features, labels, left-out group of every row, uncertainty of
         labels, patient of every row, function that learns labels, parallel folds.
@@ -570,7 +571,8 @@ def folds_side_by_side(
     Returns
     -------
     dict of str to list of Fold
-        By name of the estimator, its folds; also for an estimator all of whose folds failed.
+        The folds of each estimator, by name of the estimator; also for an estimator all of whose
+        folds failed.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Test whether the readers' disagreement helps: the spread of each region against that of another.
+"""Test whether the readers' disagreement helps: each region's spread against another region's.
 
-A learner that weighs the spread by inner folds gives it weight whether it helps or not. An eta of
-zeros keeps two thirds of the weight of the adaptive eta (docs/methods.md 8). The evidence is
-therefore a permutation: the same spreads are given to other regions. If the loss does not rise, the
-learner makes no use of disagreement.
+A learner that weighs the spread by inner folds gives the spread a weight whether it helps or not.
+An eta of zeros keeps two thirds of the weight of the adaptive eta (docs/methods.md 8). So the
+weight is no evidence. The evidence is a permutation: the same spreads are given to other regions.
+If the loss does not rise, the learner makes no use of disagreement.
 """
 
 import warnings
@@ -41,22 +41,23 @@ class Disagreement:
     """Hold the worth of the readers' spread to a learner.
 
     All losses are two-sided Kullback-Leibler divergences from the readers' mean, summed over
-    regions, of patients left out in five folds.
+    regions. The patients of the regions are left out in five folds.
 
     Parameters
     ----------
     n, patients : int
-        Regions and patients.
+        Numbers of regions and patients.
     kl : float
-        With every region's own spread.
+        Loss with every region's own spread.
     kl_permuted : float
-        With the spreads of other regions, mean over ``draws``.
+        Loss with the spreads of other regions, mean over ``draws``.
     kl_without : float
-        Without any spread.
+        Loss without any spread.
     gain, lower, upper : float
         1 - ``kl`` / ``kl_permuted`` in %, and its 95 % interval over patients.
     p : float
-        Share of the permutations, the regions' own order among them, with as low a loss.
+        Share of the permutations whose loss is as low as the loss with the own spreads, or lower.
+        The own order counts as one permutation.
     draws : int
         Number of permutations.
     """
@@ -99,10 +100,10 @@ def measure_disagreement(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Disagreement | None:
-    """Permute the readers' spread among regions and measure what that costs a learner.
+    """Permute the readers' spread among regions and measure how much the learner's loss rises.
 
-    Each of five folds of patients is fitted once. What does not depend on the spread (scaling,
-    kernels, the settings' weights) is shared by all permutations.
+    Each of five folds of patients is fitted once. All permutations share the parts that do not
+    depend on the spread: scaling, kernels and the settings' weights.
 
     Parameters
     ----------
@@ -120,13 +121,14 @@ def measure_disagreement(
     draws : int
         Number of permutations.
     seed : int
-        Of the folds and the permutations.
+        Seed of the folds and the permutations.
 
     Returns
     -------
     Disagreement or None
-        None for another learner, for fewer than ten labelled regions or five patients, more than
-        :data:`MOST_ROWS`, a spread that is the same everywhere, and where a fold cannot be fitted.
+        None for a learner without ``predict_spreads``, for fewer than ten labelled regions or five
+        patients, for more than :data:`MOST_ROWS` regions, for a spread that is the same everywhere,
+        and where a fold cannot be fitted.
 
     Examples
     --------
@@ -204,7 +206,8 @@ def _predicted_by_spread(
 def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement | None:
     """Return the result from the predictions for all versions of the spread.
 
-    The first version is the regions' own spreads, the last none; those between are permutations.
+    The first version has the regions' own spreads, the last version has no spread. The versions
+    between the two are permutations.
     """
     if not np.isfinite(probability).all():
         return None

@@ -41,9 +41,9 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     estimator : estimator or pipeline
         Unfitted.
     grid : dict of str to list
-        Values to try, by parameter of the estimator; for a pipeline, of its last step (or as
-        ``step__name``).
-        Among equally good points the first in grid order is kept, so list simple ones first.
+        Values to try, by name of the estimator's parameter. For a pipeline a name is a parameter of
+        its last step, or is written ``step__name``. Among equally good points the first in grid
+        order is kept, so list simple values first.
     criterion : {"cross-entropy", "auc", "kl", "brier"}
         Cross-entropy, two-sided Kullback-Leibler distance (``kl``) and Brier score compare the
         probability with the soft label; ``auc`` compares the ranking with the label thresholded
@@ -85,12 +85,12 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         eta : array, shape (n,), or float, optional
             Uncertainty of y, passed to every ``fit`` that takes it.
         groups : array, shape (n,), optional
-            Patient of every row; every row its own when not given.
+            Patient of every row; when not given, every row counts as a patient of its own.
 
         Raises
         ------
         ValueError
-            For an unknown criterion, fewer patients than two, or when no grid point could be
+            For an unknown criterion, for fewer than two patients, or when no grid point could be
             fitted.
         """
         if self.criterion not in CRITERIA:
@@ -238,8 +238,8 @@ def _fold_losses(
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
         except crossval.FIT_ERRORS:
             return [float("inf")] * len(points)
-        # A point that fails in one fold gets an infinite loss: a mean over the other folds could be
-        # of easier ones.
+        # A point that fails in one fold gets an infinite loss. A mean over the other folds could be
+        # over easier folds.
         return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
     out = []
     for point in points:
@@ -259,7 +259,8 @@ def _fold_losses(
 def _reason(
     search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
 ) -> str:
-    """Return the error of fitting the first grid point to all rows; empty where there is none."""
+    """Return the error of fitting the first grid point to all rows; empty where there is no error.
+    """
     first = with_params(search.estimator, search.points_[0])
     try:
         first.fit(X, y, **crossval.fit_keywords(first, eta, owner))

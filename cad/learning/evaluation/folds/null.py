@@ -1,8 +1,9 @@
 """Repeat the whole validation under labels that have no relation to the images (docs/methods.md 6).
 
-Permuting changes the labels but not the features. So whatever a fold computes from features alone
-is computed once per fold and not once per permutation: imputation, ranks, scaling, and the kernel
-if the learner can fit many labellings with it. Steps that use labels are fitted each time.
+Permuting changes the labels but not the features. So everything that a fold computes from features
+alone is computed once per fold and not once per permutation. These are imputation, ranks, scaling,
+and the kernel if the learner can fit many labellings with one kernel. Steps that use labels are
+fitted each time.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from cad.learning.evaluation.measures.centring import base_log_odds
 from cad.learning.evaluation.measures.metrics import auc, consensus_truth
 from cad.learning.learners.scaling import ClippedScaler, RankScaler
 
-# Steps that never use labels. They are listed here, because scikit-learn's tags tell whether a step
-# requires labels and not whether it uses them.
+# Steps that never use labels. They are listed here because scikit-learn's tags do not tell whether
+# a step uses labels. The tags tell only whether a step requires labels.
 LABEL_FREE = (
     SimpleImputer,
     VarianceThreshold,
@@ -65,7 +66,7 @@ class SharedFolds:
         Features. A callable gets the indices of the training rows and returns the features of all
         rows.
     groups, patients : ndarray, shape (n,)
-        Group of every row, whose rows are left out together; patient of every row.
+        Group of every row, and patient of every row. Rows of one group are left out together.
     """
 
     front: Pipeline | None
@@ -81,7 +82,7 @@ class SharedFolds:
         """Return the shared folds of an estimator; None where labellings cannot share work.
 
         Work cannot be shared where a label is missing, because the training rows then change with
-        the labelling, and where the estimator is no pipeline whose steps before the last ignore
+        the labelling. It can be shared only in a pipeline whose steps before the last ignore
         labels.
 
         Parameters
@@ -110,8 +111,8 @@ class SharedFolds:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Fit and predict all folds under several labellings; yield the progress and the scores.
 
-        The labellings are done in parts. Something is yielded after each fold; scores come after
-        the last fold of a part.
+        The labellings are done in parts. The progress is yielded after each fold, with scores only
+        after the last fold of a part.
 
         Parameters
         ----------
@@ -123,7 +124,7 @@ class SharedFolds:
         Yields
         ------
         done : int
-            The folds done, converted into a number of labellings, for a display of progress.
+            Number of folds done, converted into a number of labellings, for a display of progress.
         scores : ndarray, shape (k_part, n)
             Scores of one part of the labellings that can be compared between folds
             (:func:`~cad.learning.evaluation.folds.crossval.centred_scores`), NaN where a fold
@@ -134,7 +135,7 @@ class SharedFolds:
             chunk = slice(begin, begin + _TOGETHER)
             y = labels[chunk]
             eta = None if etas is None else etas[chunk]
-            # For each labelling, a fit to all rows is a good start for the fits without one
+            # For each labelling, the fit to all rows is a good start for the fits that leave out a
             # patient.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
@@ -149,7 +150,7 @@ class SharedFolds:
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
         """Return coefficients of fits to all rows, from which folds start; None if the learner has
-        none.
+        no coefficients.
         """
         if not hasattr(self.learner, "predict_labellings"):
             return None
@@ -219,9 +220,9 @@ SIGNIFICANT = 0.05
 def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     """Return a permutation that exchanges labels between patients.
 
-    The rows are laid end to end, patient after patient in random order, rotated by a random number
-    of rows, and cut again into the patients' original numbers of rows. Thus labels of one patient
-    mostly stay together in one patient.
+    The rows are laid end to end, patient after patient in random order. The sequence is rotated by
+    a random number of rows, and cut again into the patients' original numbers of rows. Thus labels
+    of one patient mostly stay together in one patient.
 
     Parameters
     ----------
@@ -299,8 +300,8 @@ class NullScheme:
     failed : int
         Number of permutations whose validation failed.
     p : float
-        p-value (1 + b) / (1 + n), with b the number of permutations at or above the observed AUC; a
-        failed permutation counts as one of them.
+        p-value (1 + b) / (1 + n), with b the number of permutations at or above the observed AUC. A
+        failed permutation is counted in b.
     lower, upper : float
         Central 95 % of ``aucs``.
     mean : float
@@ -327,9 +328,8 @@ class PermutationNull:
     observed : float
         AUC with the true labels.
     n : int
-        Permutations of each scheme.
-    against : str
-        Truth of the AUC: ``histology``, or ``labels`` without histology.
+        Number of permutations of each scheme. against : str Truth that the AUC is measured against:
+        ``histology``, or ``labels`` without histology.
     schemes : dict of str to NullScheme
         Results by name of the scheme: labels permuted ``between`` patients, or ``within`` each
         patient.
@@ -375,11 +375,11 @@ def permutation_null(
         Learner, features, labels, left-out group of every row, uncertainty of labels and patient of
         every row, as in :func:`~cad.learning.evaluation.folds.crossval.out_of_fold`.
     truth : array, shape (n_rois,)
-        Truth of the AUC: 1, 0 or NaN. Where all are NaN, labels above .5 are the positives.
+        Truth that the AUC is measured against: 1, 0 or NaN. Where all are NaN, regions with labels
+        above .5 are the positives.
     n : int
-        Permutations of each scheme.
-    observed : float, optional
-        AUC with the true labels, where it is known already.
+        Number of permutations of each scheme. observed : float, optional AUC with the true labels,
+        where it is known already.
     schemes : tuple of str
         Names of the schemes: ``between`` moves labels between patients, ``within`` shuffles them
         among the regions of each patient.
@@ -434,7 +434,8 @@ def permutation_null(
             rng = np.random.default_rng([seed, number, k])
             permutations.append(_PERMUTE[scheme](owner, rng))
     sources = np.array(permutations)
-    # None where a step uses labels, or where fits cannot share work for another reason.
+    # ``shared`` is None where a step uses labels, or where fits cannot share work for another
+    # reason.
     shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
     batches: Iterable[tuple[int, np.ndarray]]
     if shared is None:
@@ -488,8 +489,8 @@ def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
     usable = aucs[np.isfinite(aucs)]
     failed = len(aucs) - len(usable)
-    # A failed permutation counts as one at or above the observed AUC: the true labels might have
-    # failed there, too.
+    # A failed permutation counts as if its AUC were at or above the observed AUC, because the true
+    # labels might have failed there, too.
     p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
     lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
     evidence = "evidence" if p < SIGNIFICANT else "no evidence"

@@ -1,9 +1,10 @@
 """Compare learners on the same folds: which is best, and is the difference more than chance?
 
 Differences are paired, and the unit is the patient. A loss is summed by patient, and its interval
-is Student's over patients (linearised for means). With twenty patients it holds, where that of the
-percentile bootstrap is too narrow. The interval of an AUC difference leaves out each patient in
-turn. It also contains the chance of training where predictions are out of fold.
+is Student's over patients (linearised for means). With twenty patients this interval holds, while
+the interval of the percentile bootstrap is too narrow. The interval of an AUC difference is made by
+leaving out each patient in turn. Where predictions are out of fold, the interval also covers the
+chance of training.
 """
 
 from collections.abc import Mapping
@@ -40,7 +41,8 @@ MEASURED = {
     "brier": metrics.brier,
     "calibration_slope": metrics.calibration_slope,
 }
-# Measure by which the sentence chooses the best learner, by truth: both judge the probability.
+# Measure by which the sentence chooses the best learner, for each truth. Both measures judge the
+# probability.
 _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
@@ -83,7 +85,7 @@ class Rivals:
     Parameters
     ----------
     table : DataFrame
-        Three columns say what a row is of: the truth (``against``: ``readers`` or ``histology``),
+        Three columns say what a row holds: the truth (``against``: ``readers`` or ``histology``),
         the ``measure`` (``kl``, ``brier``, ``auc`` or ``calibration_slope``) and the ``learner``.
 
         The other columns are the number ``n`` of regions; the ``value`` of the measure; its
@@ -98,7 +100,7 @@ class Rivals:
     reference : str
         Name of the learner that the others are compared with.
     centred : dict of str to ndarray, shape (n,)
-        Log-odds that can be compared between folds, of the learners whose probabilities are of
+        Log-odds that can be compared between folds, for the learners whose probabilities come from
         several folds' models.
     """
 
@@ -135,7 +137,7 @@ def compare_with_rivals(
     name : str
         The learner's name in the table.
     probability : array, shape (n,)
-        The learner's out-of-fold probabilities; NaN where it has none.
+        The learner's out-of-fold probabilities; NaN where the learner gives none.
     rivals : mapping of str to estimator
         Unfitted, by name; ``cad.learning.learners.rivals.rival_learners()`` has the rivals of every
         validation.
@@ -151,10 +153,11 @@ def compare_with_rivals(
         Histology, 1, 0 or NaN.
     centred : array, shape (n,), optional
         The learner's log-odds that can be compared between folds, ``centred`` of its
-        :class:`~cad.learning.evaluation.OutOfFold`. Its probabilities are one model's without.
+        :class:`~cad.learning.evaluation.OutOfFold`. When not given, the probabilities count as
+        those of one model.
     of_histology : mapping of str to estimator, optional
         Unfitted rivals that learn from ``truth`` and not from ``y``, by name. They take part where
-        some of the truth is known.
+        the truth of some regions is known.
 
     Returns
     -------
@@ -256,8 +259,8 @@ def compare_probabilities(
     Parameters
     ----------
     probabilities : mapping of str to array, shape (n,)
-        By name of the learner; NaN where it has none. Each learner is compared with the reference
-        on the regions that both predicted.
+        Probabilities by name of the learner; NaN where the learner gives none. Each learner is
+        compared with the reference on the regions that both predicted.
     groups : array, shape (n,)
         Patient of every region.
     reference : str
@@ -267,11 +270,11 @@ def compare_probabilities(
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
     centred : mapping of str to array, shape (n,), optional
-        By name of a learner whose probabilities are of several folds' models, its log-odds that can
-        be compared between folds; AUC and slope take these.
+        For each learner whose probabilities come from several folds' models: log-odds that can be
+        compared between folds. AUC and slope take these log-odds.
     n_folds : int, optional
-        Number of parts that were left out in turn, where the probabilities are out of fold: the
-        interval of a difference of AUCs then knows the chance of training, too
+        Number of parts that were left out in turn, where the probabilities are out of fold. The
+        interval of a difference of AUCs then covers the chance of training, too
         (:func:`~cad.learning.evaluation.measures.intervals.training_inflation`).
 
     Raises
@@ -395,8 +398,8 @@ def _paired_difference(
     code: np.ndarray,
     n_folds: int | None,
 ) -> tuple[float, float, float]:
-    """Return the measure of a learner minus that of the reference, and its 95 % interval over
-    patients.
+    """Return a learner's measure minus the reference's measure, and the difference's 95 % interval
+    over patients.
     """
     patient = np.unique(code, return_inverse=True)[1]
     n = int(patient.max()) + 1

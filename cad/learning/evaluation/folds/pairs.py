@@ -2,8 +2,8 @@
 
 A malignant and a benign region of two patients are compared by a model that was trained on neither
 patient. So no comparison is between models of two folds (Airola et al., Comput. Stat. Data Anal. 55
-(2011) 1828). P patients need P (P - 1) / 2 fits. It is the reference for few patients. It is also
-the method for a learner that memorises its training rows, whose centred AUC keeps some bias
+(2011) 1828). P patients need P (P - 1) / 2 fits. This AUC is the reference for few patients. It is
+also the method for a learner that memorises its training rows, whose centred AUC keeps some bias
 (docs/methods.md 6).
 """
 
@@ -57,7 +57,7 @@ def pairs_left_out_auc(
     Raises
     ------
     CadError
-        When a fit fails: an AUC without some of the comparisons would be another one.
+        When a fit fails, because an AUC without some of the comparisons would be another quantity.
 
     Examples
     --------

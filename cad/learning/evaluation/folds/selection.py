@@ -1,7 +1,7 @@
 """Select features by scikit-learn transformers, which stand in a pipeline and so inside a fold.
 
-They accept soft labels: a region counts as malignant when y > .5, and as benign at .5 or below
-(docs/methods.md 6).
+The transformers accept soft labels: a region counts as malignant when y > .5, and as benign at .5
+or below (docs/methods.md 6).
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_features : int
-        Columns to keep; all of them where there are fewer.
+        Number of columns to keep; all columns are kept where there are fewer.
 
     Attributes
     ----------
     scores_ : ndarray, shape (d,)
-        Larger is better.
-    order_ : ndarray of int, shape (min(n_features, d),)
-        Kept columns, best first.
+        Score of every column; larger is better. order_ : ndarray of int, shape (min(n_features,
+        d),) Indices of the kept columns, best first.
     """
 
     stored: ClassVar[Declared] = {
@@ -145,8 +144,8 @@ class MRMRSelector(MutualInformationSelector):
 class StabilitySelector(_Selector):
     """Keep the columns that a t-test keeps most often over half-samples of patients.
 
-    After Meinshausen & Buhlmann (2010), with the t-test's ranking in place of the lasso. Columns
-    that are kept equally often are ordered by the t-test on all rows.
+    The method is that of Meinshausen & Buhlmann (2010), with the t-test's ranking in place of the
+    lasso. Columns that are kept equally often are ordered by the t-test on all rows.
 
     Parameters
     ----------
@@ -190,7 +189,8 @@ class StabilitySelector(_Selector):
             t = welch_t(values[rows], positive[rows])
             chosen[np.argsort(-t, kind="stable")[: self.n_features]] += 1
         self.scores_ = chosen / self.resamples
-        # Columns that were chosen most often come first; among equals, those of the largest t.
+        # Columns that were chosen most often come first; among equally frequent columns, the larger
+        # t comes first.
         t = welch_t(values, positive)
         self.order_ = np.lexsort((-t, -self.scores_))[: self.n_features]
         return self
@@ -249,7 +249,7 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
     X : ndarray, shape (n, d)
         Values.
     bins : int
-        Groups for each column, about equally filled.
+        Number of quantile groups for each column; the groups are about equally filled.
 
     Returns
     -------
@@ -276,7 +276,7 @@ def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.nd
     codes : ndarray of int, shape (n, d)
         Quantile groups from 0 to ``bins - 1``.
     other : ndarray of int, shape (n,)
-        In [0, bins).
+        The vector, with whole numbers in [0, bins).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Handle rows without a label: steps before the learner get labelled rows, the learner all rows."""
+"""Handle rows without a label: steps before the learner get labelled rows, the learner gets all."""
 
 from __future__ import annotations
 

@@ -5,18 +5,18 @@ interval excludes 0, is wrong far more often than in 5 % of cases. A confidence 
 all looks together. With probability 95 %, each of its intervals contains the mean of the patients
 so far (Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics 2021).
 
-Patient i has one number d_i. It lies between lo_i and hi_i, which are known before his truth is,
-because the probabilities of both models are. Let m_i be the expectation of d_i at that time. For
-every rate l,
+Patient i has one number d_i. d_i lies between lo_i and hi_i. These ends are known before his truth
+is known, because the probabilities of both models are known then. Let m_i be the expectation of d_i
+at that time. For every rate l,
 
     exp( sum_i  l (d_i - m_i) - cost_i(l) )
 
-is a supermartingale for two costs. Hoeffding's is cost_i(l) = l^2 (hi_i - lo_i)^2 / 8. Where l
-(hi_i - lo_i) < 1, another is psi(l) (d_i - g_i)^2, with any guess g_i made before d_i is known
-(empirical Bernstein; Howard et al., theorem 4). The average over rates is a supermartingale, too.
-It ever exceeds 2 / alpha with probability alpha / 2 at most (Ville 1939). The m_i may change from
-patient to patient: the interval is one of their mean so far (Choe and Ramdas, Operations Research
-2024).
+is a supermartingale (a quantity whose expectation never grows) for two costs. Hoeffding's cost is
+cost_i(l) = l^2 (hi_i - lo_i)^2 / 8. Where l (hi_i - lo_i) < 1, another cost is psi(l) (d_i -
+g_i)^2, with any guess g_i made before d_i is known (empirical Bernstein; Howard et al., theorem 4).
+The average over rates is a supermartingale, too. The probability that the average ever exceeds 2 /
+alpha is at most alpha / 2 (Ville 1939). The m_i may change from patient to patient: the interval is
+an interval of their mean so far (Choe and Ramdas, Operations Research 2024).
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from cad.base.errors import CadError
 Array = NDArray[np.float64]
 
 # Rates to average over, evenly spaced on a logarithmic scale. They include the best rate for a few
-# patients with large differences and that for thousands with small ones.
+# patients with large differences, and the best rate for thousands of patients with small
+# differences.
 RATES = np.geomspace(0.02, 50.0, 60)
-# Up to this share of its largest rate the empirical Bernstein cost is used, above it Hoeffding's.
+# Up to this share of its largest rate the empirical Bernstein cost is used; above this share,
+# Hoeffding's cost.
 _BERNSTEIN = 0.9
 _NEAR = 1e-5
 _NEWTON = 60
@@ -75,11 +77,12 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Parameters
     ----------
     cost : ndarray, shape (n, k)
-        What each rate costs by the patients up to each one, summed (see the module).
+        For each patient and rate: the sum of the rate's costs over the patients up to this patient
+        (see the module's docstring).
     rates, weights : ndarray, shape (k,)
         Rates > 0, and their weights, which sum to 1.
     threshold : float
-        1 over the probability with which the bound may ever be crossed.
+        1 divided by the probability with which the bound may ever be crossed.
 
     Returns
     -------
@@ -122,14 +125,15 @@ def confidence_sequence(
     difference : array, shape (n,)
         One number a patient, in the order in which they became known.
     lowest, highest : array, shape (n,)
-        Ends between which each had to lie, known before it was.
+        Ends between which each number had to lie. They were known before the number was known.
     level : float
         Probability with which all intervals hold together.
 
     Returns
     -------
     Anytime
-        Mean and interval after each patient. Every interval lies within the mean's own ends.
+        Mean and interval after each patient. Every interval lies between the mean of the lower ends
+        and the mean of the upper ends.
 
     Raises
     ------

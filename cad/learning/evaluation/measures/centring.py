@@ -1,12 +1,13 @@
 """Make scores of different folds comparable, by subtracting each model's base log-odds.
 
 A model that leaves out a malignant patient is trained on fewer malignant regions. All its log-odds
-are therefore lower, also those of the patient left out. Pooled over folds, probabilities thus order
-patients against the truth, the more the learner draws predictions towards its mean. On pure noise
-the AUC of left-out patients is far below one half (docs/methods.md 6 has the derivation).
+are therefore lower, also those of the left-out patient. Pooled over folds, probabilities thus order
+patients against the truth. The effect is the larger, the more the learner draws predictions towards
+its mean. On pure noise the AUC of left-out patients is far below one half (docs/methods.md 6 has
+the derivation).
 
-Within one fold nothing is wrong, and probabilities stay as they are. Only what *ranks* regions of
-different folds, or fits a slope to them, uses the centred log-odds of this module.
+Within one fold nothing is wrong, and probabilities stay as they are. Only measures that *rank*
+regions of different folds, or fit a slope to them, use the centred log-odds of this module.
 """
 
 import numpy as np
@@ -16,8 +17,8 @@ from scipy.special import logit
 # Much smaller than the clip of the measures: values clipped to the same number would be ordered by
 # the bases of their folds.
 _NEAREST = 1e-15
-# Log-odds that stand for a probability of 0 or 1, whatever the base: larger than all centred
-# log-odds.
+# Absolute log-odds that stand for a probability of 0 or 1, whatever the base: larger than all
+# centred log-odds.
 _CERTAIN = 100.0
 _DIGITS = 10
 
@@ -50,16 +51,14 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
     Parameters
     ----------
     probability : array, shape (n,)
-        Probabilities of left-out rows. NaN stays NaN; 0 stays below all others, 1 above.
+        Probabilities of left-out rows. NaN stays NaN; 0 stays below all other values, and 1 above.
     base : array, shape (n,), or float
         Base log-odds of each row's model (:func:`base_log_odds`).
     common : float
-        Added to all results. With the base log-odds of all rows, the result is on the scale of a
-        model that leaves nobody out.
+        A number that is added to all results. If it is the base log-odds of all rows, the result is
+        on the scale of a model that leaves nobody out.
 
-    Examples
-    --------
-    Two folds whose models know nothing, and say their base rates:
+    Examples -------- The models of two folds know nothing, and say their base rates:
 
     >>> centred_log_odds([0.2, 0.25], [logit(0.2), logit(0.25)]).round(6).tolist()
     [0.0, 0.0]
@@ -73,7 +72,7 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
 
 
 def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return each value's rank among other patients' values: the share of these that is smaller.
+    """Return each value's rank: the share of other patients' values that is smaller.
 
     Equal values count one half.
 

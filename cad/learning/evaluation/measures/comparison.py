@@ -13,8 +13,8 @@ from cad.learning.evaluation.measures import intervals, metrics
 from cad.learning.evaluation.measures.intervals import Interval
 from cad.learning.evaluation.measures.table import MEASURES, Cases, measure_values
 
-FEW_PATIENTS = 10  # with fewer, an interval over patients is too wide to be useful
-CLASS_PATIENTS = 2  # patients that must have regions of each class for a curve to be drawn
+FEW_PATIENTS = 10  # with fewer patients, an interval over patients is too wide to be useful
+CLASS_PATIENTS = 2  # so many patients must have regions of each class for a curve to be drawn
 
 
 class OperatingPoint(TypedDict):
@@ -43,15 +43,16 @@ class Comparison:
     Parameters
     ----------
     n, patients, positive, negative : int
-        Regions, their patients, and the classes.
+        Numbers of regions, of their patients, and of the regions of each class.
     unknown, not_predicted : int
-        Regions without a truth; regions with a truth and without a score.
+        Number of regions without a truth, and number of regions with a truth and without a score.
     ties : int
-        Regions where the truth is the readers' mean and this mean is .5 (counted as benign).
+        Number of regions where the truth is the readers' mean and this mean is .5 (counted as
+        benign).
     warnings : list of str
         Sentences that qualify the numbers, such as that there are few patients.
     auc : Interval
-        AUC with the patient-clustered interval; the one to report.
+        AUC with the patient-clustered interval: the AUC to report.
     auc_roi_level : Interval
         AUC with DeLong's interval, which takes regions as independent.
     auc_bootstrap : Interval
@@ -59,7 +60,7 @@ class Comparison:
     measures : dict of str to Interval
         Every other :data:`~cad.learning.evaluation.measures.table.MEASURES` by name.
     operating_points : list of OperatingPoint
-        One for each threshold asked for; empty where the score is no probability.
+        Counts and rates for each wanted threshold; empty where the score is no probability.
     roc, precision_recall, calibration_curve, decision_curve : dict of str to array, or None
         The points of each curve; None unless two patients have malignant and two have benign
         regions. The last two are None also where the score is no probability.
@@ -97,7 +98,8 @@ def compare_with_truth(
     centred: np.ndarray | None = None,
     n_folds: int | None = None,
 ) -> Comparison | None:
-    """Measure a learner's scores against one truth; return None where no region has both.
+    """Measure a learner's scores against one truth; return None where no region has a score and a
+    truth.
 
     Parameters
     ----------
@@ -121,8 +123,8 @@ def compare_with_truth(
         Everything that ranks (AUC, average precision, curves of rates) and the calibration slope
         take these; their thresholds are then on the scale of a model that leaves nobody out.
     n_folds : int, optional
-        Number of parts that were left out in turn, where the scores are out of fold: the AUC's
-        interval then knows the chance of training, too.
+        Number of parts that were left out in turn, where the scores are out of fold. The AUC's
+        interval then covers the chance of training, too.
 
     Examples
     --------
@@ -199,7 +201,7 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
         nothing = np.full(1, np.nan)
         return {"fpr": nothing, "tpr": nothing, "threshold": np.full(1, np.inf)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN says it
+        warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN says that a class is absent
         fpr, tpr, threshold = roc_curve(truth, score, drop_intermediate=False)
     return {"fpr": fpr, "tpr": tpr, "threshold": threshold}
 

@@ -1,6 +1,8 @@
 """Watch for changes by charts whose average run length without a change is known beforehand.
 
-A limit from a hundred earlier men is wrong as far as these men differ from later ones. A limit in
+The run length is the number of nights until an alarm.
+
+A limit from a hundred earlier men is wrong as far as these men differ from later men. A limit in
 standard deviations is wrong as far as values are not normal. Ranks avoid both. Where men are
 exchangeable, the rank of each man among all men before him is uniform and independent of earlier
 ranks, whatever is measured (Vovk 2021).
@@ -9,8 +11,8 @@ The ranks of a night are turned into normal scores, added, and divided by the ro
 This gives one standard normal number per night, exactly. The cumulative sum of such numbers (Page
 1954) has an average run length that can be computed (Goel and Wu 1971).
 
-Several charts watch at once. The limit of each is so high that all together raise less than one
-false alarm in the stated number of nights.
+Several charts watch at once. The limit of each chart is so high that all charts together raise less
+than one false alarm in the stated number of nights.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# A chart detects fastest a shift of twice this, in standard deviations of a night's number.
+# Taken off every night. A chart detects fastest a shift of twice this amount, in standard
+# deviations of a night's number.
 ALLOWANCE = 0.5
 # Average number of nights between false alarms of all charts together, without a change.
 NIGHTS = 365.0
@@ -39,8 +42,8 @@ _NODES = 80
 def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLOWANCE) -> float:
     """Return after how many nights a one-sided chart raises an alarm, on average.
 
-    The chart is S = max(0, S + z - allowance), from 0, with an alarm where S exceeds the limit;
-    z is normal with variance 1 and the mean ``shift``.
+    The chart's sum S begins at 0 and becomes max(0, S + z - allowance) every night. There is an
+    alarm where S exceeds the limit. z is normal with variance 1 and the mean ``shift``.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     Returns
     -------
     float
-        By Goel and Wu's integral equation, on 80 Gauss-Legendre nodes.
+        Average number of nights, by Goel and Wu's integral equation on 80 Gauss-Legendre nodes.
 
     Examples
     --------
@@ -89,7 +92,7 @@ def limit_of(nights: float, allowance: float = ALLOWANCE) -> float:
     Raises
     ------
     CadError
-        For a run length outside these ends.
+        For a run length that is not between 2 and 10^8 nights.
     """
     if not 2 <= nights <= 1e8:
         raise CadError(f"an average run length of {nights:g} nights, must lie between 2 and 10^8")
@@ -106,18 +109,18 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
     Parameters
     ----------
     values : array, shape (n,)
-        One number a man, in the order in which they came; NaN where he has none.
+        One number per man, in the order in which the men came; NaN where a man has none.
     strata : array of str, shape (n,)
-        The group within which he is compared, such as the scanner's maker.
+        The group within which each man is compared, such as the scanner's maker.
     baseline : int
         Number of men of a stratum before the first man who is ranked.
     seed : int
-        Seed of the places of men with equal values, which are drawn.
+        Seed for the order of men with equal values, which is drawn at random.
 
     Returns
     -------
     ndarray, shape (n,)
-        Uniform and independent where men are exchangeable; NaN for men who are not ranked.
+        Ranks, uniform and independent where men are exchangeable; NaN for men who are not ranked.
 
     Examples
     --------
@@ -153,11 +156,11 @@ class Chart:
     nights : ndarray of int, shape (k,)
         Nights on which a man was ranked.
     scores : ndarray, shape (k,)
-        The nights' numbers, standard normal without a change.
+        The number of each night; it is standard normal as long as nothing changes.
     upper, lower : ndarray, shape (k,)
-        Sums that see a rise and a fall.
+        Sums that detect a rise, and sums that detect a fall.
     limit : float
-        Limit of both.
+        Limit of both sums.
     """
 
     nights: NDArray[np.int64]
@@ -168,7 +171,7 @@ class Chart:
 
     @property
     def alarm(self) -> int:
-        """Return the first night on which a sum exceeds the limit; -1 where none does."""
+        """Return the first night on which a sum exceeds the limit; -1 where no sum does."""
         beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
         if not len(beyond):
             return -1
@@ -176,7 +179,7 @@ class Chart:
 
     @property
     def direction(self) -> str:
-        """Return "rise" or "fall" of the first alarm; empty where there is none."""
+        """Return "rise" or "fall" for the first alarm; empty where there is no alarm."""
         beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
         if not len(beyond):
             return ""
@@ -198,9 +201,9 @@ def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64]
     Returns
     -------
     nights : ndarray of int, shape (k,)
-        In ascending order.
+        Nights in ascending order.
     scores : ndarray, shape (k,)
-        Sum of the men's normal scores over the root of their number.
+        Sum of the men's normal scores, divided by the root of the number of men.
 
     Examples
     --------
@@ -225,7 +228,7 @@ def chart(
     Parameters
     ----------
     nights, scores : ndarray, shape (k,)
-        What :func:`night_scores` returns.
+        The results of :func:`night_scores`.
     limit : float
         Limit of both sums (:func:`limit_of`).
     allowance : float
@@ -269,16 +272,16 @@ def watch(
     nights : array of int, shape (n,)
         Night of every man, not descending.
     baseline : int
-        Men of a stratum before the first who is ranked.
+        Number of men of a stratum before the first man who is ranked.
     run_length : float
         Nights between false alarms of all charts together, on average.
     seed : int
-        Seed of the places of men with equal values.
+        Seed for the order of men with equal values.
 
     Raises
     ------
     CadError
-        Where nights descend: then no man's predecessors are known.
+        Where nights descend, because a man's predecessors are then unknown.
 
     Examples
     --------
@@ -303,14 +306,15 @@ def watch(
 def common_limit(charts: int, run_length: float = NIGHTS) -> float:
     """Return the limit of each of several two-sided charts that together have a run length.
 
-    Rates of false alarms add up at most, whatever the charts have in common.
+    The charts' common rate of false alarms is at most the sum of their rates, whatever the charts
+    have in common.
 
     Parameters
     ----------
     charts : int
         Number of two-sided charts.
     run_length : float
-        Nights between false alarms of all together, on average.
+        Nights between false alarms of all charts together, on average.
 
     Examples
     --------
@@ -326,9 +330,7 @@ def first_alarm(charts: Mapping[str, Chart], after: int = 0) -> tuple[int, Seque
     Returns
     -------
     night : int
-        -1 where there is none.
-    names : list of str
-        Charts that raise it.
+        The night; -1 where there is no alarm. names : list of str Charts that raise the alarm.
     """
     alarms = {name: chart.alarm for name, chart in charts.items() if chart.alarm >= after}
     if not alarms:

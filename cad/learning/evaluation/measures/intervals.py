@@ -1,10 +1,11 @@
 """Compute how uncertain an AUC is when the regions of one patient resemble each other.
 
 The unit of the data is the patient, and ``groups`` has the patient of every region. Obuchowski's
-covariance uses it; with a group for every region it is DeLong's (1988), which is too small on such
-data. Both are normal approximations, and with 20 patients their intervals are too narrow. Intervals
-are therefore jackknifed (docs/evidence.md has the coverage of each). Tests between learners use the
-covariance.
+covariance uses the groups. With a group for every region it equals DeLong's covariance (1988),
+which is too small where regions of one patient resemble each other. Both are normal approximations,
+and with 20 patients their intervals are too narrow. Intervals are therefore jackknifed: each
+patient is left out in turn (docs/evidence.md has the coverage of each interval). Tests between
+learners use the covariance.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm, rankdata
 from scipy.stats import t as t_distribution
 
-LEVEL = 0.95  # of confidence
+LEVEL = 0.95  # confidence level
 _ENTRIES = 2**17  # numbers in an array of resamples: few enough to stay in the processor's cache
 
 
@@ -60,10 +61,9 @@ def auc_covariance(
     Returns
     -------
     aucs : ndarray, shape (k,)
-        NaN where a class is absent.
-    covariance : ndarray, shape (k, k)
-        By Obuchowski, Biometrics 53 (1997) 567; NaN where fewer than two patients have regions of a
-        class.
+        The AUC of each score; NaN where a class is absent. covariance : ndarray, shape (k, k) The
+        covariance of Obuchowski, Biometrics 53 (1997) 567; NaN where fewer than two patients have
+        regions of a class.
 
     Examples
     --------
@@ -100,16 +100,17 @@ def auc_covariance(
 def training_inflation(n_folds: int | None) -> float:
     """Return by how much the chance of training widens the variance of an out-of-fold AUC.
 
-    Leaving each of K parts out teaches the models of any two parts with the labels of each other:
-    what one part's label does to another's score, it does both ways. The variance over patients
-    counts each such pair once, so the factor is 2. That is exact for a linear rule on noise and any
-    K (docs/methods.md 10). Where features have an effect, it is too large: between 1 and 2.
+    When each of K parts is left out in turn, the model for one part learns from the labels of every
+    other part. So the labels of part a act on the scores of part b, and the labels of b act on the
+    scores of a. The variance over patients counts each such pair once, so the factor is 2. This
+    factor is exact for a linear rule on noise and any K (docs/methods.md 10). Where features have
+    an effect, 2 is too large: the right factor is between 1 and 2.
 
     Parameters
     ----------
     n_folds : int or None
-        Number of parts that were left out in turn; None where one model that saw nobody gave all
-        scores: nothing is added then.
+        Number of parts that were left out in turn; None where one model that learned from none of
+        these patients gave all scores. The variance then stays as it is.
 
     Examples
     --------
@@ -127,10 +128,11 @@ def clustered_auc(
     """Return the AUC with a patient-clustered interval that holds for few patients.
 
     The K patients are jackknifed on the logit scale: with L_k the logit of the AUC without patient
-    k, the variance is (K - 1)/K sum (L_k - mean)^2. The ends are logit AUC -+ t times the root of
-    this variance, with t the quantile of Student's distribution with K - 1 degrees of freedom. An
-    AUC without a patient that is 0 or 1 is moved inside by half a pair. An AUC of 0 or 1, or fewer
-    than two patients with regions of a class, has no interval (NaN).
+    k, the variance is (K - 1)/K sum (L_k - mean)^2. The ends are logit AUC - t r and logit AUC + t
+    r, with r the root of this variance, and t the quantile of Student's distribution with K - 1
+    degrees of freedom. If the AUC without a patient is 0 or 1, it is moved inside by half a pair.
+    If the AUC of all is 0 or 1, or fewer than two patients have regions of a class, there is no
+    interval (NaN).
 
     Parameters
     ----------
@@ -141,9 +143,10 @@ def clustered_auc(
     groups : array, shape (n,)
         The patient of every ROI.
     n_folds : int, optional
-        Number of parts that were left out in turn, where the scores are out of fold: the variance
+        Number of parts that were left out in turn, where the scores are out of fold. The variance
         is then multiplied by :func:`training_inflation`, and the interval is for the AUC that the
-        model of all patients has on fresh ones. Without it the scores are of one model.
+        model of all patients has on new patients. When not given, the scores count as those of one
+        model.
 
     Examples
     --------
@@ -187,7 +190,7 @@ def auc_without_each_patient(
     s : ndarray, shape (n,)
         Scores; larger is more malignant.
     code : ndarray of int, shape (n,)
-        The patient of every region, from 0.
+        The number of every region's patient, counted from 0.
 
     Returns
     -------
@@ -213,13 +216,14 @@ def auc_without_each_patient(
     clusters = int(code.max()) + 1
     own_m = np.bincount(code[y], minlength=clusters)
     own_n = np.bincount(code[~y], minlength=clusters)
-    # Pairs won: of all, subtract those of the patient's positives and of his negatives, and add
-    # those between his own regions, which were subtracted twice.
+    # Pairs won without a patient: from all pairs won, subtract the pairs of his positives and the
+    # pairs of his negatives. Then add the pairs between his own regions, which were subtracted
+    # twice.
     lost = n * np.bincount(code[y], weights=positive, minlength=clusters)
     lost += m * np.bincount(code[~y], weights=negative, minlength=clusters)
     # Pairs within one patient: scores are ranked so that each patient lies above all earlier ones.
-    # A positive then wins over every negative of earlier patients. What it wins beyond that, it
-    # wins in its own patient.
+    # A positive then wins over every negative of earlier patients. All its other wins are within
+    # its own patient.
     ranked = code * len(s) + rankdata(s, "dense")
     won_over = n * np.bincount(
         code[y], weights=_placements(y, ranked[None, :])[0][0], minlength=clusters
@@ -234,8 +238,8 @@ def auc_without_each_patient(
 def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     """Return the AUC with DeLong's interval on the logit scale.
 
-    The interval takes regions as independent, so it is too narrow where patients have several. It
-    stands beside :func:`clustered_auc` because papers print it.
+    The interval takes regions as independent, so it is too narrow where patients have several
+    regions. It stands beside :func:`clustered_auc` because papers print it.
 
     Parameters
     ----------
@@ -267,10 +271,10 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
 def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float = 1.0) -> Interval:
     """Return a share with an interval that holds for few patients and for shares of 0 and 1.
 
-    The interval is Clopper and Pearson's exact one, computed with an effective number of regions.
-    This is n divided by the design effect (at least 1), and reduced by a squared ratio of
-    t-quantiles with degrees of freedom from the regions and from the patients (Korn & Graubard,
-    Surv. Methodol. 24 (1998) 193).
+    The interval is Clopper and Pearson's exact interval, computed with an effective number of
+    regions. The effective number is n divided by the design effect (at least 1), times a squared
+    ratio of two t-quantiles. One quantile has the degrees of freedom of the regions, the other
+    those of the patients (Korn & Graubard, Surv. Methodol. 24 (1998) 193).
 
     Parameters
     ----------
@@ -310,10 +314,11 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
 
 
 def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: float) -> float:
-    """Return the one-sided lower 95 % bound of a share, for a design effect that is given.
+    """Return the one-sided lower 95 % bound of a share, for a given design effect.
 
-    As :func:`clustered_share`, but one-sided: where all of n patients with one region each are
-    right it is .05 ** (1 / n). Without a second patient it is 0.
+    The bound is made like the interval of :func:`clustered_share`, but one-sided. If all of n
+    patients with one region each are right, the bound is .05 ** (1 / n). Without a second patient
+    the bound is 0.
 
     Parameters
     ----------
@@ -349,8 +354,8 @@ def _effective_regions(n: int, patients: int, effect: float, tail: float) -> flo
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
     """Return the design effect of a share: the factor by which clustering raises its variance.
 
-    It is the patient-clustered variance divided by the variance if all regions were independent;
-    NaN where both are 0.
+    It is the patient-clustered variance divided by the variance that independent regions would
+    have; NaN where both variances are 0.
 
     Parameters
     ----------
@@ -426,8 +431,9 @@ def bootstrap(
     Returns
     -------
     ndarray, shape (k, 2)
-        Lower and upper ends of 95 % intervals. NaN without resamples, where more than half of them
-        gave NaN, or where all gave the same value: a width of 0 would mislead.
+        Lower and upper ends of 95 % intervals. NaN without resamples, and where more than half of
+        the resamples gave NaN. Also NaN where all resamples gave the same value, because a width of
+        0 would mislead.
 
     Examples
     --------
@@ -488,10 +494,11 @@ def bootstrap_intervals(
 
 
 def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays of shares; ties count one half.
+    """Return, for every region, the share of the other class on its right side; ties count one
+    half.
 
-    The first has, for every positive, the share of negatives below it. The second has, for every
-    negative, the share of positives above it.
+    The first array has, for every positive, the share of negatives below it. The second array has,
+    for every negative, the share of positives above it.
     """
     m = int(y.sum())
     n = int((~y).sum())

@@ -5,8 +5,8 @@ readers' mean, or a certain 0 or 1. ``probability`` is the prediction of a learn
 
 A measure called with these arrays counts every region once and returns a float. With ``weight``,
 shape (draws, n), it returns a value for each draw of a resampling, shape (draws,). The weights are
-how often each region counts in each draw. Then arrays are not checked: ``truth`` must be bool and
-nothing unknown. The result is NaN where a measure is not defined.
+how often each region counts in each draw. With ``weight`` the arrays are not checked: ``truth``
+must be bool, and no value may be unknown. The result is NaN where a measure is not defined.
 """
 
 from collections.abc import Callable
@@ -236,7 +236,7 @@ def partial_auc(
     height = _share(true, true[:, -1:])
     width = np.diff(x)
     rise = np.diff(height)
-    # A step of the curve counts up to max_fpr; its height there is interpolated.
+    # A step of the curve counts up to max_fpr; the curve's height at max_fpr is interpolated.
     inside = np.clip(max_fpr - x[:, :-1], 0, width)
     share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
     area: np.ndarray = np.sum(inside * (height[:, :-1] + share * rise / 2), axis=1)
@@ -259,7 +259,7 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
     truth : ndarray of float
         1, 0, or NaN where ``p`` is NaN.
     ties : int
-        How many values lie on the threshold (within 1e-9).
+        Number of values that lie on the threshold (within 1e-9).
 
     Examples
     --------
@@ -296,8 +296,8 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
     """Return every region's Kullback-Leibler distance of a probability from a target, shape (n,).
 
-    With target P and probability Q it is P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), in nats. P and Q
-    are clipped to [1e-6, 1 - 1e-6].
+    With target P and probability Q the distance is P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), in
+    nats. P and Q are clipped to [1e-6, 1 - 1e-6].
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     >>> round(kl([0.5, 1.0], [0.5, 0.5]), 3)
     0.693
     """
-    # A sum and not a mean, as in [N14]: it grows with the number of regions.
+    # The result is a sum and not a mean, as in [N14]: it grows with the number of regions.
     return _weighted_sum(weight, divergences(t, q))
 
 
@@ -340,8 +340,9 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the one-sided Kullback-Leibler distance: the sum of P ln(P/Q) over all regions.
 
-    P is the target, Q the probability ([N14] App. C). The sum can be negative, and Q = 1 everywhere
-    makes it small. Use it to compare with the paper's numbers only, not to choose a learner.
+    P is the target, Q the probability ([N14] App. C). The sum can be negative, and a learner with Q
+    = 1 everywhere makes the sum small. Use it to compare with the paper's numbers only, not to
+    choose a learner.
 
     Parameters
     ----------
@@ -436,7 +437,8 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the intercept a of target ~ expit(a + logit(probability)), by maximum likelihood.
 
-    This is calibration in the large; 0 is right. NaN where the target is constant.
+    This is calibration in the large: with the right mean probability a is 0. NaN where the target
+    is constant.
 
     Parameters
     ----------
@@ -466,11 +468,11 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
 def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the slope b of target ~ expit(a + b logit(probability)), fitted by cross-entropy.
 
-    1 is right; below 1 the probabilities are too extreme. A soft target is used as it is and not
-    thresholded at 1/2, which would ask for more extreme probabilities.
+    The right slope is 1; below 1 the probabilities are too extreme. A soft target is used as it is.
+    If it were thresholded at 1/2, more extreme probabilities would look right.
 
-    NaN where target or probability is constant, or where the classes of a hard target are separated
-    by the probability, which has no finite slope.
+    NaN where target or probability is constant. Also NaN where the probability separates the
+    classes of a hard target, because no finite slope fits then.
 
     Parameters
     ----------
@@ -488,8 +490,8 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     1.0
     """
     x = logit(clipped(q))
-    # Probabilities that are closer to each other differ by rounding only, and have no meaningful
-    # slope.
+    # Probabilities that are closer to each other than this differ by rounding only, and have no
+    # meaningful slope.
     usable = (_weighted_range(t, weight) > 0) & (_weighted_range(x, weight) >= 1e-9)
     # Only hard classes can be separated by the probability; a single soft target keeps the slope
     # finite.
@@ -519,10 +521,11 @@ def calibration_curve(
     Returns
     -------
     dict
-        Lists with one value per group, by rising probability: ``predicted`` (mean probability),
-        ``observed`` (share of malignant), ``lower`` and ``upper`` (its Wilson 95 % interval, which
-        takes ROIs as independent) and ``n`` (regions). ROIs of equal probability stay in
-        one group, so there may be fewer groups than asked for.
+        Lists with one value per group, by rising probability. ``predicted`` is the mean
+        probability, ``observed`` the share of malignant regions, and ``n`` the number of regions.
+        ``lower`` and ``upper`` are the Wilson 95 % interval of ``observed``, which takes regions as
+        independent. Regions of equal probability stay in one group, so there may be fewer groups
+        than ``bins``.
 
     Examples
     --------
@@ -537,7 +540,8 @@ def calibration_curve(
     curve: dict[str, list[float]] = {name: [] for name in columns}
     if len(y) == 0:
         return curve
-    # The edges are probabilities of regions, so that equal ones stay in one group.
+    # The edges are probabilities of regions, so that regions of equal probability stay in one
+    # group.
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, q, side="left")
     for g in np.unique(group):
@@ -565,8 +569,9 @@ def decision_curve(
     Returns
     -------
     dict
-        Lists with one value per threshold: ``threshold``, ``model`` (TP/N - FP/N * t/(1 - t) when
-        ROIs at or above t are treated), ``all`` (everyone treated), ``none`` (0).
+        Lists with one value per threshold: ``threshold`` is t itself. ``model`` is the net benefit
+        TP/N - FP/N * t/(1 - t) if regions at or above t are treated. ``all`` is the net benefit if
+        every region is treated, and ``none`` is 0.
 
     Examples
     --------
@@ -613,15 +618,17 @@ def _share(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _weighted_ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and largest value with weight > 0; inf and -inf where there is none."""
+    """Return the smallest and largest value with weight > 0; inf and -inf where no weight is above
+    0.
+    """
     counts = weight > 0
     low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
     return low, np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
 
 
 def _weighted_range(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the largest minus the smallest value with weight > 0; 0 or less where there is
-    none.
+    """Return the largest minus the smallest value with weight > 0; 0 or less where no weight is
+    above 0.
     """
     low, high = _weighted_ends(values, weight)
     return np.where(high >= low, high - low, 0.0)

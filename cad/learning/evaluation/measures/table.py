@@ -1,8 +1,8 @@
 """Connect the measures with their functions and needs; their texts are in
 :mod:`cad.base.terms.measures`.
 
-Code that computes or compares a measure finds it here by name. To add one, add a row to both
-modules and, if needed, its function to :mod:`cad.learning.evaluation.measures.metrics`.
+Code that computes or compares a measure finds the measure here by name. To add a measure, add a row
+to both modules and, if needed, its function to :mod:`cad.learning.evaluation.measures.metrics`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from cad.learning.evaluation.measures import metrics
 
 @dataclass(frozen=True)
 class Cases:
-    """Hold arrays with one value per region, of the regions whose truth and score are both known.
+    """Hold arrays with one value per region, for the regions whose truth and score are both known.
 
     Parameters
     ----------
@@ -33,11 +33,12 @@ class Cases:
     patients : ndarray of int, shape (n,)
         Number of the patient of every region, 0 and up.
     is_probability : bool
-        Whether the score is a probability; a ranker's is not.
+        Whether the score is a probability; a ranker's score is not.
     centred : ndarray, shape (n,), optional
         Values that rank regions and to which a slope is fitted, where scores come from the models
-        of several folds: log-odds that can be compared between them
-        (:mod:`cad.learning.evaluation.measures.centring`). Scores of one model are their own.
+        of several folds. They are log-odds that can be compared between the folds
+        (:mod:`cad.learning.evaluation.measures.centring`). When not given, the scores themselves
+        are used.
     """
 
     truth: np.ndarray
@@ -62,7 +63,7 @@ _Needs = Literal["score", "probability"]
 Function = Callable[[Cases, np.ndarray], np.ndarray]
 """Computes a measure from the regions (:class:`Cases`) and how often each counts, shape (draws, n).
 
-It returns an array of shape (draws,); NaN where the measure is not defined.
+The function returns an array of shape (draws,); NaN where the measure is not defined.
 """
 
 
@@ -71,7 +72,7 @@ class Measure(MeasureWords):
     """Hold a measure of predictions: the function that computes it, and the words that show it.
 
     The words are arguments of :class:`cad.base.terms.measures.MeasureWords`: ``name``, ``title``,
-    ``better`` (which values are), ``digits`` in a table, and ``headline``.
+    ``better`` (which values are better), ``digits`` (how many a table shows), and ``headline``.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ class Measure(MeasureWords):
     function: Function = field(kw_only=True)
 
     def __call__(self, cases: Cases) -> float:
-        """Return the value, NaN where the measure needs a probability and there is none."""
+        """Return the value; NaN where the measure needs a probability and the score is none."""
         return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
 
     def draws(self, cases: Cases, weight: np.ndarray) -> np.ndarray:
@@ -163,7 +164,7 @@ def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, 
     Returns
     -------
     dict of str to ndarray, shape (draws,)
-        By name of the measure, its value in each draw.
+        The values of each measure in each draw, by name of the measure.
 
     Examples
     --------

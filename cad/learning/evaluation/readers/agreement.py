@@ -47,8 +47,8 @@ class Alpha(TypedDict):
 class Agreement(TypedDict):
     """Hold how well readers agree; :func:`agreement` makes it, and it goes into ``metrics.json``.
 
-    The keys: ``kappa``, a list with an entry for each pair of readers; ``icc``, the intraclass
-    correlations; ``krippendorff_alpha``, an alpha for each of two kinds of scale.
+    It has three keys. ``kappa`` is a list with an entry for each pair of readers. ``icc`` holds the
+    intraclass correlations. ``krippendorff_alpha`` holds an alpha for each of two kinds of scale.
     """
 
     kappa: list[Kappa]
@@ -62,7 +62,8 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
     Parameters
     ----------
     ratings : array, shape (readers, n)
-        Scores as probabilities (or on any one interval scale); NaN where there is none.
+        Scores as probabilities, or on any other interval scale that all readers share; NaN where a
+        reader gave none.
     names : list of str
         Reader ids.
 
@@ -99,8 +100,8 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
 def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     """Return Cohen's kappa with quadratic weights on the values themselves.
 
-    The weight of a disagreement is the squared difference of the two values; on an equidistant
-    scale these are the usual category weights. NaN where all values are equal.
+    The weight of a disagreement is the squared difference of the two values. On an equidistant
+    scale these squares are the usual category weights. NaN where all values are equal.
 
     Parameters
     ----------
@@ -136,10 +137,11 @@ def intraclass(ratings: ArrayLike) -> Intraclass:
     Returns
     -------
     Intraclass
-        ``n``, the number of regions; ``single``, ICC(2,1): agreement of single readers, taken as a
-        random sample of readers; ``average``, ICC(2,k): reliability of the mean of these readers;
-        ``consistency``, ICC(3,1): as ``single``, but a constant difference between readers does
-        not count. NaN for fewer than two readers or regions.
+        ``n`` is the number of regions. ``single`` is ICC(2,1), the agreement of single readers,
+        taken as a random sample of readers. ``average`` is ICC(2,k), the reliability of the mean of
+        these readers. ``consistency`` is ICC(3,1): it differs from ``single`` because a constant
+        difference between readers does not count. The correlations are NaN for fewer than two
+        readers or regions.
 
     Examples
     --------
@@ -172,14 +174,14 @@ def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
     Parameters
     ----------
     ratings : array, shape (readers, n)
-        NaN where there is none; regions with fewer than two values do not count.
+        Scores, NaN where a reader gave none; regions with fewer than two values do not count.
     level : {"nominal", "ordinal", "interval"}
         Kind of scale, which sets the distance between two values.
 
     Raises
     ------
     ValueError
-        For another level.
+        For any other ``level``.
 
     Examples
     --------
@@ -208,8 +210,8 @@ def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
     if level == "interval":
         return np.asarray((values[:, None] - values[None, :]) ** 2)
     if level == "ordinal":
-        # Distance of two scores: how many ratings lie between them. Ratings equal to either score
-        # count half.
+        # The distance of two scores is the number of ratings that lie between them. Ratings equal
+        # to either score count half.
         position = np.cumsum(total) - total / 2
         return (position[:, None] - position[None, :]) ** 2
     raise ValueError(f"level {level!r} is none of nominal, ordinal, interval")

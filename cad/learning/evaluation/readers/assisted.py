@@ -1,21 +1,21 @@
 """Combine a reader's score with the classifier into a probability of malignancy (the "tool").
 
-For reader r with score s and classifier's probability q (docs/methods.md 8),
+For reader r with score s and the classifier's probability q (docs/methods.md 8),
 
     logit P(malignant | s, q) = a_r + b_r s + c logit q.
 
 a_r and b_r are values common to all readers plus deviations of reader r. A normal prior draws these
-deviations to 0 (partial pooling), so that a reader with few regions counts as an average one. The
-prior of c has mean 1, which is plain addition of log-odds. The weights are fitted on regions with
-histology. The probability of a region uses weights fitted without its patient. With more than 100
-patients, a hundredth of all patients is left out together with him.
+deviations to 0 (partial pooling), so that a reader with few regions counts as an average reader.
+The prior of c has mean 1, because c = 1 is plain addition of log-odds. The weights are fitted on
+regions with histology. The probability of a region uses weights fitted without its patient. With
+more than 100 patients, a hundredth of all patients is left out together.
 
 Two measures keep a useless tool from looking harmful. First, c is at least a small positive number.
-Near 0 its sign would depend on the patient left out, against that patient. Second, AUCs rank each
-region among the regions of other patients under the same weights. The reason is that probabilities
-of different folds have different scales: leaving out a malignant patient lowers the intercept. A
-reader gives many equal scores, so that the intercept would decide their order (docs/evidence.md has
-the effect of each).
+Near 0 the sign of c would depend on the left-out patient, to that patient's disadvantage. Second,
+AUCs rank each region among the regions of other patients under the same weights. The reason is that
+probabilities of different folds have different scales: leaving out a malignant patient lowers the
+intercept. A reader gives many equal scores, so that the intercept would decide their order
+(docs/evidence.md has the effect of both measures).
 """
 
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # least number of regions with histology in each class; with fewer nothing is fitted
+FEW = 5  # least number of regions with histology in each class; with fewer regions nothing is fitted
 # smallest weight of the classifier, which then still orders regions of equal score
 LEAST_TOOL = 0.02
-# with more patients several are left out together, so that time grows with n and not its square
+# with more patients several are left out together: time then grows with n and not with n^2
 MOST_FITS = 100
 # Standard deviations of the priors, for scores and log-odds that have standard deviation 1.
 COMMON_SD = 3.0
@@ -52,7 +52,8 @@ class Combination:
         log-odds = intercept + score * s + tool * logit q, with s the reader's score as a
         probability in [0, 1] and q the classifier's probability.
     n, positive : int
-        Regions with histology that this reader had scored, and the malignant among them.
+        Number of regions with histology that this reader had scored, and number of malignant
+        regions among them.
     """
 
     intercept: float
@@ -69,7 +70,8 @@ class Combination:
         score : ndarray, shape (n,)
             The reader's scores as probabilities.
         classifier : ndarray, shape (n,)
-            The classifier's probabilities. The result is NaN where either of the two is.
+            The classifier's probabilities. The result is NaN where the score or this probability is
+            NaN.
         """
         q = np.clip(np.asarray(classifier, dtype=float), CLIP, 1 - CLIP)
         s = np.asarray(score, dtype=float)
@@ -84,9 +86,8 @@ class Combinations:
     Parameters
     ----------
     readers : dict of str to Combination
-        By reader id.
-    anyone : Combination
-        The common weights, for a reader who is not in ``readers``.
+        Weights by reader id. anyone : Combination The common weights, for a reader who is not in
+        ``readers``.
     """
 
     readers: dict[str, Combination]
@@ -100,10 +101,10 @@ class Combinations:
         Parameters
         ----------
         reader : str
-            Reader id; one that is not in ``readers`` gets the common weights.
+            Reader id; a reader who is not in ``readers`` gets the common weights.
         score, classifier : ndarray, shape (n,)
             The reader's scores as probabilities in [0, 1], and the classifier's probabilities. The
-            result is NaN where either of the two is.
+            result is NaN where either of the two is NaN.
 
         Returns
         -------
@@ -136,15 +137,13 @@ class Assisted:
     Parameters
     ----------
     readers : dict of str to WithTool
-        By reader id.
-    combinations : Combinations or None
-        Weights fitted on all patients, for new cases; None where the weights of an earlier training
-        were used.
+        AUCs by reader id. combinations : Combinations or None Weights fitted on all patients, for
+        new cases; None where the weights of an earlier training were used.
     test : MRMC or None
         Test of the readers with the tool against the same readers alone
         (:func:`cad.learning.evaluation.readers.mrmc.obuchowski_rockette`).
     note : str
-        Why there is no test; empty where there is one.
+        Why there is no test; empty where there is a test.
     """
 
     readers: dict[str, WithTool]
@@ -177,7 +176,8 @@ def assist(
     *,
     given: np.ndarray | None = None,
 ) -> tuple[Assisted, dict[str, np.ndarray]]:
-    """Combine every reader's scores with the classifier (the tool), and test whether it helps them.
+    """Combine every reader's scores with the classifier (the tool), and test whether the tool
+    helps.
 
     Parameters
     ----------
@@ -192,15 +192,15 @@ def assist(
     names : list of str
         Reader ids.
     given : ndarray, shape (readers, n), optional
-        Readers' probabilities with the tool by the weights of an earlier training; nothing is
-        fitted then.
+        Readers' probabilities with the tool by the weights of an earlier training. When given,
+        nothing is fitted.
 
     Returns
     -------
     assisted : Assisted
         The readers' AUC alone and with the tool, and the test.
     probability : dict of str to ndarray, shape (n,)
-        By reader id, the probability with the tool. Its weights were fitted without the region's
+        The probability with the tool, by reader id. The weights were fitted without the region's
         patient.
 
     Raises
@@ -236,8 +236,8 @@ def assist(
             # the same weights.
             values = combination.readers[name].probability(table[j], classifier)
             probability[j, out] = values[out]
-            # Rows without truth or tool are ranked as well; the tests select the rows that they
-            # use.
+            # Rows without truth or without the classifier's probability are ranked as well. The
+            # tests select the rows that they use.
             rank[j, out] = ranked(values[out], values[~out])
     return _assisted(truth, table, probability, rank, patients, names, combinations)
 
@@ -271,8 +271,8 @@ def _assisted(
     test = None
     note = ""
     try:
-        # Both treatments need the same cases; otherwise their difference would contain that of the
-        # cases.
+        # Both treatments need the same cases; otherwise their difference would contain the
+        # difference of the cases.
         alone = np.where(np.isfinite(rank), table, np.nan)
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
@@ -360,5 +360,6 @@ def fit_combinations(
 
 
 def _scale(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation; the latter is 1 where all values are equal."""
+    """Return mean and standard deviation; the standard deviation is 1 where all values are equal.
+    """
     return float(values.mean()), float(values.std()) or 1.0

@@ -1,8 +1,9 @@
 """Measure the limit that readers set: how well they predict the truth and each other.
 
 No learner from readers' scores can follow them where they scatter. Three numbers describe this
-limit: how well their mean predicts histology, how well one reader predicts the others, and which
-part of the classifier's distance to their mean is their own scatter (docs/methods.md 8).
+limit: how well their mean predicts histology, how well one reader predicts the other readers, and
+which part of the classifier's distance to their mean is the readers' own scatter (docs/methods.md
+8).
 """
 
 from dataclasses import dataclass
@@ -22,23 +23,23 @@ class Ceiling:
     ----------
     auc : Interval
         AUC of the mean of all readers against histology, with a patient-clustered interval. (The
-        table of rivals has the mean of only those readers whose scores are learned from.)
+        table of rivals has the mean of only those readers from whose scores the learner learns.)
     brier : float
-        Brier score of that mean; NaN without histology.
+        Brier score of the mean of all readers; NaN without histology.
     classifier_auc : Interval
         AUC of the classifier on the same regions.
     against_others : dict of str to dict
         For each reader id a dict with three keys. ``brier``: mean squared distance of the reader's
-        score to the mean score of the other readers. ``classifier_brier``: the same of the
-        classifier. ``n``: number of regions that both are taken over, scored by the reader, by
-        another reader and by the classifier. Readers who share no region with another reader are
-        left out.
+        score to the mean score of the other readers. ``classifier_brier``: mean squared distance of
+        the classifier's probability to that mean score. ``n``: number of regions behind both
+        distances, which the reader, another reader and the classifier have scored. Readers who
+        share no region with another reader are left out.
     distance : float
         Mean squared distance of the classifier to the readers' mean, over the regions with two or
         more readers.
     scatter : float
         Mean over those regions of s^2 / R, the variance of a mean of R readers whose scores have
-        standard deviation s. It is the distance to expect of a classifier that knew the mean of
+        standard deviation s. It is the expected distance of a classifier that knew the mean of
         infinitely many readers.
     share : Interval
         scatter / distance: the readers' part of the classifier's distance.
@@ -53,7 +54,7 @@ class Ceiling:
     share: Interval
 
     def sentence(self) -> str:
-        """Return one English sentence with the main numbers; empty where none is known."""
+        """Return one English sentence with the main numbers; empty where no number is known."""
         clauses = []
         if np.isfinite(self.auc.value):
             clauses.append(
@@ -88,14 +89,15 @@ def readers_ceiling(
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> Ceiling:
-    """Measure how near to the readers' mean any classifier can come, and how near this one comes.
+    """Measure how near to the readers' mean any classifier can come, and how near this classifier
+    comes.
 
     Parameters
     ----------
     truth : ndarray, shape (n,)
         1, 0, or NaN without histology.
     scores : ndarray, shape (readers, n)
-        As probabilities; NaN where the reader gave none.
+        Readers' scores as probabilities; NaN where the reader gave none.
     classifier : ndarray, shape (n,)
         Out-of-fold probability; NaN where there is none.
     patients : ndarray, shape (n,)
@@ -103,9 +105,10 @@ def readers_ceiling(
     names : list of str
         Reader ids.
     ranking : ndarray, shape (n,), optional
-        Values that rank for the classifier's AUC, where its probabilities are of several folds.
+        Values by which the classifier's AUC ranks regions, where its probabilities come from
+        several folds.
     bootstraps, seed : int
-        Patient resamples for the interval of the share, and their seed.
+        Number of patient resamples for the interval of the share, and their seed.
 
     Examples
     --------

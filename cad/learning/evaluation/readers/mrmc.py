@@ -19,7 +19,7 @@ from cad.learning.evaluation.measures.metrics import auc
 
 @dataclass(frozen=True)
 class MRMC:
-    """Hold a comparison of treatments: the same readers read the same cases under each of them.
+    """Hold a comparison of treatments: the same readers read the same cases under each treatment.
 
     A treatment is a way of reading, such as without and with CAD (multi-reader multi-case design).
 
@@ -28,12 +28,12 @@ class MRMC:
     aucs : ndarray, shape (treatments, readers)
         AUC of each reader under each treatment.
     treatment_aucs : ndarray, shape (treatments,)
-        Means over readers.
+        Mean AUC over readers, for each treatment.
     f, df1, df2, p : float
         F statistic, degrees of freedom and p-value of the hypothesis that all treatments are equal;
         p is NaN where there is no variation at all.
     difference, error, lower, upper : float
-        Mean AUC of the last treatment minus that of the first, its standard error and 95 %
+        Mean AUC of the last treatment minus the mean AUC of the first, its standard error and 95 %
         interval.
     cov1, cov2, cov3 : float
         Jackknife covariances of two AUCs: of one reader under two treatments, of two readers under
@@ -43,7 +43,8 @@ class MRMC:
     ms_treatment, ms_interaction : float
         Mean squares of treatment, and of treatment by reader, in the two-way table of AUCs.
     n, omitted : int
-        Cases used, and cases without a rating by everyone, which are left out.
+        Number of cases used, and number of cases that were left out because somebody did not rate
+        them.
     """
 
     aucs: np.ndarray
@@ -79,9 +80,10 @@ class AgainstReaders:
     difference, lower, upper : float
         AUC of CAD minus the readers' mean AUC, with its 95 % interval.
     t, df, p : float
-        Test that the difference is zero.
+        t statistic, degrees of freedom and p-value of the hypothesis that the difference is zero.
     n, omitted : int
-        Cases used, and cases left out because truth or a rating is missing.
+        Number of cases used, and number of cases that were left out because truth or a rating is
+        missing.
     """
 
     cad_auc: float
@@ -111,8 +113,8 @@ def obuchowski_rockette(
     ratings : array, shape (treatments, readers, n)
         Higher is more suspicious; NaN where a reader gave none.
     groups : array, shape (n,), optional
-        Patient of every case (ROI); every case its own patient when not given. The jackknife
-        leaves out whole patients.
+        Patient of every case (ROI); when not given, every case counts as a patient of its own. The
+        jackknife leaves out whole patients.
 
     Raises
     ------
@@ -147,8 +149,8 @@ def obuchowski_rockette(
     ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
     residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
     ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
-    # The true cov2 is at least cov3; where the estimates are reversed, the difference counts as 0,
-    # or the error would be too small (Hillis).
+    # The true cov2 is at least cov3. Where the estimates are reversed, the difference counts as 0;
+    # otherwise the error would be too small (Hillis).
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
@@ -182,9 +184,9 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
 
     A treatment is a way of reading, such as without and with CAD.
 
-    The variance comes from unbiased moments of comparisons of a malignant with a benign case, which
-    may share a reader or a case (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown 2008 for
-    incomplete designs).
+    Comparisons of a malignant with a benign case may share a reader or a case. The variance comes
+    from unbiased moments of these comparisons (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown
+    2008 for incomplete designs).
 
     Parameters
     ----------
@@ -199,7 +201,7 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
         AUC of each treatment; every pair of a malignant and a benign case that one reader read
         counts once.
     difference, error : float
-        AUC of the last treatment minus that of the first, and its standard error.
+        AUC of the last treatment minus the AUC of the first, and its standard error.
 
     Raises
     ------
@@ -237,7 +239,7 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
         # Moments, weighted by how often pairs share each kind of index, minus the squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
-    # The estimate is unbiased and may hence be negative; then the variance is 0.
+    # The estimate is unbiased and may hence be negative; a negative estimate counts as 0.
     variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
     return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
 
@@ -245,13 +247,14 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
 def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return sums of a * b over pairs of entries, separately for pairs with equal or other indices.
 
-    The result has shape (2, 2, 2): for each of the three axes, index 0 for other and 1 for equal.
+    The result has shape (2, 2, 2). On each of the three axes, 0 stands for pairs whose indices
+    differ and 1 for pairs whose indices are equal.
     """
     total = np.zeros((2, 2, 2))
     for same in product((0, 1), repeat=3):
         summed_axes = tuple(axis for axis in range(3) if not same[axis])
         total[same] = np.sum(a.sum(axis=summed_axes) * b.sum(axis=summed_axes))
-    # subtract pairs of equal index from all pairs, which leaves those of other index
+    # subtract pairs of equal index from all pairs, which leaves the pairs of different index
     for axis in range(3):
         total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
     return total
@@ -269,9 +272,7 @@ def against_readers(
     Parameters
     ----------
     truth : array, shape (n,)
-        0, 1, or NaN (left out).
-    cad : array, shape (n,)
-        Score of the system.
+        0, 1, or NaN (left out). cad : array, shape (n,) Score of the system.
     ratings : array, shape (readers, n)
         NaN where a reader gave none.
     groups : array, shape (n,), optional
@@ -357,8 +358,8 @@ def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) 
 
 
 def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
-    """Return four means of ``cov``, of shape (t, r, t, r): the variance, and cov1, cov2, cov3
-    (MRMC).
+    """Return four means of ``cov``, shape (t, r, t, r): the variance, cov1, cov2 and cov3 of
+    :class:`MRMC`.
     """
     t, r = cov.shape[:2]
     same_t = np.eye(t, dtype=bool)[:, None, :, None]

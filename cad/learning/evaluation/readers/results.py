@@ -21,7 +21,7 @@ class AgainstOthers(TypedDict):
     Parameters
     ----------
     n : int
-        Regions that were scored by this reader and by another one.
+        Number of regions that were scored by this reader and by another reader.
     ties : int
         Number of these regions where the other readers' mean score is exactly .5.
     auc : Interval
@@ -41,7 +41,7 @@ class ReaderResult:
     Parameters
     ----------
     n : int
-        Regions with the reader's score and histology.
+        Number of regions with the reader's score and histology.
     auc : Interval
         The reader's AUC, with a patient-clustered interval.
     cad_auc : Interval
@@ -106,8 +106,8 @@ def reader_results(
         ``readers``: for each reader id a :class:`ReaderResult`. ``agreement``: how well the readers
         agree with each other; None for fewer than two readers. ``cad_vs_readers``: the classifier's
         AUC against the readers' mean AUC
-        (:class:`~cad.learning.evaluation.readers.mrmc.AgainstReaders`), or None;
-        ``cad_vs_readers_note`` is then the reason, else empty.
+        (:class:`~cad.learning.evaluation.readers.mrmc.AgainstReaders`), or None.
+        ``cad_vs_readers_note``: the reason for None, else empty.
 
     Examples
     --------

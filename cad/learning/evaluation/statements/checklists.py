@@ -1,8 +1,9 @@
-"""Write ``validation.md``: four checklists, with answers from a run or left for a person.
+"""Write ``validation.md``: four checklists, with answers from a run or left open for a person.
 
 The items, their weights and the texts around each answer are in ``checklists.yaml``. Every sentence
-about the run comes from a function of :mod:`cad.learning.evaluation.statements.sentences`. Whether
-an item of METRICS is fulfilled is decided by :mod:`cad.learning.evaluation.statements.proofs`.
+about the run comes from a function of :mod:`cad.learning.evaluation.statements.sentences`.
+:mod:`cad.learning.evaluation.statements.proofs` decides whether a run fulfils an item of METRICS, a
+quality score of radiomics studies.
 """
 
 import re
@@ -35,7 +36,8 @@ def items(name: str) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict of str to dict
-        By the item's number: ``topic``, and ``answer`` where a run can answer: a text with names of
+        For each item's number a dict. It has ``topic``, and ``answer`` where a run can answer. An
+        answer is a text with names of
         :data:`~cad.learning.evaluation.statements.sentences.SENTENCES` in braces. Items of
         ``metrics`` also have ``weight``, and ``state`` where it is the same for every run.
     """
@@ -56,7 +58,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        By the item's number; items that only a person can answer are absent.
+        Answers by the item's number; items that only a person can answer are absent.
     """
 
     def sentence(match: re.Match[str]) -> str:
@@ -88,8 +90,8 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
     Returns
     -------
     dict of str to str
-        ``yes``, ``no``, ``person`` (only a person can tell: never counted as fulfilled) or
-        ``not applicable``, by the item's number.
+        By the item's number: ``yes``, ``no``, ``person`` or ``not applicable``. ``person`` means
+        that only a person can tell; such an item never counts as fulfilled.
     """
     states: dict[str, State] = {}
     for number, item in items("metrics").items():
@@ -116,12 +118,12 @@ def metrics_score(states: dict[str, State]) -> tuple[float, float]:
     Parameters
     ----------
     states : dict of str to str
-        From :func:`metrics_states`.
+        State of every item, from :func:`metrics_states`.
 
     Returns
     -------
     least, most : float
-        0 to 1.
+        Scores from 0 to 1.
     """
     total = dict.fromkeys(("yes", "no", "person"), 0.0)
     for number, state in states.items():
@@ -190,7 +192,9 @@ def _results(metrics: Summary) -> list[str]:
 
 
 def _results_column(comparison: Comparison | None) -> dict[str, str]:
-    """Return sentences on the comparison with one truth, by title; dashes where there is none."""
+    """Return sentences on the comparison with one truth, by title; dashes where there is no
+    comparison.
+    """
     measured = {name: measure for name, measure in MEASURES.items() if name != "auc"}
     titles = ["ROIs (patients)", "malignant", "ties at .5"]
     titles += ["AUC, patient-clustered", "AUC, ROI-level"]
@@ -206,7 +210,7 @@ def _results_column(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _warning_lines(of_measures: list[str], of_run: list[str]) -> list[str]:
-    """Return warnings of the measures and of the run, each once, under a title of their own."""
+    """Return warnings of the measures and of the run under their own title, each warning once."""
     distinct = dict.fromkeys([*of_measures, *of_run])
     if not distinct:
         return []

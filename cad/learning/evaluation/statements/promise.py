@@ -12,7 +12,8 @@ _RAREST = 0.05
 
 
 def effective_patients(patients: ArrayLike) -> float:
-    """Return the effective number of patients: (sum n_i)^2 / sum n_i^2, n_i regions of patient i.
+    """Return the effective number of patients, (sum n_i)^2 / sum n_i^2, for n_i regions of patient
+    i.
 
     This is the number of patients when all have equally many regions, and less when a few patients
     have most of the regions.
@@ -39,7 +40,7 @@ def broken_promises(
 ) -> list[str]:
     """Return where the data break an assumption of a validation's intervals or tests.
 
-    The first sentence states the number of patients in any case; each other one is a warning.
+    The first sentence always states the number of patients. Each further sentence is a warning.
 
     Parameters
     ----------
@@ -51,10 +52,9 @@ def broken_promises(
     grades : array, shape (n, readers), optional
         Every reader's probability, NaN where a reader did not read.
     comparison : DataFrame, optional
-        Table of the learner, which comes first, and its rivals, of which one predicts a constant:
-        a row for each rival
-        (``learner``) and measure (``measure``), with ``lower``, the lower end of the 95 % interval
-        of the rival's measure minus the learner's.
+        Table of the learner, which comes first, and its rivals, of which one predicts a constant.
+        It has a row for each rival (``learner``) and measure (``measure``). ``lower`` is the lower
+        end of the 95 % interval of the rival's measure minus the learner's measure.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def broken_promises(
 
 
 def _slopes(comparison: pd.DataFrame | None) -> str:
-    """Return the calibration slopes of this cohort in words; empty where there are none."""
+    """Return the calibration slopes of this cohort in words; empty where no slope is known."""
     if comparison is None or "value" not in comparison:
         return ""
     slopes = comparison[comparison["measure"] == "calibration_slope"]

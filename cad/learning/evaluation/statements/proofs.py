@@ -1,4 +1,7 @@
-"""Decide whether a run fulfils items of METRICS: True, False, or None where the run cannot tell."""
+"""Decide whether a run fulfils items of METRICS: True, False, or None where the run cannot tell.
+
+METRICS is a quality score of radiomics studies.
+"""
 
 from collections.abc import Callable
 from math import isnan

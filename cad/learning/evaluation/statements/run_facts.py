@@ -1,4 +1,4 @@
-"""Read facts from the record of a run, as reviewers' checklists ask for them."""
+"""Read the facts for reviewers' checklists from the record of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,9 @@ class RunFacts:
     metrics: Summary
 
     def settings(self, *path: str) -> Json:
-        """Return a section of the pipeline's settings; empty where the run recorded none."""
+        """Return a section of the pipeline's settings; empty where the run did not record the
+        section.
+        """
         section = self.run.get("settings") or {}
         for name in path:
             section = section.get(name) or {}
@@ -45,7 +47,8 @@ class RunFacts:
 
     @property
     def counts(self) -> Json:
-        """Return how many studies, features and sites there were; None where not counted."""
+        """Return how many studies, features and sites there were; None where they were not counted.
+        """
         return {"features": None, "sites": None, **(self.run.get("counts") or {})}
 
     @property
@@ -66,7 +69,8 @@ class RunFacts:
 
     @property
     def steps(self) -> dict[str, Json]:
-        """Return the steps before the learner by class; of several of one class, the first."""
+        """Return the steps before the learner by class; of several steps of one class, the first.
+        """
         by_name: dict[str, Json] = {}
         for step in self.fitted.get("steps") or []:
             by_name.setdefault(step["name"], step)
@@ -74,7 +78,7 @@ class RunFacts:
 
     @property
     def selector(self) -> Json | None:
-        """Return the step that selects features; None without one."""
+        """Return the step that selects features; None without such a step."""
         for step in self.fitted.get("steps") or []:
             if "n_features" in step:
                 return dict(step)
@@ -112,8 +116,8 @@ class RunFacts:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Return the measures against histology where it is known, else those against the
-        readers.
+        """Return the measures against histology where histology is known, else the measures against
+        the readers.
         """
         return self.metrics.histology or self.metrics.consensus
 
@@ -127,7 +131,7 @@ class RunFacts:
 
     @property
     def kappas(self) -> list[float]:
-        """Return the weighted kappas of all pairs of readers that have one."""
+        """Return the weighted kappas of all pairs of readers for which one is known."""
         if self.metrics.agreement is None:
             return []
         values = [pair["value"] for pair in self.metrics.agreement["kappa"]]
@@ -142,12 +146,12 @@ class RunFacts:
 
     @property
     def simple_rivals(self) -> list[str]:
-        """Return those rivals whose name says that they are simple."""
+        """Return the rivals whose names say that they are simple."""
         return [name for name in self.rivals if any(word in name.lower() for word in _SIMPLE)]
 
     @property
     def costs(self) -> dict[str, float]:
-        """Return the costs behind the decisions, without aims, which have a sentence of their
+        """Return the costs behind the decisions, without the aims, which have a sentence of their
         own.
         """
         return {
