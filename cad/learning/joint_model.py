@@ -1,7 +1,7 @@
 """Model regions and their man together: the probability of cancer, given beliefs and readers.
 
-Region i belongs to man m. It has a belief b_i (the probability that readers would call it
-malignant) and a readers' mean s_i::
+Region i belongs to man m. The region has a belief b_i (the probability that readers would call it
+malignant) and a readers' mean s_i on the logit scale::
 
     logit r_i(t) = a + b logit b_i + c s_i + d density + e age + t,    t ~ N(0, tau^2) of the man,
     r_i = integral of r_i(t),
@@ -10,16 +10,16 @@ malignant) and a readers' mean s_i::
 
 r_i is the probability of cancer in region i, and t an effect that all regions of a man share.
 ``density`` is the logarithm of PSA density and ``age`` is in decades, both minus their training
-mean. u, the leak, is the probability of cancer outside the outlined regions. It is in the model
-only where the truth of men is known beyond their regions.
+mean. u, the leak, is the probability of cancer outside the outlined regions. The leak is in the
+model only where the truth of men is known beyond their regions.
 
-The integrals are sums over 15 Gauss-Hermite nodes, in the fit as in predictions. So max r_i <=
-P(man) <= u + sum r_i holds at every node, and hence always. The parameters maximise the marginal
+The integrals are sums over 15 Gauss-Hermite nodes, both in the fit and in predictions. So max r_i
+<= P(man) <= u + sum r_i holds at every node, and hence always. The parameters maximise the marginal
 likelihood times normal priors (docs/methods.md 9).
 
-There are two sets of parameters: one for images alone, and one with readers' scores. The second is
-used for a region with a readers' mean, the first for any other region. Both use the same t of a
-man.
+There are two sets of parameters: one for images alone, and one with readers' scores. The set with
+readers' scores is used for a region with a readers' mean, the set for images alone for any other
+region. Both use the same t of a man.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ TERMS = (
 INTERCEPT, BELIEF, READERS, DENSITY, AGE, NO_DENSITY, NO_AGE, LEAK, LEAK_DENSITY, EFFECT = range(10)
 PRIOR_MEAN = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0, 0.0, -0.5])
 PRIOR_SD = np.array([1.5, 0.35, 0.5, 1.0, 0.5, 0.5, 0.5, 1.5, 0.5, 1.0])
-"""Standard deviations of the priors of the set from images alone. The other set has the same ones,
-except for :data:`WITH_READERS_SD`.
+"""Standard deviations of the priors of the set from images alone. The set with readers' scores has
+the same standard deviations, except for :data:`WITH_READERS_SD`.
 """
 WITH_READERS_MEAN = (0.6, 0.3)
 WITH_READERS_SD = (0.5, 0.5)
-"""Standard deviations of the priors of the weights of belief and readers' mean in the other set."""
+"""Standard deviations of the priors of the weights of belief and readers' mean, in the set with
+readers' scores.
+"""
 SITE_MEAN = np.array([0.0, 1.0, 0.0, 0.0])
 SITE_SD = np.array([1.0, 0.35, 0.5, 0.5])
 """Standard deviations of the priors of a site's four changes: intercept, slope, leak, log effect.
@@ -71,11 +73,11 @@ LEAST_DEGREES = 2.0
 CLIP = 1e-6
 """Beliefs are clipped to this distance from 0 and 1 before logarithms."""
 READERS_CLIP = 0.05
-"""A readers' mean of 0 or 1 is moved to this distance from it before its logit is taken."""
+"""A readers' mean of 0 or 1 is moved inside by this distance before its logit is taken."""
 LEAST_SITE_MEN = 30
 """Least number of men with truth for a recalibration to a site."""
 WHOLE = 100
-"""Up to this number of men, each man is left out alone."""
+"""With up to this number of men, each man is left out alone."""
 BLOCKS = 20
 """Number of groups that are left out in turn, if there are more men."""
 
@@ -87,13 +89,13 @@ _STEP = 1e-5
 
 @dataclass(frozen=True)
 class MenAndRegions:
-    """Hold regions, the men whom they belong to and what is known of both (:func:`of_arrays`).
+    """Hold regions and their men, with the facts that are known of both (:func:`of_arrays`).
 
     Parameters
     ----------
     belief : ndarray, shape (n,)
-        Belief in each region, in (0, 1); NaN where a region has no belief: it is
-        then judged by nothing and belongs to no product.
+        Belief in each region, in (0, 1); NaN where a region has no belief. Such a region gets no
+        probability and is in no product of the model.
     man : ndarray of int, shape (n,)
         Index of each region's man, 0 to m - 1. A man may have no region.
     readers : ndarray, shape (n,)
@@ -121,12 +123,12 @@ class MenAndRegions:
         return len(self.density)
 
     def of_men(self, chosen: np.ndarray) -> MenAndRegions:
-        """Return some of the men with their regions, both in the order they have.
+        """Return some of the men with their regions; both keep their order.
 
         Parameters
         ----------
         chosen : ndarray of bool, shape (m,)
-            Which men.
+            Whether each man is returned.
         """
         is_chosen = chosen[self.man]
         number_among_chosen = np.cumsum(chosen) - 1
@@ -143,8 +145,8 @@ class MenAndRegions:
     def histology_of_men(self) -> np.ndarray:
         """Return every man's truth: 1, 0, or NaN where it is not known, shape (m,).
 
-        It is what is known beyond the regions; else 1 for a malignant region, 0 where all regions
-        are benign.
+        It is the truth that is known beyond the regions. Where that is unknown, it is 1 for a man
+        with a malignant region and 0 for a man whose regions are all benign.
         """
         of_regions = truth_of_regions(self.truth, self.man, self.men)
         return np.where(np.isfinite(self.truth_of_man), self.truth_of_man, of_regions)
@@ -165,7 +167,8 @@ def truth_of_regions(truth: np.ndarray, man: np.ndarray, men: int) -> np.ndarray
     Returns
     -------
     ndarray, shape (men,)
-        1 where a region is malignant, 0 where all of at least one are benign, else NaN.
+        1 where a region is malignant, 0 where there is a region and all regions are benign, else
+        NaN.
 
     Examples
     --------
@@ -191,7 +194,7 @@ def of_arrays(
     age: ArrayLike | None = None,
     truth_of_man: ArrayLike | None = None,
 ) -> MenAndRegions:
-    """Check arrays and return them as men and regions; what is not given is unknown.
+    """Check arrays and return them as men and regions; an array that is not given is unknown.
 
     Parameters
     ----------
@@ -244,7 +247,8 @@ def of_arrays(
 
 
 def readers_logit(mean: ArrayLike) -> np.ndarray:
-    """Return readers' means on the logit scale, those of 0 and 1 moved inside; NaN stays NaN.
+    """Return readers' means on the logit scale; means of 0 and 1 are moved inside, and NaN stays
+    NaN.
 
     Parameters
     ----------
@@ -278,13 +282,13 @@ def effective_number(sizes: ArrayLike) -> float:
 
 
 def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.ndarray:
-    """Return out-of-fold beliefs freed of their folds' base rates, to teach a joint model by.
+    """Return out-of-fold beliefs without their folds' base rates, to teach a joint model.
 
-    A fold without a malignant patient was scored by a model of a higher base rate than the others,
-    so that raw beliefs of different folds are ordered against the truth. From the log-odds of each
-    belief the base log-odds of its fold's model are taken, and the mean of all folds' is added
-    (docs/methods.md 9). Folds are five to ten, of whole patients: leaving out one patient at a
-    time is the most biased.
+    A fold without a malignant patient was scored by a model of a higher base rate than the models
+    of other folds. So raw beliefs of different folds are ordered against the truth. From the
+    log-odds of each belief the base log-odds of its fold's model are subtracted, and the mean base
+    log-odds of all folds are added (docs/methods.md 9). There should be five to ten folds of whole
+    patients, because leaving out one patient at a time has the largest bias.
 
     Parameters
     ----------
@@ -298,7 +302,7 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     Raises
     ------
     CadError
-        For a fold without a base, and a base that is no number.
+        For a fold without a base, and for a base that is no number.
 
     Examples
     --------
@@ -324,22 +328,23 @@ class JointPrediction:
     Parameters
     ----------
     probability : ndarray, shape (n,)
-        Of cancer in each region, with all the evidence there is; NaN without a belief.
+        Probability of cancer in each region, from all known evidence; NaN without a belief.
     low, high : ndarray, shape (n,)
-        The range of ``probability``, which contains it.
+        Ends of the range of ``probability``; the range contains the probability.
     probability_images : ndarray, shape (n,)
-        The same without readers' scores; equal to ``probability`` for a man without any.
+        Probability of cancer in each region without readers' scores; equal to ``probability`` for a
+        man without any score.
     man : ndarray, shape (m,)
-        Probability of any cancer of each man: in his regions, and beyond them where the model
-        knows of it. NaN for a man without a region where it does not.
+        Probability that each man has cancer: in his regions, and outside them where the model has a
+        leak. NaN for a man without a region where the model has no leak.
     man_low, man_high : ndarray, shape (m,)
-        The range of ``man``.
+        Ends of the range of ``man``.
     man_images : ndarray, shape (m,)
-        The same without readers' scores.
+        Probability that each man has cancer, without readers' scores.
     leak : ndarray, shape (m,)
-        Probability of cancer outside the regions (u); 0 where the model knows of none.
+        Probability of cancer outside the regions (u); 0 where the model has no leak.
     notes : tuple of str, length m
-        The facts that each man lacks, in words; empty where none.
+        The facts that each man lacks, in words; empty where he lacks none.
     """
 
     probability: np.ndarray
@@ -361,12 +366,14 @@ class Taught:
     Parameters
     ----------
     men, regions, regions_with_readers : int
-        Men and regions with truth; those of the regions that have a readers' mean.
+        Numbers of men and of regions with truth, and of those regions that also have a readers'
+        mean.
     effective_men : float
-        (sum n_i)^2 / sum n_i^2 with n_i regions of man i: of men with equally many regions their
-        number, of one with many and others with few, few.
+        (sum n_i)^2 / sum n_i^2 with n_i regions of man i. It is the number of men if all have
+        equally many regions, and less if a few men have most of the regions.
     prevalence_of_regions, prevalence_of_men : float
-        Shares that are malignant among those whose truth is known; NaN where there is none.
+        Share of malignant regions and share of men with cancer, among regions and men whose truth
+        is known; NaN where no truth is known.
     """
 
     men: int
@@ -386,19 +393,20 @@ class JointModel:
     estimate : ndarray, shape (2, 10)
         The parameters in the order of ``TERMS``: from images alone, and with readers' scores.
     covariance : ndarray, shape (20, 20)
-        Of both rows of ``estimate`` after each other.
+        Covariance of the parameters: the first row of ``estimate``, then the second.
     centre : ndarray, shape (2,)
-        Training means of log PSA density and age (decades); 0 where nobody's was known.
+        Training means of log PSA density and age (decades); 0 where the value was known of no man.
     free : ndarray of bool, shape (2, 10)
-        The parameters that training could tell anything of. Others are 0 and without effect.
+        Whether the training data could tell anything of each parameter. All other parameters are 0
+        and without effect.
     taught : Taught
         Men, regions and prevalence of the training.
     notes : tuple of str
         The facts that the training lacked, in words.
     prevalence : float or None
-        Share of men with cancer that was stated for the place of use.
+        Share of men with cancer that was stated for the place of use; None where none was stated.
     shift : float
-        Log-odds by which this moved the model.
+        Log-odds by which the stated ``prevalence`` moved the model.
     """
 
     estimate: np.ndarray
@@ -428,7 +436,8 @@ class JointModel:
     def predict(self, data: MenAndRegions) -> JointPrediction:
         """Return the probabilities of regions and men.
 
-        Truths in ``data`` are not used: a prediction is what is known before the needle.
+        Truths in ``data`` are not used, because a prediction uses only facts that are known before
+        a biopsy.
 
         Parameters
         ----------
@@ -461,16 +470,17 @@ class JointModel:
         """Return the model moved to a place where another share of the men has cancer.
 
         One number is added to the log-odds of the regions, and of cancer outside them (the leak).
-        The mean P(man) of the given men is then the stated share. No man lies below his regions.
+        The mean P(man) of the given men is then the stated share. P(man) is never below the
+        probability of one of the man's regions.
 
         Parameters
         ----------
         prevalence : float
             Share of men with cancer, in (0, 1).
         data : MenAndRegions
-            A fair sample of the place's men; a handful is too few.
-            Where men come one by one, the men of the training with :func:`weight_of_men`, so that
-            what a man gets does not depend on who else is looked at.
+            A fair sample of the place's men; a handful is too few. Where men come one by one, give
+            the men of the training with :func:`weight_of_men`. Then a man's probability does not
+            depend on the other men who are examined.
         weight : ndarray, shape (m,), optional
             How often each man counts; if not given, once.
 
@@ -512,11 +522,14 @@ class JointModel:
     def recalibrated(self, data: MenAndRegions, least: int = LEAST_SITE_MEN) -> JointModel:
         """Return the model moved to a site by the truth of some of its men.
 
-        The site's log-odds of a region are a + c times the model's, those of the leak a + l more
-        than the model's, and a man's effect is exp(d) times as large; a ~ N(0, 1), c ~ N(1, .35),
-        l ~ N(0, .5), d ~ N(0, .5). The model has two sets of parameters. The one for regions with
-        readers' scores is moved by the site's regions that have scores. If no region has, it is
-        moved like the set for images alone.
+        The site's log-odds of a region are a + c times the model's log-odds. The site's log-odds of
+        the leak are the model's plus a + l. A man's effect is exp(d) times as large as in the
+        model. The priors are a ~ N(0, 1), c ~ N(1, .35), l ~ N(0, .5) and d ~ N(0, .5); the second
+        number is the standard deviation.
+
+        The model has two sets of parameters. The set for regions with readers' scores is moved by
+        the site's regions that have scores. If no region has scores, this set is moved like the set
+        for images alone.
 
         Parameters
         ----------
@@ -528,7 +541,7 @@ class JointModel:
         Raises
         ------
         CadError
-            For fewer men; if all truths are malignant or all benign; and if regions of higher
+            For fewer men, if all truths are malignant or all benign, and if regions of higher
             probability are less often malignant.
         """
         informative = _informative_men(data)
@@ -571,8 +584,9 @@ class JointModel:
             by_move[values, of_move] = _by_site_move(self.estimate[row])
             by_model[values, values] = _by_model(move.value)
             move_by_model[of_move, source] = move.by_model
-        # Two uncertainties add up: that of the site's changes, and that of the model as far as the
-        # site's men have not corrected it. For example, they correct an intercept that was wrong.
+        # Two uncertainties add up: the uncertainty of the site's changes, and the uncertainty of
+        # the model as far as the site's men have not corrected the model. For example, the men
+        # correct an intercept that was wrong.
         remaining = by_model + by_move @ move_by_model
         covariance = by_move @ _covariance([move.solution for move in moves]) @ by_move.T
         covariance += remaining @ self.covariance @ remaining.T
@@ -620,7 +634,7 @@ class JointModel:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return r_i, P(man) and u, and the gradients of the logits of r_i and P(man).
 
-        The gradients, shape (n, 20) and (m, 20), are by both rows of ``estimate``.
+        The gradients, shape (n, 20) and (m, 20), are with respect to both rows of ``estimate``.
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
@@ -650,7 +664,8 @@ class JointModel:
         free = np.exp(log_free) * _WEIGHT
         leak = leak_risk @ _WEIGHT
         total = 1 - free.sum(axis=1)
-        # This holds by construction; it is repeated for the last digit.
+        # P(man) lies between the largest r_i and leak plus sum of r_i by construction. Clipping
+        # ensures this also in the last digit.
         at_least = np.zeros(data.men)
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
@@ -671,14 +686,15 @@ class JointModel:
     def _range(self, value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the range of a value by Wald's method on the logit scale; it contains the value.
 
-        The quantile is Student's, with the effective number of men as degrees of freedom. With few
-        men a sandwich covariance is too small, even more so if one man has many of the regions.
+        The quantile is Student's. Its degrees of freedom are the effective number of men minus 1,
+        at least :data:`LEAST_DEGREES`. The reason is that with few men a sandwich covariance is too
+        small, even more so if one man has many of the regions.
         """
         variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
         degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
         half = t_distribution.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(np.maximum(variance, 0.0))
         odds = logit(value)
-        # Rounding in logit and expit could put an end on the wrong side of the value.
+        # Rounding in logit and expit could put an end of the range on the wrong side of the value.
         low = np.minimum(expit(odds - half), value)
         high = np.maximum(expit(odds + half), value)
         return low, high
@@ -702,8 +718,7 @@ class JointModel:
         return tuple(lacking)
 
     def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
-        """Fit the changes of one set at a site, and their derivatives by the parameters of the
-        set.
+        """Fit the changes of one set at a site, and their derivatives by the parameters of the set.
         """
         theta = self.estimate[row]
         free = np.array([True, True, self.has_leak, True])
@@ -759,10 +774,11 @@ class JointModel:
 def fit_joint(data: MenAndRegions) -> JointModel:
     """Fit the joint model to regions whose truth is known.
 
-    Regions of unknown truth teach nothing of themselves; they belong to their man where his truth
-    is known. The posterior has its mode found by Newton steps. Its covariance is a sandwich
-    clustered by man, in which the priors count as further independent observations: it is the
-    inverse Hessian where the model is right, and does not trust it where it is not.
+    A region of unknown truth teaches nothing by itself. It counts among the regions of its man
+    where the truth of the man is known. The mode of the posterior is found by Newton steps. Its
+    covariance is a sandwich covariance clustered by man, in which the priors count as further
+    independent observations. Where the model is right, this covariance equals the inverse Hessian.
+    Where the model is wrong, it stays valid, unlike the inverse Hessian.
 
     Parameters
     ----------
@@ -772,8 +788,9 @@ def fit_joint(data: MenAndRegions) -> JointModel:
     Returns
     -------
     JointModel
-        Its ``notes`` say what the training lacked. Few men, truths of one kind and covariates that
-        nobody has are no error: the priors carry the model as far as the data do not.
+        The fitted model. Its ``notes`` name the facts that the training lacked. Few men, truths of
+        one kind and covariates that nobody has are no error: the priors decide where the data do
+        not.
 
     Raises
     ------
@@ -792,10 +809,11 @@ def fit_joint(data: MenAndRegions) -> JointModel:
 
 
 def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
-    """Return weights by which training men stand for a place where another share has cancer.
+    """Return weights by which training men stand for a place where another share of men has cancer.
 
-    Men with cancer count alike and sum up to the stated share, those without to the rest; men of
-    unknown truth have weight 0.
+    All men with cancer have the same weight, and their weights sum to the stated share. All men
+    without cancer have the same weight, and their weights sum to the rest. Men of unknown truth
+    have weight 0.
 
     Parameters
     ----------
@@ -832,8 +850,8 @@ def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
 def contradiction(man: ArrayLike, prevalence: float) -> str:
     """Return a sentence if the men of a cohort contradict a stated prevalence, else an empty text.
 
-    If the prevalence is right, the mean probability of the men lies within 3 standard errors of it
-    in nearly all cohorts.
+    If the prevalence is right, the mean probability of the men lies within 3 standard errors of the
+    prevalence in nearly all cohorts.
 
     Parameters
     ----------
@@ -866,24 +884,25 @@ def contradiction(man: ArrayLike, prevalence: float) -> str:
 
 
 def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, JointModel]]:
-    """Yield models of the other men, for men left out in turn.
+    """Leave men out in turn; yield each time a model of the other men.
 
-    Up to 100 men with truth each is left out alone; more are dealt at random into 20 parts. Men
-    without any truth are left out of no fit: the last model, of all men, is theirs.
+    If at most 100 men have a truth, each of them is left out alone. More men are divided at random
+    into 20 parts, and each part is left out. Men without any truth are left out of no fit. The last
+    model, which is fitted to all men, is for them.
 
     Parameters
     ----------
     data : MenAndRegions
         Men and regions, with truths.
     seed : int
-        Of the dealing.
+        Seed for the random division into parts.
 
     Yields
     ------
     men : ndarray of bool, shape (m,)
         The men who are left out.
     model : JointModel
-        Fitted to the other men.
+        The model that is fitted to the other men.
     """
     whole = fit_joint(data)
     informative = _informative_men(data)
@@ -951,7 +970,7 @@ def from_dict(content: dict[str, Any]) -> JointModel:
     Parameters
     ----------
     content : dict
-        As read from JSON.
+        The model's content, as read from JSON.
 
     Raises
     ------
@@ -1047,7 +1066,7 @@ class _Likelihood:
     belongs: sparse.csr_array  # (m, n)
     leak_design: np.ndarray  # (m, p)
     leak_offset: np.ndarray  # (m,)
-    log_effect: float  # added to the last parameter
+    log_effect: float  # a constant that is added to the last parameter
     # (m,) whether a man is known to be free of cancer, also outside his regions
     free_men: np.ndarray
     # (m,) whether a man has cancer, and none of his regions is known to be malignant
@@ -1062,8 +1081,7 @@ class _Likelihood:
         leak_offset: np.ndarray,
         log_effect: float = 0.0,
     ) -> _Likelihood:
-        """Return the problem for the regions in use; without a leak the truth of men is not
-        used.
+        """Return the problem for the regions in use; without a leak the truth of men is not used.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
@@ -1071,7 +1089,8 @@ class _Likelihood:
             leak_design = np.zeros((data.men, design.shape[1]))
         else:
             malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
-            # If a region was not judged, the cancer may be in it, and tells nothing about the leak.
+            # If a region was not judged, the man's cancer may be in that region. Such a cancer
+            # tells nothing about the leak.
             unjudged = np.bincount(data.man[~use & np.isnan(data.truth)], minlength=data.men)
             complete = unjudged == 0
             free_men = complete & (data.truth_of_man == 0)
@@ -1102,8 +1121,8 @@ class _Likelihood:
     def hessian(self, value: np.ndarray) -> np.ndarray:
         """Return the Hessian of minus the log-likelihood, shape (p, p) (Louis 1982).
 
-        It is the expectation of the Hessian for known effects of the men, minus the covariance of
-        the gradient under the distribution of these effects.
+        It is the expectation of the Hessian that would hold for known effects of the men, minus the
+        covariance of the gradient under the distribution of these effects.
         """
         nodes = self._at_nodes(value)
         size = self.design.shape[1]
@@ -1121,8 +1140,8 @@ class _Likelihood:
         by_effect = self.belongs @ nodes.slope + nodes.leak_slope
         hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
-            # A man's cancer may be in any of several places, which makes these depend on each other
-            # at a node.
+            # A man's cancer may be in any of several places. These places therefore depend on each
+            # other at a node.
             places = np.isnan(self.truth)[:, None] * nodes.risk
             tied = self._summed(places, nodes.leak_risk, nodes.effect)
             times = np.where(self.leaking_men[:, None], nodes.odds * (1 + nodes.odds), 0.0)
@@ -1187,11 +1206,11 @@ class _Likelihood:
 
 @dataclass(frozen=True)
 class _AtNodes:
-    """Hold the terms of the marginal likelihood: by man, (m,), or by man or region at every
-    node.
+    """Hold the terms of the marginal likelihood: one value per man, (m,), or one value per man or
+    region at every node.
     """
 
-    likelihood: np.ndarray  # (m,), its logarithm
+    likelihood: np.ndarray  # (m,), logarithm of the likelihood
     posterior: np.ndarray  # (m, nodes), posterior weight of each node of the man's effect
     effect: np.ndarray  # (nodes,)
     risk: np.ndarray  # (n, nodes)
@@ -1218,7 +1237,9 @@ def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np
 def _maximised(
     problem: _Likelihood, mean: np.ndarray, precision: np.ndarray, start: np.ndarray
 ) -> _Mode:
-    """Return the mode of the posterior, by Newton steps that are halved where it would decrease."""
+    """Return the mode of the posterior, by Newton steps that are halved where the posterior would
+    decrease.
+    """
 
     def loss(value: np.ndarray) -> tuple[float, np.ndarray]:
         of_men, gradients = problem.scores(value)
@@ -1251,7 +1272,7 @@ def _maximised(
 
 
 def _convex(hessian: np.ndarray) -> np.ndarray:
-    """Return a Hessian made positive definite, which it need not be far from a mode."""
+    """Return a Hessian made positive definite; far from a mode it need not be."""
     values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
     values = np.maximum(np.abs(values), 1e-3)
     return np.asarray((vectors * values) @ vectors.T)
@@ -1314,9 +1335,9 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
 def _covariance(solutions: list[_Mode]) -> np.ndarray:
     """Return the joint covariance of several modes, clustered by man.
 
-    It is a sandwich. Its middle term is the sum of the men's squared gradients and of the precision
-    of the priors, which count as observations. If the model is right, this sum is the Hessian
-    itself.
+    It is a sandwich: the inverse Hessian on both sides of a middle term. The middle term is the sum
+    of the men's squared gradients and of the precision of the priors, which count as observations.
+    If the model is right, this sum is the Hessian itself.
     """
     influences = []
     for solution in solutions:
@@ -1370,7 +1391,9 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
 
 
 def _by_model(move: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters by those before, shape (10, 10)."""
+    """Return the derivatives of a set's changed parameters by the unchanged parameters, shape (10,
+    10).
+    """
     diagonal = np.full(len(TERMS), move[1])
     diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0
     return np.diag(diagonal)
@@ -1408,7 +1431,7 @@ def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
 
 
 def _effect_column(values: np.ndarray) -> np.ndarray:
-    """Return the columns of one set, all 0 except that of the effect."""
+    """Return the columns of one set, which are all 0 except the column of the effect."""
     columns = np.zeros((len(values), len(TERMS)))
     columns[:, EFFECT] = values
     return columns
@@ -1422,8 +1445,8 @@ def _belongs(man: np.ndarray, use: np.ndarray, men: int) -> sparse.csr_array:
 
 
 def _informative_men(data: MenAndRegions) -> np.ndarray:
-    """Return which men the model can learn from: by a region with belief and truth, or a truth of
-    men.
+    """Return which men the model can learn from: men with a truth of their own, or with a region
+    that has belief and truth.
     """
     taught = np.isfinite(data.truth) & np.isfinite(data.belief)
     by_region = np.bincount(data.man[taught], minlength=data.men) > 0
@@ -1434,7 +1457,7 @@ def _taught(data: MenAndRegions) -> Taught:
     """Count the men and regions that the model learns from."""
     has_both = np.isfinite(data.truth) & np.isfinite(data.belief)
     counts = np.bincount(data.man[has_both], minlength=data.men).astype(float)
-    # A man without such a region counts as one region, if his own truth is known.
+    # A man without a region with belief and truth counts as one region, if his own truth is known.
     counts[(counts == 0) & np.isfinite(data.truth_of_man)] = 1.0
     return Taught(
         int(_informative_men(data).sum()),
@@ -1488,7 +1511,7 @@ def _checked_column(
 
 
 def _mean(values: np.ndarray, nothing: float = 0.0) -> float:
-    """Return the mean of the values that are not NaN; ``nothing`` where there are none."""
+    """Return the mean of the values that are not NaN; ``nothing`` where all are NaN."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) > 0 else nothing
 

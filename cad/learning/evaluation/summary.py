@@ -133,8 +133,9 @@ class Summary:
     Parameters
     ----------
     n : Sizes
-        Numbers of regions and patients. label_kinds : dict of str to int Number of regions by kind
-        of label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
+        Numbers of regions and patients.
+    label_kinds : dict of str to int
+        Number of regions by kind of label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
     warnings : list of str
         Sentences on what limits the meaning of the numbers.
     thresholds : Thresholds

@@ -1,10 +1,11 @@
-"""Weigh readers by how far they agree with the others, without histology (docs/methods.md 8).
+"""Weigh readers by how far they agree with the other readers, without histology (docs/methods.md
+8).
 
-A reader's weight is max(0, r)^2. Here r is the correlation of his scores with the weighted mean of
-the others' scores, over the regions that he and others scored. A correlation that comes from few
-regions is uncertain. Each r is therefore drawn towards the panel's mean on Fisher's scale, as far
-as chance explains the differences between readers (DerSimonian and Laird 1986). Where chance
-explains all differences, all readers have equal weights.
+A reader's weight is max(0, r)^2. Here r is the correlation of the reader's scores with the weighted
+mean of the other readers' scores. It is taken over the regions that he and others scored. A
+correlation that comes from few regions is uncertain. Each r is therefore drawn towards the panel's
+mean on Fisher's scale, as far as chance explains the differences between readers (DerSimonian and
+Laird 1986). Where chance explains all differences, all readers have equal weights.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ Array = NDArray[np.float64]
 FEWEST_READERS = 3
 """Least number of readers that can have different weights; fewer readers have equal weights."""
 # Number of times that weights are computed from the mean of the other readers. The first mean still
-# contains an odd reader; the next ones give him little or no weight.
+# contains an odd reader (who agrees with nobody); the next means give him little or no weight.
 _ROUNDS = 3
 # Least number of regions for a correlation: the variance of Fisher's z is 1 / (n - 3), so that
 # three regions give no estimate.
@@ -32,8 +33,8 @@ _DIGITS = 12
 # Two readers whose scores are equal in all common regions count as one person, if the probability
 # of such equality by chance is below this.
 _COINCIDENCE = 1e-3
-# Quantiles of the normal distribution: for the 95 % interval that is printed, and for the 99 %
-# interval that decides whether a reader is odd.
+# Quantiles of the normal distribution: for the printed 95 % interval, and for the 99 % interval
+# that decides whether a reader is odd.
 _Z95 = 1.959963984540054
 _Z99 = 2.5758293035489004
 # A reader is odd only if his whole interval lies below this share of the others' correlation.
@@ -42,26 +43,26 @@ _SHARE_OF_OTHERS = 0.5
 
 @dataclass(frozen=True)
 class ReaderAgreement:
-    """Hold how far one reader agrees with the others.
+    """Hold how far one reader agrees with the other readers.
 
     Parameters
     ----------
     reader : str
         Name of the reader.
     n : int
-        Regions that he and at least one other reader scored.
+        Number of regions that the reader and at least one other reader scored.
     correlation, lower, upper : float
-        Correlation of his scores with the weighted mean of the others', and its 95 % interval;
-        NaN below four regions or where the others gave one value only.
+        Correlation of the reader's scores with the weighted mean of the others' scores, and its 95
+        % interval; NaN below four regions or where the others gave one value only.
     others : float
-        Median correlation of the other readers; NaN without any.
+        Median correlation of the other readers; NaN without other readers.
     weight : float
-        Share of the consensus where everybody read.
+        The reader's share of the consensus in regions that everybody read.
     copy_of : tuple of str
-        Readers with the same scores, by more than chance.
+        Names of readers whose scores equal this reader's scores more often than by chance.
     odd : bool
-        Whether he adds nothing that these regions can show: the 99 % interval of his correlation
-        contains 0, and its 95 % interval lies below half of ``others``.
+        Whether these regions show nothing that the reader adds: the 99 % interval of his
+        correlation contains 0, and its 95 % interval lies below half of ``others``.
     """
 
     reader: str
@@ -76,7 +77,7 @@ class ReaderAgreement:
 
 
 class AgreementReaders:
-    """Take the mean of the readers, each weighed by his agreement with the others.
+    """Take the mean of the readers, each weighed by his agreement with the other readers.
 
     Attributes
     ----------
@@ -135,7 +136,7 @@ class AgreementReaders:
 
         ``grades`` has shape (n, n_readers), NaN where missing; a region without a grade gets NaN. A
         region that only readers without weight scored gets their plain mean. With equal weights the
-        deviation is that of ddof 1; a region with one reader gets ``single``.
+        deviation is the standard deviation with ddof 1. A region with one reader gets ``single``.
         """
         refuse_outside(grades)
         scored = np.isfinite(grades)
@@ -143,7 +144,7 @@ class AgreementReaders:
         weight = np.where(weight.any(axis=1, keepdims=True), weight, scored)
         if np.ptp(self.weights_) == 0:
             # With equal weights the result must equal the plain mean in every bit, so it is
-            # computed as one.
+            # computed as a plain mean.
             return MeanReaders(self.single).predict(grades)
         total = weight.sum(axis=1)
         nobody = total == 0
@@ -164,7 +165,7 @@ class AgreementReaders:
 def reader_agreement(
     grades: Array, readers: list[str], patients: ArrayLike
 ) -> list[ReaderAgreement]:
-    """Measure how far every reader agrees with the others, and who adds nothing to them.
+    """Measure how far every reader agrees with the other readers, and who adds nothing to them.
 
     Parameters
     ----------
@@ -207,8 +208,8 @@ def reader_agreement(
         deviation = np.sqrt(variance[person])
         lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
         nothing_shown = z[person] - _Z99 * deviation <= 0
-        # Odd is whose 99 % interval reaches 0 and whose 95 % interval lies far below the others'
-        # median. Of two persons who disagree, nobody knows which one is odd.
+        # A reader is odd if his 99 % interval reaches 0 and his 95 % interval lies far below the
+        # others' median. If only two persons disagree, nobody knows which one is odd.
         odd = len(persons) >= FEWEST_READERS and bool(
             nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
         )
@@ -240,8 +241,8 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
     Returns
     -------
     list of str
-        A sentence for each odd reader, one for each group of copies, and one where all agree in
-        everything; else empty.
+        A sentence for each odd reader, a sentence for each group of copies, and a sentence where
+        all readers agree nearly everywhere; else empty.
     """
     sentences = []
     named: set[str] = set()
@@ -285,7 +286,7 @@ def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
 def _first_of_copies(grades: Array) -> NDArray[np.intp]:
     """Return for each reader the number of the first reader whose scores are a copy of his.
 
-    Equal scores count as a copy when so many are unlikely to be equal by chance.
+    Equal scores count as a copy when so many equal scores are unlikely by chance.
     """
     n_readers = grades.shape[1]
     first = np.arange(n_readers)
@@ -330,7 +331,7 @@ def _weights_of_readers(grades: Array) -> Array:
 def _agreements(
     grades: Array, weight: Array, group: NDArray[np.intp]
 ) -> tuple[Array, Array, NDArray[np.intp]]:
-    """Return each reader's agreement with the mean of the others.
+    """Return each reader's agreement with the mean of the other readers.
 
     The result has three arrays, each with a value per reader: Fisher's z of the correlation, the
     variance of z, and the number of regions. Where the correlation cannot be computed, z is NaN and
@@ -339,7 +340,8 @@ def _agreements(
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
     heard = scored * weight
-    # The mean is taken over readers who have weight; if no other reader has any, over all of them.
+    # The mean is taken over readers who have weight; if no other reader has weight, over all other
+    # readers.
     if not heard.any():
         heard = scored.astype(float)
         total = np.where(scored, grades, 0.0)

@@ -11,7 +11,7 @@ from cad.base.terms.grades import grade_range, grade_text
 from cad.learning.labels.agreement import FEWEST_READERS, AgreementReaders
 from cad.learning.labels.scales import pirads_note, score_probability
 
-ETA0 = 0.125  # half a step of the five-point scale: the uncertainty of one score alone
+ETA0 = 0.125  # half a step of the five-point scale: the uncertainty of a single score
 
 _KEY = ["participant_id", "roi_id"]
 
@@ -24,27 +24,29 @@ def reader_labels(
     Parameters
     ----------
     scores : DataFrame
-        ``participant_id, roi_id, reader_id, scale, score``; a missing score is NaN or no row.
+        Columns ``participant_id, roi_id, reader_id, scale, score``; a missing score is NaN, or its
+        row is absent.
     rois : DataFrame
-        ``participant_id, roi_id, histology, isup``.
+        Columns ``participant_id, roi_id, histology, isup``.
     readers : DataFrame
-        ``reader_id, expert`` (bool).
+        Columns ``reader_id, expert`` (bool).
     settings : LabelSettings
-        Says whose scores count, how eta is made, and whether histology overrides the readers.
+        They say whose scores count, how eta is made, and whether histology overrides the readers.
 
     Returns
     -------
     DataFrame
-        One row per row of ``rois``, in its order: ``participant_id, roi_id``; ``n_readers``;
-        ``p``, the probability by consensus of the readers, and ``eta``, how much they disagree (NaN
-        without a reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN;
-        ``y``, the label for a learner: ``certain`` where that is not NaN, else ``p``.
+        One row per row of ``rois``, in the same order. ``participant_id, roi_id`` name the region,
+        and ``n_readers`` counts its readers. ``p`` is the probability by consensus of the readers,
+        and ``eta`` says how much they disagree (both NaN without a reader). ``certain`` is 1 or 0
+        where histology overrides the readers, else NaN. ``y`` is the label for a learner:
+        ``certain`` where that is not NaN, else ``p``.
 
     Raises
     ------
     CadError
         For a score off its scale, a reader who is unknown or scored a ROI twice, scores of a ROI
-        that does not exist, and when an expert is asked for but none is declared.
+        that does not exist, and when the settings want an expert but none is declared.
 
     Notes
     -----
@@ -52,8 +54,9 @@ def reader_labels(
     ``settings.eta``; a single reader has no spread and gets :data:`ETA0`, half a step of the
     five-point scale. A learner makes the half-width of the label's interval from ``eta``
     (docs/methods.md 8; [N14] V-B). With ``labels.consensus: agreement`` mean and deviation are
-    weighted; the weights are of all these regions, and are learned again inside each fold. With
-    ``pooled`` the mean is replaced later, inside each fold (:mod:`cad.learning.labels.rules`).
+    weighted; the weights are learned from all these regions, and are learned again inside each
+    fold. With ``pooled`` the mean is replaced later, inside each fold
+    (:mod:`cad.learning.labels.rules`).
     """
     probabilities = reader_probabilities(scores, rois, settings)
     probabilities = probabilities[
@@ -84,22 +87,24 @@ def reader_probabilities(
     Parameters
     ----------
     scores : DataFrame
-        ``participant_id, roi_id, reader_id, scale, score`` of all readers; a missing score is NaN.
+        Columns ``participant_id, roi_id, reader_id, scale, score`` of all readers; a missing score
+        is NaN.
     rois : DataFrame
-        ``participant_id, roi_id`` of the regions that exist.
+        Columns ``participant_id, roi_id`` of the regions that exist.
     settings : LabelSettings
         ``pirads_probability``: how PI-RADS becomes a probability.
 
     Returns
     -------
     DataFrame
-        ``participant_id, roi_id, reader_id, probability``, one row per score that is not NaN.
+        Columns ``participant_id, roi_id, reader_id, probability``, with one row per score that is
+        not NaN.
 
     Raises
     ------
     CadError
-        Naming patient, ROI and reader: for a score off its scale, a reader who scored a ROI twice,
-        or a score of a ROI that does not exist.
+        For a score off its scale, a reader who scored a ROI twice, or a score of a ROI that does
+        not exist. The message names patient, ROI and reader.
     """
     given_scores = scores[scores["score"].notna()].reset_index(drop=True)
     _refuse_inconsistent(given_scores, rois)
@@ -138,7 +143,7 @@ def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.nd
     Returns
     -------
     grades : ndarray, shape (n_rois, n_readers)
-        NaN where a reader did not score.
+        Probabilities; NaN where a reader did not score.
     readers : list of str
         Readers' ids, one for each column, sorted.
     """
@@ -160,7 +165,7 @@ def readers_mean(probabilities: pd.DataFrame, rois: pd.DataFrame) -> np.ndarray:
     Returns
     -------
     ndarray
-        NaN for a region that nobody scored.
+        Means; NaN for a region that nobody scored.
     """
     means = probabilities.groupby(_KEY)["probability"].mean()
     return np.asarray(means.reindex(pd.MultiIndex.from_frame(rois[_KEY])), dtype=float)
@@ -172,15 +177,15 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
     Parameters
     ----------
     scores : DataFrame
-        ``scale, score`` of ``scores.tsv``.
+        Columns ``scale, score`` of ``scores.tsv``.
     settings : LabelSettings
         How scores become probabilities.
 
     Returns
     -------
     list of str
-        A sentence on the named PI-RADS table, if one is used, and one where the scores are on more
-        than one scale; else empty.
+        A sentence on the named PI-RADS table, if such a table is used, and a sentence where the
+        scores are on more than one scale; else empty.
     """
     sentences = []
     scales_used = scores.loc[scores["score"].notna(), "scale"]
@@ -201,9 +206,10 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
     Parameters
     ----------
     readers : DataFrame
-        ``reader_id, expert``.
+        Columns ``reader_id, expert``.
     choice : "all", "expert" or tuple of str
-        Everybody, those with ``expert`` set in ``readers.tsv``, or the readers of these ids.
+        All readers, the readers with ``expert`` set in ``readers.tsv``, or the readers of these
+        ids.
 
     Raises
     ------
@@ -235,7 +241,8 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
     """Return the truth by histology of every region, 1 malignant or 0 not.
 
     A grade is a range of grades (:func:`cad.base.terms.grades.grade_range`). A region is malignant
-    where the lowest grade of its range counts as malignant, benign where the highest does not.
+    where the lowest grade of its range counts as malignant. It is benign where the highest grade
+    does not.
 
     Parameters
     ----------
@@ -243,8 +250,8 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
         ``histology`` (malignant, benign or missing) and ``isup`` (a grade, ``>=2``, ``<=1`` or
         missing).
     isup_min : int
-        Lowest ISUP grade that counts as malignant; 2 is clinically significant cancer, the
-        field's definition, 1 any cancer.
+        Lowest ISUP grade that counts as malignant: 2 for clinically significant cancer, the field's
+        definition, and 1 for any cancer.
 
     Returns
     -------
@@ -255,7 +262,7 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
     Raises
     ------
     CadError
-        When histology and grade contradict each other, and for a grade that is none.
+        When histology and grade contradict each other, and for a text that is no grade.
 
     Examples
     --------

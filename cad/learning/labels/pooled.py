@@ -2,12 +2,12 @@
 
 The model is P(t = 1 | scores) = expit(a + b z + sum_r w_r (s_r - m)). Here t is the histology, s_r
 the probability that reader r states, m the mean of s_r over the R readers, and z the log-odds of (R
-m + 1/2) / (R + 1). That is the mean with half a reading of 1/2 added, so that z is finite. A
-missing s_r is replaced by m.
+m + 1/2) / (R + 1). This fraction is the mean with half a reading of 1/2 added, so that z is finite.
+A missing s_r is replaced by m.
 
 The prior is a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1): before any histology the result is the
 readers' mean, and a little histology moves it a little (partial pooling). The fit is the mode of
-the posterior, the uncertainty its Laplace approximation.
+the posterior; the uncertainty comes from the posterior's Laplace approximation.
 """
 
 from dataclasses import dataclass, field
@@ -36,10 +36,11 @@ class Belief:
     eta : ndarray, shape (n,)
         Uncertainty of p (a standard deviation); NaN where nobody read.
     y : ndarray, shape (n,)
-        Label for a learner: 1 or 0 where histology is certain, else p. It has
-        length 0 in what a consensus rule returns, and is filled in later.
+        Label for a learner: 1 or 0 where histology is certain, else p. A consensus rule returns an
+        empty ``y``, which is filled in later.
     notes : tuple of str
-        Notes from the readers' agreement: who adds nothing to the others, who is a copy.
+        Notes from the readers' agreement: who adds nothing to the other readers, and whose scores
+        are copies.
     """
 
     p: Array
@@ -51,7 +52,7 @@ class Belief:
 class Consensus(Protocol):
     """Describe a consensus rule: ``fit`` to training regions, then ``predict`` for any regions.
 
-    ``note`` is a sentence that a run must show; empty when there is none.
+    ``note`` is a sentence that a run must show; empty when there is nothing to show.
     """
 
     note: str
@@ -121,7 +122,7 @@ class PooledReaders:
     identified_ : bool
         False where histology does not have both classes; the readers' mean is then used.
     note : str
-        Sentence that a run must show; empty when there is none.
+        Sentence that a run must show; empty when there is nothing to show.
     """
 
     note = ""
@@ -160,7 +161,7 @@ class PooledReaders:
         """Return the pooled probability of every region (``p``) and its deviation (``eta``).
 
         ``grades`` has shape (n, n_readers); a region without a grade gets NaN. If ``identified_``
-        is False, the result is that of :class:`MeanReaders`.
+        is False, the result is the same as the result of :class:`MeanReaders`.
 
         The probability is averaged over the posterior (MacKay's approximation of the logistic
         normal integral); ``eta`` is its standard deviation.
@@ -195,7 +196,7 @@ class PooledReaders:
         weight, deviation : ndarray, shape (n_readers,)
         """
         n_readers = grades.shape[1]
-        # As in the model, a missing score is replaced by the mean of the others.
+        # As in the model, a missing score is replaced by the mean of the other readers' scores.
         rows = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
         rows = rows[np.isfinite(rows).all(axis=1)]
         slopes = []
@@ -245,12 +246,12 @@ def mean_of_known(table: Array) -> Array:
     Parameters
     ----------
     table : ndarray, shape (n, readers)
-        NaN where a reader did not read.
+        Values of every reader; NaN where a reader did not read.
 
     Returns
     -------
     ndarray, shape (n,)
-        NaN for a row without any.
+        Means; NaN for a row in which all values are NaN.
 
     Examples
     --------
@@ -274,7 +275,7 @@ def refuse_outside(grades: Array) -> None:
     Raises
     ------
     CadError
-        For the first grade outside; the message has its value.
+        For the first grade outside [0, 1]; the message has its value.
 
     Examples
     --------

@@ -26,11 +26,11 @@ def fold_labels(
     Parameters
     ----------
     name : str
-        Rule, as in the setting ``labels.consensus``: "agreement", "mean" or "pooled".
+        Name of the rule, as in the setting ``labels.consensus``: "agreement", "mean" or "pooled".
     grades : ndarray, shape (n, n_readers)
         Probabilities that scores state (:func:`cad.learning.labels.consensus.grade_matrix`).
     truth : ndarray, shape (n,)
-        Histology: 1 malignant, 0 benign, NaN unknown; looked at in ``train`` only.
+        Histology: 1 malignant, 0 benign, NaN unknown. Only the rows of ``train`` are used.
     certain : ndarray, shape (n,)
         1 or 0 where histology overrides the readers, else NaN.
     train : ndarray of int
@@ -39,14 +39,14 @@ def fold_labels(
     Returns
     -------
     y, eta : ndarray, shape (n,)
-        Label and uncertainty of every row. Where nobody read, eta is NaN, and so is y unless
-        ``certain`` gives it.
+        Label and uncertainty of every row. Where nobody read, eta is NaN. There y is NaN, too,
+        unless ``certain`` gives a label.
     note : str
-        Sentence that the run must show; empty when there is none.
+        Sentence that the run must show; empty when there is nothing to show.
 
     Examples
     --------
-    Two readers and, for the last region, histology:
+    There are two readers, and the last region has histology:
 
     >>> import numpy as np
     >>> grades = np.array([[0.25, 0.75], [1.0, 1.0], [0.0, np.nan]])

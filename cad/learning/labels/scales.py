@@ -32,10 +32,10 @@ Each entry has the source of its lesions, and for every category the number of l
 def pirads_note(name: str) -> str:
     """Return a sentence on a named table of :data:`PIRADS_TABLES`, for the notes of a run.
 
-    The sentence has the share with ISUP 2 or above in each category, with exact 95 % intervals
-    (Clopper and Pearson, Biometrika 26 (1934) 404).
+    For each category the sentence has the share of lesions with ISUP 2 or above, with exact 95 %
+    intervals (Clopper and Pearson, Biometrika 26 (1934) 404).
     """
-    from scipy.stats import binomtest  # slow to load, and needed for reports only
+    from scipy.stats import binomtest  # slow to load; only reports need this import
 
     source, counts = PIRADS_TABLES[name]
     shares = []
@@ -121,12 +121,12 @@ def score_probability(
     Returns
     -------
     float
-        In [0, 1].
+        The probability, in [0, 1].
 
     Raises
     ------
     CadError
-        As :func:`check_score`; and for a PI-RADS score without a usable table entry.
+        For the errors of :func:`check_score`, and for a PI-RADS score without a usable table entry.
     """
     check_score(scale, score)
     if scale == "likert5":

@@ -18,10 +18,11 @@ _Z = 1.959963984540054
 class SkillRow(TypedDict):
     """Hold one reader's row of the table of :func:`reader_skill`.
 
-    ``n`` counts regions; ``_lower`` and ``_upper`` are the ends of 95 % intervals; ``weight`` is
-    the reader's weight in the pooled log-odds, and ``adds`` whether its interval lies above 0.
-    ``correlation`` is that with the weighted mean of the others, ``share`` the reader's weight in
-    the consensus by agreement, and ``odd`` whether he adds nothing to the others without histology
+    ``n`` counts regions; names that end in ``_lower`` and ``_upper`` are the ends of 95 %
+    intervals. ``weight`` is the reader's weight in the pooled log-odds, and ``adds`` says whether
+    the weight's interval lies above 0. ``correlation`` is the correlation with the weighted mean of
+    the other readers, and ``share`` the reader's weight in the consensus by agreement. ``odd`` says
+    whether the reader adds nothing to the other readers, judged without histology
     (:mod:`cad.learning.labels.agreement`).
     """
 
@@ -47,7 +48,7 @@ class SkillRow(TypedDict):
 class SkillTable(TypedDict):
     """Hold the results of :func:`reader_skill` as they stand in ``metrics.json``.
 
-    ``table`` has a row for each reader, ``against`` names the truth that they were measured
+    ``table`` has a row for each reader, ``against`` names the truth that the readers were measured
     against, and ``sentence`` says who adds nothing.
     """
 
@@ -59,7 +60,7 @@ class SkillTable(TypedDict):
 def reader_skill(
     grades: Array, readers: list[str], truth: Array, patients: ArrayLike
 ) -> tuple[pd.DataFrame, str, str]:
-    """Measure every reader: sensitivity, specificity, and what the reader adds to the others.
+    """Measure every reader: sensitivity, specificity, and how much the reader adds to the others.
 
     Parameters
     ----------
@@ -75,17 +76,17 @@ def reader_skill(
     Returns
     -------
     table : DataFrame
-        A row for each reader. ``reader``, and ``n``, the number of regions measured.
-        ``sensitivity`` and ``specificity`` of a score above .5, with ``_lower`` and ``_upper`` (95
-        %, patients as clusters). ``weight``, the change of the pooled log-odds when this reader's
-        score alone goes from 0 to 1, with ``weight_lower`` and ``weight_upper`` (95 %, Laplace).
-        ``adds``, whether ``weight_lower`` is above 0. Where histology does not have both classes,
-        ``weight`` is NaN and ``adds`` None. ``correlation`` with the others' weighted mean, its 95
-        % interval, the reader's ``share`` of the consensus by agreement, and whether he is ``odd``:
-        adds nothing to the others.
+        A row for each reader. ``reader`` is the name, and ``n`` the number of measured regions.
+        ``sensitivity`` and ``specificity`` are those of a score above .5, with ``_lower`` and
+        ``_upper`` (95 %, patients as clusters). ``weight`` is the change of the pooled log-odds
+        when this reader's score alone goes from 0 to 1, with ``weight_lower`` and ``weight_upper``
+        (95 %, Laplace). ``adds`` says whether ``weight_lower`` is above 0. Where histology does not
+        have both classes, ``weight`` is NaN and ``adds`` None. ``correlation`` is the correlation
+        with the others' weighted mean, with its 95 % interval. ``share`` is the reader's share of
+        the consensus by agreement. ``odd`` says whether the reader adds nothing to the others.
     sentence : str
-        Names the readers who add nothing that these regions can show, by histology and by their
-        agreement, and those whose scores are copies.
+        Sentence that names the readers of whom these regions show no contribution, by histology and
+        by agreement. It also names the readers whose scores are copies.
     against : str
         Truth that readers are measured against: "histology", or "the mean of the other readers"
         where histology does not have both classes.
@@ -110,10 +111,9 @@ def reader_skill(
     agreements = reader_agreement(grades, readers, patients)
     rows = []
     for j, reader in enumerate(readers):
-        # Without histology a reader is measured against the majority of the others, without
-        # himself.
+        # Without histology a reader is measured against the majority of the other readers.
         aim = truth if identified else _others(grades, j)
-        # A score in the middle of the scale does not count as a call of cancer, as in all measures.
+        # As in all measures, a score in the middle of the scale does not count as a call of cancer.
         called = np.where(np.isfinite(grades[:, j]), grades[:, j] > 0.5, np.nan)
         used = np.isfinite(called) & np.isfinite(aim)
         sick = used & (aim == 1)
@@ -146,8 +146,8 @@ def reader_skill(
 def _others(grades: Array, reader: int) -> Array:
     """Return the majority of all readers but this one, for every region.
 
-    The value is 1 where more than half of them call cancer, 0 where fewer, and NaN for a tie or
-    where no other reader scored.
+    The value is 1 where more than half of them call cancer, 0 where fewer than half do, and NaN for
+    a tie or where no other reader scored.
     """
     mean = mean_of_known(np.delete(grades, reader, axis=1))
     return np.where(np.isnan(mean) | (np.abs(mean - 0.5) < 1e-9), np.nan, mean > 0.5)

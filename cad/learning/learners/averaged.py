@@ -1,14 +1,14 @@
 """Average P-SVMs over all their settings, each with a weight, instead of choosing one setting.
 
-A setting of the P-SVM is a value of each of: scaling, C, gamma, eta_0 and kappa. With a few hundred
-regions, choosing one by inner folds is a lottery. Neighbours in the grid differ by less than
-chance, but predict differently.
+A setting of the P-SVM is a combination of values of scaling, C, gamma, eta_0 and kappa. With a few
+hundred regions, choosing one setting by inner folds is a lottery. The losses of neighbours in the
+grid differ by less than chance, but the neighbours predict differently.
 
 Here every setting predicts the inner folds, and the log-odds of all settings are averaged. The
 weights are pseudo-BMA+ weights (Yao, Vehtari, Simpson and Gelman 2018, section 3.4). A weight is
 exp of minus the setting's summed cross-entropy, averaged over Bayesian-bootstrap resamples of
-patients. The average of kernel machines is again a kernel machine. Its log-odds are finally shifted
-and stretched by a logistic regression on the predictions of the inner folds.
+patients. The average of kernel machines is again a kernel machine. The average's log-odds are
+finally shifted and stretched by a logistic regression on the predictions of the inner folds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from cad.learning.stored import Declared, Inside, Plain, floats, whole, words
 _RESAMPLES = 200
 # After `_TRIAL_FOLDS` inner folds, a setting is dropped if its loss is `_HOPELESS` nats or more
 # above that of the best one. This difference is computed without the patient who contributes most
-# to it, since a resample may lack him. In 36 fits to 12 tables of real readers, no setting with
-# weight in the end was more than 4.6 nats behind.
+# to it, since a resample may lack that patient. In 36 fits to 12 tables of real readers, no setting
+# that had weight in the end was more than 4.6 nats behind the best one.
 _TRIAL_FOLDS = 2
 _HOPELESS = 6.0
 MOST_ROWS = 3000
-"""Most rows that kernels are fitted to; of more rows, so many are drawn (30,000 would take 7 GB).
+"""Most rows that kernels are fitted to. Of more rows, this number is drawn (30,000 rows would take
+7 GB).
 """
 # Loss, in nats per region, of a setting that cannot be fitted; it is finite so that such settings
 # can be compared.
@@ -73,10 +74,10 @@ class Point:
     gamma : float
         Width of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
     eta0, kappa : float
-        A soft label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2), eta the readers'
-        spread (docs/methods.md 8).
+        A soft label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2), with eta the
+        readers' spread (docs/methods.md 8).
     C : float
-        Cost of a violated margin or interval, for certain and soft labels.
+        Cost of a violated margin (of a certain label) or interval (of a soft label).
     """
 
     scaling: str
@@ -107,11 +108,11 @@ class AveragedProbabilisticSVC(KernelMachine):
     kappa : float or sequence of float
         Shares of the readers' spread that become half-width; 1 is the adaptive eta of [N14].
     scaling : str or sequence of str
-        "rank": ranks of the training rows; "clipped": standardised values within three standard
-        deviations (:mod:`cad.learning.learners.scaling`); "given": as the features come.
+        "rank": ranks among the training rows; "clipped": standardised values within three standard
+        deviations (:mod:`cad.learning.learners.scaling`); "given": the features as they are.
     boundary : "drop" or "paper"
-        How an interval that leaves (0, 1) is treated: "drop" ignores the bound outside, "paper"
-        makes the label certain (docs/methods.md 1).
+        How an interval that leaves (0, 1) is treated: "drop" ignores the bound that lies outside,
+        "paper" makes the label certain (docs/methods.md 1).
     folds : int
         Number of inner folds; they keep patients whole where ``fit`` is given ``groups``.
     drop : float
@@ -128,8 +129,8 @@ class AveragedProbabilisticSVC(KernelMachine):
     best_params_ : dict
         The heaviest setting.
     label_kinds_, label_counts_
-        Kind of every label that the settings were fitted to, and how many there are of each, at the
-        heaviest setting.
+        Kind of every label that the settings were fitted to, and number of labels of each kind, at
+        the heaviest setting.
     scalers_ : dict of str to transformer
         Fitted transformer by name of the scaling.
     scalings_, gammas_ : list of str and ndarray, shape (k,)
@@ -196,7 +197,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Weigh the settings on inner folds, then fit those with enough weight to all rows.
+        """Weigh the settings on inner folds, then fit the settings with enough weight to all rows.
 
         Parameters
         ----------
@@ -300,8 +301,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> Array:
-        """Fit the average, and return its log-odds for rows left out by inner folds; NaN where
-        none.
+        """Fit the average, and return its log-odds for rows that inner folds leave out; NaN where a
+        row has none.
         """
         rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
         try:
@@ -379,10 +380,11 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _stacked(self, log_odds: Array, p: Array, weight: Array, towards: float | Array) -> Array:
         """Return weights, shape (k,), that combine the log-odds of k members to predict p.
 
-        ``log_odds`` has shape (n, k); the base log-odds are subtracted from it first. A normal
-        prior draws the weights towards ``towards``.
+        ``log_odds`` has shape (n, k); the base log-odds are subtracted from it first. The weights
+        have a normal prior with the mean ``towards``.
         """
-        # Rows are left out whose fold no setting could be fitted for: they have no log-odds.
+        # Rows of a fold in which no setting could be fitted are left out, because they have no
+        # log-odds.
         predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(
             log_odds[predicted] - self.base_,
@@ -404,14 +406,14 @@ class AveragedProbabilisticSVC(KernelMachine):
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
         """Return the decision values of rows that take some of their features from another row.
 
-        The same as :meth:`decision_function` of these rows. Scaling works feature by feature, and
-        a squared distance is a sum over features. So the distance of a mixed row is a sum of two
-        parts, and no mixed row has to be made and scaled.
+        The result is the same as :meth:`decision_function` of the mixed rows. Scaling works feature
+        by feature, and a squared distance is a sum over features. So the distance of a mixed row is
+        a sum of two parts, and no mixed row has to be made and scaled.
 
         Parameters
         ----------
         rows, other : ndarray, shape (n, d) and (d,)
-            Rows to mix, each with the other one.
+            Rows to mix, and the other row, which each of them is mixed with.
         mixed : ndarray of bool, shape (m, d)
             Which features of each mixed row come from ``other``.
 
@@ -453,8 +455,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Return the rows in each of the named scalings."""
         views = {}
         for name in dict.fromkeys(scalings):
-            # If a constant meets all labels there are no support vectors, and hence no rows to
-            # scale.
+            # If a constant prediction satisfies all labels, there are no support vectors, and hence
+            # no rows to scale.
             as_given = name == GIVEN or len(rows) == 0
             views[name] = rows if as_given else self.scalers_[name].transform(rows)
         return views
@@ -535,9 +537,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
-        # The base rate of each inner fold is replaced by the common one. A fold's base rate leans
-        # against the labels of the rows that are left out, and a slope fitted to both would be too
-        # small.
+        # The base rate of each inner fold is replaced by the common base rate. A fold's base rate
+        # leans against the labels of the left-out rows. A slope fitted to predictions with
+        # different base rates would be too small.
         left_out += common - base
         return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
 
@@ -581,7 +583,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         Raises
         ------
         LearnerError
-            Naming the scalings.
+            Where a scaling is not stored; the message names the scalings.
         """
         fitted = {GIVEN, *self.scalers_}
         named = isinstance(self.scalings_, list) and fitted.issuperset(self.scalings_)
@@ -637,7 +639,7 @@ class _Task:
                 yield k, solution, margin_scale(point.eta0), values
 
     def _problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
-        """Return the optimisation problem of the rows at a setting; None where it constrains
+        """Return the optimisation problem of the rows at a setting; None where the labels constrain
         nothing.
         """
         labels = self.labels(point, rows)
@@ -674,14 +676,15 @@ def drawn_notes(learner: object, n_rows: int) -> list[str]:
 
 
 def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
-    """Return the rows that a learner of at most so many is fitted to, ascending.
+    """Return the rows that a learner of at most ``most`` rows is fitted to, in ascending order.
 
     Parameters
     ----------
     weight : ndarray, shape (n,)
-        Weights of the rows; a row of weight zero is not drawn where others have to go.
+        Weights of the rows. If there are more than ``most`` rows, rows of weight zero are not
+        drawn.
     most : int
-        Number of rows above which that many are drawn at random.
+        Largest number of rows; of more rows, this number is drawn at random.
 
     Examples
     --------
@@ -693,7 +696,7 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
     """
     if len(weight) <= most:
         return np.arange(len(weight))
-    # Rows are drawn at random, and not patients, so that rows of as many patients as possible are
+    # Rows are drawn at random instead of patients, so that rows of as many patients as possible are
     # used.
     order = np.random.default_rng(0).permutation(np.flatnonzero(weight > 0))
     return np.sort(order[:most])
@@ -708,8 +711,9 @@ def _log_odds_of_mean(p: Array, weight: Array) -> float:
 def _pseudo_bma(sums: Array, drop: float) -> Array:
     """Return weights of settings from their summed losses, shape (k, n_patients).
 
-    Each Bayesian-bootstrap resample of the patients gives exp(-loss), normalised; their mean is
-    the weight, and settings below ``drop`` of the whole have none.
+    For each Bayesian-bootstrap resample of the patients, exp(-loss) of the settings is normalised
+    to sum 1. The mean over resamples is the weight. Settings with less than ``drop`` of the whole
+    weight get none.
     """
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]
@@ -735,7 +739,7 @@ def squared_distances(X: Array, Y: Array) -> Array:
     Returns
     -------
     ndarray, shape (n, m)
-        Never negative.
+        Squared distances, never negative.
 
     Examples
     --------

@@ -24,7 +24,7 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Numbers, floats, whole
 
 _CLIP = 1e-6
-# Most columns that a warning names.
+# Largest number of columns that a warning names.
 _NAMED = 5
 
 
@@ -37,7 +37,7 @@ class RangeWarning(LearnerWarning):
 
 
 def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
-    """Return the two classes and the probability of the positive class that labels state.
+    """Return the two classes, and the probability of the positive class that the labels state.
 
     Parameters
     ----------
@@ -47,7 +47,8 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
     Returns
     -------
     classes : ndarray, shape (2,)
-        Negative and positive class, sorted: the positive one is the larger; (0, 1) for soft labels.
+        Negative and positive class, sorted: the positive class is the larger; (0, 1) for soft
+        labels.
     p : ndarray, shape (n,)
         Probability of the positive class; 0 or 1 for hard labels.
 
@@ -112,12 +113,12 @@ def _is_plain(X: ArrayLike) -> bool:
 def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
     """Return checked weights of the rows, shape (n,); 1 each where ``sample_weight`` is None.
 
-    ``rows``, shape (n, d), gives their number only.
+    ``rows``, shape (n, d), only tells the number of rows.
 
     Raises
     ------
     LearnerError
-        For a weight below zero, or zero everywhere.
+        For a weight below zero, or if all weights are zero.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
 
 
 def check_cost(name: str, value: Any) -> float:
-    """Check a cost and return it as a float; ``name`` is its name for the message.
+    """Check a cost and return it as a float; ``name`` names the cost in the message.
 
     Raises
     ------
@@ -157,7 +158,7 @@ def warn_unless_converged(solution: Solution, name: str) -> None:
     Parameters
     ----------
     solution : Solution
-        Its ``converged`` is looked at.
+        The solution, whose ``converged`` decides.
     name : str
         Name of the learner, for the message.
     """
@@ -175,12 +176,12 @@ def training_range(rows: Array) -> Array:
     Parameters
     ----------
     rows : ndarray, shape (n, d)
-        NaN is left out.
+        Training rows; NaN is left out.
 
     Returns
     -------
     ndarray, shape (4, d)
-        In that order.
+        Minimum, maximum, mean and standard deviation, in that order.
 
     Examples
     --------
@@ -196,12 +197,13 @@ def training_range(rows: Array) -> Array:
 def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[str]:
     """Return warnings where rows differ from the training rows by more than chance.
 
-    One warning is about column means, of values clipped at three standard deviations. A mean
-    differs when it is off by more than four standard errors. The rows of a patient depend on each
-    other, so that six rows count as one.
+    One warning is about column means of values that are clipped at three standard deviations. A
+    mean differs when it is more than four standard errors away from the training mean. The rows of
+    a patient depend on each other, so that six rows count as one.
 
     The other warning is about single rows. A row differs when more than a fifth of its values lie
-    outside the training's range, and one of them by more than the width of that range.
+    outside the training's range, and one of these values lies outside by more than the width of
+    that range.
 
     Parameters
     ----------
@@ -248,11 +250,11 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
 
 
 class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Give all learners of two classes ``predict`` and a ``score`` for soft labels.
+    """Provide ``predict`` and a ``score`` for soft labels to all learners of two classes.
 
     A subclass supplies ``fit``, which sets ``classes_``, and ``decision_function`` and
     ``predict_proba``. scikit-learn's classifiers score by accuracy, which is not defined for soft
-    labels; its grid search would turn the error into NaN and keep the first grid point.
+    labels. scikit-learn's grid search would turn the error into NaN and keep the first grid point.
     """
 
     stored: ClassVar[Declared] = {
@@ -266,7 +268,9 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     trained_: int
 
     def _keep_range(self, rows: Array) -> None:
-        """Store the ranges that :func:`outside` needs; none for a precomputed kernel matrix."""
+        """Store the ranges that :func:`outside` needs; for a precomputed kernel matrix there are no
+        ranges.
+        """
         if getattr(self, "kernel", None) != "precomputed":
             self.range_ = training_range(rows)
             self.trained_ = len(rows)
@@ -301,7 +305,7 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array, shape (n, d)
         y : array, shape (n,)
-            The two classes, or probabilities in [0, 1] of the positive one. A semi-supervised
+            The two classes, or probabilities in [0, 1] of the positive class. A semi-supervised
             learner's unlabelled rows (-1) are left out.
         sample_weight : array, shape (n,), optional
 
@@ -326,7 +330,7 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
     Raises
     ------
     LearnerError
-        When no row counts.
+        When no row has a known target and a positive weight.
 
     Examples
     --------
@@ -458,7 +462,7 @@ class KernelMachine(BinaryLearner):
     """Share the methods of estimators with a kernel; subclasses declare parameters and ``fit``.
 
     A subclass may replace ``_probability``, which makes the probability of the positive class from
-    decision values; the one given here takes them as log-odds.
+    decision values. The method of this class takes decision values as log-odds.
 
     Every subclass has the parameter ``kernel`` and after ``fit`` the attributes ``classes_,
     support_, support_vectors_, dual_coef_, intercept_``.
@@ -507,8 +511,8 @@ class KernelMachine(BinaryLearner):
         return np.column_stack([1.0 - positive, positive])
 
     def _probability(self, values: Array) -> Array:
-        """Return P(y = 1) for decision values; here these are log-odds, but a subclass may replace
-        this.
+        """Return P(y = 1) for decision values, taken as log-odds; a subclass may replace this
+        method.
         """
         return np.asarray(expit(values))
 
@@ -560,7 +564,7 @@ class OneKernelMachine(KernelMachine):
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the decision values, shape (n,): the kernel expansion f(x) plus the intercept b.
 
-        ``predict_proba`` turns them into probabilities.
+        ``predict_proba`` turns decision values into probabilities.
 
         Parameters
         ----------
@@ -601,8 +605,8 @@ class PointwiseMachine(OneKernelMachine):
 def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:
     """Return Platt's targets for fitting a sigmoid, shape (n,).
 
-    They replace the classes 1 and 0: (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives,
-    N+ and N- the numbers of positives and negatives.
+    The targets replace the classes 1 and 0. They are (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2)
+    for negatives, with N+ and N- the numbers of positives and negatives.
 
     Parameters
     ----------
@@ -637,14 +641,15 @@ def fit_sigmoid(
     values : array, shape (n,)
         Decision values.
     targets : array, shape (n,)
-        Probabilities aimed at, in [0, 1]: :func:`platt_targets`, or soft labels themselves.
+        Probabilities that P should match, in [0, 1]: :func:`platt_targets`, or the soft labels
+        themselves.
     weight : array, shape (n,), optional
         How much each row counts.
 
     Returns
     -------
     slope, offset : float
-        Constant values give slope 0.
+        Slope and offset; constant values give slope 0.
 
     Examples
     --------

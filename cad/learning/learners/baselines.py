@@ -113,7 +113,7 @@ class LogitSVR(_Baseline):
     Parameters
     ----------
     C, epsilon : float
-        Cost and tube of scikit-learn's SVR; epsilon in units of the logit.
+        Cost and half-width of the tube of scikit-learn's SVR; epsilon is in units of the logit.
     clip : float
         A label of 1 becomes logit(1 - clip), a label of 0 logit(clip).
     kernel, gamma, degree, coef0, cache_size

@@ -1,9 +1,9 @@
 """Provide the default learner: a line, P-SVMs, trees and boosting, combined in log-odds.
 
-The four members make different errors. The line needs few patients. The P-SVMs are smooth in all
-features. Trees and boosting split single features. Few patients cannot show which member is best,
-so a prior keeps the weights near an average of the first three. Boosting, which is worst with few
-patients, starts at weight 0.
+The four members make different errors. The line (a logistic regression) needs few patients. The
+P-SVMs are smooth in all features. Trees and boosting split single features. Few patients cannot
+show which member is best, so a prior keeps the weights near an average of the first three.
+Boosting, which is worst with few patients, starts at weight 0.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from cad.learning.stored import Declared, Inside, floats
 
 MEMBERS = ("line", "P-SVMs", "trees", "boosting")
 """Names of the members, in the order of ``member_weights_``."""
-# Share of the patients that each tree of the ensemble is grown on; the tree predicts the other
-# patients to be judged.
+# Share of the patients that each tree of the ensemble is grown on. The tree predicts the other
+# patients, and is judged by these predictions.
 _GROWN_ON = 0.8
 MOST_LINED = 20_000
-"""Most rows that the line and boosting learn from; of more rows, so many are drawn."""
+"""Most rows that the line and boosting learn from; of more rows, this number is drawn."""
 # Most rows on which a tree is grown; each tree draws its own.
 _MOST_GROWN = 50_000
 # With more rows than this, boosting uses two inner folds, to save time.
 _MANY = 5000
-# These values were chosen on fourteen tables of readers, with five folds and with ten patients of
-# each (docs/probability.md).
+# These values were chosen on fourteen tables of readers' scores, with five folds of all patients
+# and with only ten patients of each table (docs/probability.md).
 TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
-"""Prior means of the members' weights; the weights equal them where there is no evidence."""
+"""Prior means of the members' weights; the weights equal the prior means where there is no
+evidence.
+"""
 # Levels of the quantiles in ``scatter_``.
 _LEVELS = np.linspace(0.0, 1.0, 201)
 # Added to q (1 - q), so that the expected spread of labels around a prediction q is never 0.
@@ -47,11 +49,12 @@ _ROOM = 0.02
 class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     """Average the log-odds of a line, the averaged P-SVM, random trees and boosted trees on p.
 
-    Log-odds of the members, measured from those of the mean label, are added with weights that
-    minimise the cross-entropy on inner folds (stacking; Wolpert 1992), drawn to :data:`TOWARDS`.
-    Where the members are too certain, the weights sum to less than 1.
+    The members' log-odds, minus the log-odds of the mean label, are added with weights that
+    minimise the cross-entropy on inner folds (stacking; Wolpert 1992). A prior draws the weights
+    towards :data:`TOWARDS`. Where the members are too certain, the weights sum to less than 1.
 
-    Features need no scaling and no choice of a parameter. :func:`cad.default_learner` returns it.
+    Features need no scaling, and no parameter has to be chosen. :func:`cad.default_learner` returns
+    this learner.
 
     Parameters
     ----------
@@ -71,8 +74,8 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         The fitted members. All other attributes belong to the P-SVM, as in
         :class:`AveragedProbabilisticSVC`.
     scatter_ : ndarray, shape (201,)
-        Quantiles of (p - q) / sqrt(q (1 - q) + .02) on inner folds, p the label and q the
-        prediction: how labels lie around predictions.
+        Quantiles of (p - q) / sqrt(q (1 - q) + .02) on inner folds, with p the label and q the
+        prediction. They tell how labels lie around predictions.
 
     Examples
     --------
@@ -156,7 +159,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return self._together(super().decision_function(X), np.asarray(X, dtype=float))
 
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
-        """Return decision values of mixed rows, as the P-SVM's method does."""
+        """Return decision values of mixed rows, like the method ``decide_mixed`` of the P-SVM."""
         decided = []
         for smooth, row in zip(super().decide_mixed(rows, other, mixed), rows, strict=True):
             decided.append(self._together(smooth, np.where(mixed, other, row)))
@@ -165,8 +168,8 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Array:
         """Return quantiles of what the readers' mean of each row may be, shape (n, n_levels).
 
-        Labels of new rows lie around the prediction as those of inner folds did, relative to the
-        room that a probability leaves: sqrt(q (1 - q) + .02).
+        Labels of new rows are taken to lie around the prediction as labels lay in inner folds.
+        Distances are relative to the room that a probability q leaves: sqrt(q (1 - q) + .02).
 
         Parameters
         ----------

@@ -1,16 +1,16 @@
 """Fit one P-SVM to the rows of several sites, which exchange sums and never a row.
 
-The kernel is linear, or a Gaussian one by random Fourier features of an agreed seed (Rahimi and
-Recht 2007). Either has few weights w, however many rows there are (docs/methods.md 2). The problem
-is, with Z the matrix of the constraints, t their margins, c their costs, and b and s intercept and
-scale::
+The kernel is linear, or a Gaussian kernel by random Fourier features of an agreed seed (Rahimi and
+Recht 2007). Either kernel has few weights w, however many rows there are (docs/methods.md 2). The
+problem is, with Z the matrix of the constraints, t their margins, c their costs, and b and s
+intercept and scale::
 
     min over w, b, s, xi >= 0    1/2 |w|^2 + c' xi ,    Z x - t + xi = v >= 0 ,    x = (w, b, s)
 
 An interior-point method for this problem needs only sums over the rows: Z' diag(give) Z and Z' h,
-where ``give`` and h have a number for each row. Each row also has its own variables: the duals
-gamma and c - gamma, the surplus v and the shortfall xi. They stay at the row's site. So the fit
-equals the fit to all rows together, step by step, and is not an average of fits.
+where ``give`` and h have a number for each row. Each row also has its own variables: the dual
+variables gamma and c - gamma, the surplus v and the shortfall xi. These variables stay at the row's
+site. So the fit equals the fit to all rows together, step by step, and is not an average of fits.
 
 Questions and answers are JSON objects of numbers. docs/federated.md names them, and says what an
 answer can reveal. No landmarks and no support vectors are sent, because each would be a patient's
@@ -47,15 +47,17 @@ Send = Callable[[Message], Message]
 
 # A step goes at most this share of the way to the nearest bound.
 _CLOSE = 0.999
-# Step lengths to choose from. A site answers how many of its rows forbid each length, which is a
-# sum. The largest length that it allows would instead be a number of a single row.
+# Step lengths to choose from. A site answers how many of its rows forbid each length, and this
+# count is a sum over rows. The largest length that a site allows would instead be a number of a
+# single row.
 LENGTHS = np.concatenate([[1.0, 0.995], 0.99 * 0.93 ** np.arange(60)])
 _STEPS = 80
 # A learned scale below this share of the decision values has collapsed to 0 (docs/methods.md 2).
 _COLLAPSED = 1e-6
 # An objective below this share of the sum of costs is only rounding.
 _FLOOR = 1e-9
-# First value of a learned scale; the solution is found in fewer steps from below.
+# First value of a learned scale. It is small, because the solution is found in fewer steps from
+# below.
 _FIRST_SCALE = 0.05
 
 
@@ -72,7 +74,8 @@ class FederatedPlan:
     features : int
         Number of features of a row, in the order that the sites agree on.
     C : float
-        Cost of a missed margin and of leaving a soft label's interval.
+        Cost of a certain label inside its margin, and of a prediction outside a soft label's
+        interval.
     eta0, kappa : float
         A label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2).
     boundary : "drop" or "paper"
@@ -80,7 +83,7 @@ class FederatedPlan:
     scale : "fixed", "learned" or float
         The scale s that divides decision values, as in :class:`cad.learners.ProbabilisticSVC`.
     clip : float
-        Standardised features are held within so many standard deviations.
+        Standardised features are clipped at this number of standard deviations.
     components : int
         Number of random Fourier features of the Gaussian kernel exp(-gamma |u - v|^2), an even
         number; 0 is the linear kernel.
@@ -134,7 +137,7 @@ class FederatedPlan:
         return self.features
 
     def unknowns(self) -> int:
-        """Return how many numbers are sought: the weights, the intercept, and a learned scale."""
+        """Return the number of unknowns: the weights, the intercept, and a learned scale."""
         if self.scale == "learned":
             return self.size + 2
         return self.size + 1
@@ -155,8 +158,8 @@ class FederatedPlan:
         if not self.components:
             return np.asarray(held)
         half = self.components // 2
-        # The random generator is named explicitly: another one would give another kernel at another
-        # site.
+        # The random generator is named explicitly. With another default generator, another site
+        # would have another kernel.
         normal = np.random.Generator(np.random.PCG64(self.seed))
         directions = normal.standard_normal((self.features, half)) * np.sqrt(2 * self.gamma)
         angles = held @ directions
@@ -170,7 +173,7 @@ class FederatedSite:
     Parameters
     ----------
     plan : FederatedPlan
-        The agreement of all sites.
+        The settings that all sites agree on.
     X : array, shape (n, features)
         The site's features; every number finite.
     y : array, shape (n,)
@@ -178,16 +181,17 @@ class FederatedSite:
     eta : float or array, shape (n,)
         Uncertainty of every label.
     groups : array, shape (n,), optional
-        Patient of every row; each row its own by default.
+        Patient of every row; by default each row counts as a patient of its own.
     least_patients : float
-        A sum in which fewer patients count is not sent (:attr:`patients_in_sums`). 0 sends all.
+        A sum in which fewer patients count is not sent (:attr:`patients_in_sums`). With 0 all sums
+        are sent.
 
     Attributes
     ----------
     patients_in_sums : list of float
-        How many patients made up each weighted sum that was sent: the squared sum of their weights
-        over the sum of squares. It falls towards the end of a fit, where rows on the margin alone
-        have weight.
+        How many patients made up each weighted sum that was sent: the squared sum of the patients'
+        weights, divided by the sum of squared weights. It falls towards the end of a fit, where
+        rows on the margin alone have weight.
 
     Raises
     ------
@@ -252,7 +256,7 @@ class FederatedSite:
         Returns
         -------
         dict
-            Sums, as numbers and lists of numbers; or ``refused`` alone, which says why this site
+            Sums, as numbers and lists of numbers; or only ``refused``, which says why this site
             sends no more.
 
         Raises
@@ -398,8 +402,9 @@ class FederatedSite:
     def _change(self, dx: Array, to_v: Array, to_xi: Array) -> tuple[Array, Array, Array]:
         """Return the changes of the dual variables gamma and of v and xi, for a change of x.
 
-        v is how far each row lies above its margin, xi how far it falls short. ``to_v`` and
-        ``to_xi`` are the changes that the products of each with its dual variable shall have.
+        v is how far each row lies above its margin, and xi how far the row falls short of the
+        margin. ``to_v`` is the change that the product of v and its dual variable shall have;
+        ``to_xi`` is the same for xi.
         """
         h = self._off - to_xi / self._back + to_v / self._gamma
         d_gamma = self._give * (h - self._Z @ dx)
@@ -449,7 +454,7 @@ class FederatedSite:
 
 @dataclass(frozen=True)
 class FederatedRound:
-    """Hold one step of a federated fit: its cost so far, and the state before it.
+    """Hold one step of a federated fit: the cost of the fit so far, and the state before the step.
 
     Parameters
     ----------
@@ -458,7 +463,7 @@ class FederatedRound:
     gap : float
         Upper bound of the objective's relative distance from its optimum, before the step.
     sent : int
-        Bytes of the sites' answers so far, as JSON, all sites together.
+        Number of bytes of all sites' answers so far, as JSON.
     x : ndarray
         The unknowns before the step: weights, intercept, and the scale if it is learned.
     """
@@ -476,7 +481,7 @@ class FederatedFit:
     Parameters
     ----------
     plan : FederatedPlan
-        The agreement of the sites.
+        The settings that all sites agreed on.
     mean, deviation : ndarray, shape (features,)
         Mean and standard deviation of the features over all sites.
     weights : ndarray, shape (plan.size,)
@@ -484,13 +489,13 @@ class FederatedFit:
     intercept, scale : float
         Intercept b and scale s: P = 1 / (1 + exp(-(w'z + b) / s)).
     gap : float
-        Bound of the relative distance of the objective from the optimum.
+        Upper bound of the relative distance of the objective from the optimum.
     converged : bool
-        Whether the gap is within what was asked for.
+        Whether the gap is at most the wanted gap ``tol``.
     refused : str
-        Why a site sent no more; empty where none refused.
+        Why a site sent no more; empty where no site refused.
     rounds : list of FederatedRound
-        Every step.
+        Every step of the fit.
     rows : int
         Number of rows of all sites.
     """
@@ -529,10 +534,10 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     Parameters
     ----------
     plan : FederatedPlan
-        The agreement of all sites.
+        The settings that all sites agree on.
     sites : sequence of callable
-        Each takes a question and returns the site's answer (:meth:`FederatedSite.answer`, here or
-        behind a wire).
+        One callable per site. It takes a question and returns the site's answer
+        (:meth:`FederatedSite.answer`, called directly or over a network).
     tol : float
         Relative gap at which to stop.
 
@@ -544,7 +549,7 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     Raises
     ------
     LearnerError
-        For labels that no P-SVM can be fitted to, and a scale that collapses.
+        For labels that no P-SVM can be fitted to, and for a scale that collapses.
 
     Examples
     --------
@@ -721,8 +726,7 @@ class _Coordinator:
         self.rounds: list[FederatedRound] = []
 
     def run(self, tol: float) -> str:
-        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else
-        "".
+        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else "".
         """
         best_gap = np.inf
         best_x = self.x
@@ -811,8 +815,8 @@ class _Coordinator:
         return length
 
     def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
-        """Return the longest of :data:`LENGTHS` that no row and not the scale forbids; 0 if
-        none.
+        """Return the longest of :data:`LENGTHS` that neither a row nor the scale forbids; 0 if each
+        is forbidden.
         """
         free = blocked == 0
         if self.learned:

@@ -1,4 +1,4 @@
-"""The probabilistic SVM: hard and soft labels in one convex problem ([N14] III-IV)."""
+"""Provide the probabilistic SVM: hard and soft labels in one convex problem ([N14] III-IV)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cad.learning.stored import SMALLEST, Declared, Plain, floats, words
 # 2).
 _COLLAPSED = 1e-6
 # If the standard deviations of two features differ by more than this factor, kernels ignore the
-# feature with the smaller one.
+# feature with the smaller deviation.
 _UNLIKE = 100.0
 # Shares of kappa that are tried in turn when every interval contains 1/2.
 _NARROWER = (0.5, 0.25)
@@ -36,36 +36,38 @@ _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 class ProbabilisticSVC(base.PointwiseMachine):
     """Learn a probabilistic SVM (P-SVM) from certain and soft labels in one convex problem.
 
-    The bare machine of the papers, for features on one scale (standardised, say) and a grid of C
-    and gamma, or to reproduce a paper. :func:`cad.default_learner` scales by itself and chooses
-    nothing by hand: on real readers one setting of this class is worse.
+    This is the bare machine of the papers. Use it for features on one scale (standardised, say)
+    with a grid of C and gamma, or to reproduce a paper. :func:`cad.default_learner` scales by
+    itself, and nothing is chosen by hand. On real readers a single setting of this class is worse
+    than that learner.
 
-    A certain label asks for a margin; a soft label p asks that the probability lies in p +- eta.
+    A certain label demands a margin. A soft label p demands that the probability lies in p +- eta.
     The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the decision value f + b
     and the scale s.
 
     Parameters
     ----------
     C : float
-        Cost of a missed margin of a certain label.
+        Cost of a certain label inside its margin.
     C_soft : float, optional
-        Cost of leaving the interval of a soft label; C when None.
+        Cost of a probability outside the interval of a soft label; C when None.
     eta : float
         Uncertainty of every label, used when ``fit`` gets no ``eta``.
     eta0 : float, optional
         Reading precision, used in three places: as the narrowest half-width; under "drop", where a
-        label is certain (p <= eta0 or p >= 1 - eta0); and for the fixed scale. None is the
-        papers' protocol: no narrowest half-width, and the parameter ``eta`` in the other places.
+        label is certain (p <= eta0 or p >= 1 - eta0); and for the fixed scale. None is the papers'
+        protocol: there is no narrowest half-width, and the parameter ``eta`` is used in the other
+        two places.
     kappa : float
         Share of the uncertainty that becomes half-width: clip(max(eta0, kappa eta), 0, 1/2)
         (docs/methods.md 8).
     boundary : "drop" or "paper"
-        How an interval that leaves (0, 1) is treated: "drop" ignores the bound outside, "paper"
-        makes the label certain (docs/methods.md 1).
+        How an interval that leaves (0, 1) is treated: "drop" ignores the bound that lies outside,
+        "paper" makes the label certain (docs/methods.md 1).
     scale : "learned", "fixed" or float
-        The scale s. "learned": a variable of the problem, s >= 0 ([N14] (13), where it is 1/A); the
-        smallest where several are optimal. "fixed": 1 / ln(1/eta0 - 1), so that the margin of a
-        certain label has probability 1 - eta0 ([N14] (14)). A number: that scale.
+        The scale s. "learned": s >= 0 is a variable of the problem ([N14] (13), where it is 1/A);
+        where several values are optimal, s is the smallest. "fixed": 1 / ln(1/eta0 - 1), so that
+        the margin of a certain label has probability 1 - eta0 ([N14] (14)). A number: that scale.
     kernel : "rbf", "linear", "poly", "precomputed" or function
         A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
     gamma : "scale", "auto" or float
@@ -83,10 +85,10 @@ class ProbabilisticSVC(base.PointwiseMachine):
     Attributes
     ----------
     scale_ : float
-        The scale s. It is the fixed one where the labels cannot determine it: every label certain,
-        or every interval around 1/2 at any kappa.
+        The scale s. It is the fixed scale where the labels cannot determine s: where every label is
+        certain, or where every interval contains 1/2 at any kappa.
     kappa_ : float
-        kappa, or a smaller one that was needed to learn the scale; a warning then says so.
+        kappa, or a smaller value that was needed to learn the scale; a warning then says so.
     label_kinds_ : ndarray of str, shape (n,)
         Kind of every label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
     label_counts_ : dict
@@ -96,11 +98,11 @@ class ProbabilisticSVC(base.PointwiseMachine):
     support_ : ndarray of int
         Rows whose coefficient is not 0.
     support_vectors_ : ndarray, shape (n_support, d)
-        Features of these rows.
+        Features of the support rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Coefficients of the support rows, signed by class.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept b, which is added to f.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 
@@ -148,8 +150,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1] (0 and 1 are certain).
         eta : float or array, shape (n,), optional
-            Uncertainty of the labels, in place of the constructor's; a number stands for all
-            labels.
+            Uncertainty of the labels, in place of the constructor's ``eta``; a single number is for
+            all labels.
         sample_weight : array, shape (n,), optional
             Multiplies the costs.
         start : array, shape (n,), optional
@@ -182,12 +184,13 @@ class ProbabilisticSVC(base.PointwiseMachine):
         X_new: ArrayLike,
         eta: ArrayLike | None = None,
     ) -> Array:
-        """Fit at every point of a grid and return the predictions; quicker than single fits.
+        """Fit at every point of a grid and return the predictions; this is quicker than single
+        fits.
 
         Parameters
         ----------
         points : sequence of dict
-            For each point the parameters that differ from this estimator's.
+            For each point the parameters that differ from this estimator's parameters.
         X : array, shape (n, d)
             Training features; for a precomputed kernel the (n, n) kernel matrix.
         y, eta : array, shape (n,)
@@ -270,8 +273,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
         X_new : array, shape (m, d)
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
-            Uncertainties of the labels; and coefficients of similar fits to start from, which saves
-            time and changes decision values by what ``tol`` leaves open (6e-5 were seen).
+            Uncertainties of the labels, and coefficients of similar fits to start from. Starts save
+            time. They change decision values only within ``tol`` (the largest observed change was
+            6e-5).
 
         Returns
         -------
@@ -290,8 +294,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         probability = np.full(shape, np.nan)
         decision = np.full(shape, np.nan)
         coefficients = np.zeros(y.shape)
-        # Starts are used only with solvers that end in the active set, whose answer does not depend
-        # on the start.
+        # Starts are used only with solvers that end in the active-set method, whose answer does not
+        # depend on the start.
         is_warm = (
             starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
         )
@@ -304,8 +308,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 labels, _, scale = self._read_labels(p, spread, weight)
                 problem = self._problem(labels, weight, scale)
                 solution = self._solve(gram, problem, start)
-                # Not the active set but another solver has answered, and its answer depends on
-                # the start: solve again without one.
+                # Here another solver than the active-set method has answered, and its answer
+                # depends on the start: solve again without a start.
                 if start is not None and solution.solver != "hybrid":
                     solution = self._solve(gram, problem)
                 s = self._accept(solution, labels, weight, scale)
@@ -377,7 +381,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """
         base.warn_unless_converged(solution, type(self).__name__)
         s = float(solution.u[1]) if scale is None else float(scale)
-        # Only a learned scale can collapse, so a given one is replaced by infinity in this check.
+        # Only a learned scale can collapse, so a given scale is replaced by infinity in this check.
         _refuse_collapse(s if scale is None else np.inf, solution, labels, weight > 0)
         return s
 
@@ -392,9 +396,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """Return the labels' constraints, the kappa that was used, and whether a learned scale is
         bounded.
 
-        A learned scale has no bound when every interval contains 1/2. With binary scores one reader
-        who dissents is enough, as the spread is then .38 or more. In this case narrower intervals
-        are tried.
+        A learned scale has no bound when every interval contains 1/2. With binary scores one
+        dissenting reader is enough for an interval to contain 1/2, as the spread is then .38 or
+        more. When every interval contains 1/2, narrower intervals are tried.
         """
         kappa = _in_range("kappa", self.kappa, np.inf)
         labels = self._labels_at(p, spread, kappa)
@@ -420,7 +424,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
             half_width = (
                 kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
             )
-            # A half-width of 1 covers (0, 1) from any p, so wider intervals are cut to it.
+            # A half-width of 1 covers (0, 1) from any p, so larger half-widths are cut to 1.
             return read_labels(p, np.minimum(half_width, 1.0), self.boundary, self._precision())
         except ValueError as error:
             raise LearnerError(str(error)) from error
@@ -521,7 +525,7 @@ def _all_around_half(labels: SoftLabels, used: Any) -> bool:
 
 
 def _in_range(name: str, value: Any, end: float) -> float:
-    """Return a number in [0, end) as a float; refuse others."""
+    """Return a number in [0, end) as a float; refuse other numbers."""
     if not isinstance(value, (int, float, np.number)) or not 0 <= value < end:
         raise LearnerError(f"{name} = {value!r}, must lie in [0, {end:g})")
     return float(value)
@@ -540,7 +544,7 @@ def margin_scale(precision: float) -> float:
     Raises
     ------
     LearnerError
-        For another value.
+        For a value outside (0, .5).
     """
     if not 0 < precision < 0.5:
         raise LearnerError(
@@ -555,8 +559,8 @@ def margin_scale(precision: float) -> float:
 
 
 def _cost_order(C: Any) -> float:
-    """Return the sort key of a cost; one that is no number gets a key, and its own fit refuses
-    it.
+    """Return the sort key of a cost. A cost that is no number gets a key, too; the fit with this
+    cost then refuses it.
     """
     return float(C) if isinstance(C, (int, float, np.number)) else np.inf
 

@@ -20,13 +20,13 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
     """Wrap a learner as a regressor whose prediction is the probability of the positive class.
 
     scikit-learn's ``cross_val_predict`` turns the labels of a classifier into integers, which
-    destroys soft labels. It leaves the labels of a regressor as they are.
+    destroys soft labels. The function leaves the labels of a regressor as they are.
 
     Parameters
     ----------
     estimator : estimator
-        Any learner from soft labels, or a pipeline that ends in one; cloned by ``fit``. What it
-        requests by ``set_fit_request`` is routed to it.
+        Any learner from soft labels, or a pipeline that ends in one; cloned by ``fit``. Parameters
+        that the learner requests by ``set_fit_request`` are passed to it.
 
     Attributes
     ----------

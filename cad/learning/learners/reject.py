@@ -1,4 +1,4 @@
-"""Provide an SVM that can refer a case: the double hinge, asymmetric and symmetric ([A14])."""
+"""Provide an SVM that can refer a case, by a double hinge, asymmetric or symmetric ([A14])."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class RejectRule(NamedTuple):
     Parameters
     ----------
     margins : tuple
-        For positives, then negatives: the two margins, values of y f where the loss changes slope,
-        with the class y (+1 or -1) and the decision value f (docs/methods.md 3).
+        For positives, then negatives: the two margins. A margin is a value of y f where the loss
+        changes slope, with the class y (+1 or -1) and the decision value f (docs/methods.md 3).
     costs : tuple
-        For positives, then negatives: cost of each of the two margins, per unit of C.
+        For positives, then negatives: the costs of the two margins, per unit of C.
     lower, upper : float
-        Decision values: negative below ``lower``, positive above ``upper``, referred between.
+        Decision values: a row is negative below ``lower``, positive above ``upper``, and referred
+        between them.
     slope : float
-        Slope of the probability 1 / (1 + exp(-slope f)), f the decision value.
+        Slope of the probability 1 / (1 + exp(-slope f)), where f is the decision value.
     """
 
     margins: tuple[tuple[float, float], tuple[float, float]]
@@ -53,7 +54,7 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     Raises
     ------
     LearnerError
-        For costs that are not > 0, or make referring useless.
+        For costs that are not > 0, and for costs with which referring never pays.
     """
     if len(costs) != 4:
         raise LearnerError(f"costs = {costs!r}, must be (C_n, C_p, R_n, R_p)")
@@ -88,7 +89,7 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     Parameters
     ----------
     r : float
-        Cost of referring, relative to that of an error.
+        Cost of referring, relative to the cost of an error.
     delta0 : float
         Rows with a decision value between -delta0 and delta0 are referred.
 
@@ -123,7 +124,7 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
     Returns
     -------
     Problem
-        For :mod:`cad.learning.learners.solvers`.
+        The problem, for :mod:`cad.learning.learners.solvers`.
 
     Raises
     ------
@@ -132,7 +133,7 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
 
     Examples
     --------
-    Two rows for each of two samples:
+    Each of two samples has two rows:
 
     >>> import numpy as np
     >>> positive = np.array([True, False])
@@ -157,7 +158,7 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RejectSVC(PointwiseMachine):
-    """Separate two classes, and refer what lies too close to call ([A14]).
+    """Separate two classes, and refer rows that lie too close to call ([A14]).
 
     Parameters
     ----------
@@ -167,7 +168,8 @@ class RejectSVC(PointwiseMachine):
         Costs of a false positive and a false negative, and of referring a negative and a positive.
         The default is an example; a site sets its own costs.
     symmetric : float, optional
-        Cost of referring relative to that of an error; replaces ``costs`` by the symmetric rule.
+        Cost of referring relative to the cost of an error. When given, the symmetric rule replaces
+        ``costs``.
     delta0 : float
         Threshold of the symmetric rule, in [symmetric, 1 - symmetric].
     reject_label : int or str
@@ -189,7 +191,7 @@ class RejectSVC(PointwiseMachine):
     Attributes
     ----------
     thresholds_ : ndarray, shape (2,)
-        Decide negative below the first, positive above the second decision value.
+        Decision values: a row is negative below the first threshold, and positive above the second.
     slope_ : float
         Slope of the sigmoid in ``predict_proba``: the log-odds are slope times the decision value.
     classes_ : ndarray, shape (2,)
@@ -197,11 +199,11 @@ class RejectSVC(PointwiseMachine):
     support_ : ndarray of int
         Rows whose coefficient is not 0.
     support_vectors_ : ndarray, shape (n_support, d)
-        Features of these rows.
+        Features of the support rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Coefficients of the support rows, signed by class.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 

@@ -1,7 +1,8 @@
-"""Provide the other learners from soft labels that every validation compares with.
+"""Provide the rivals: other learners from soft labels, with which every validation compares the
+learner.
 
 Each of them chooses its scaling and the strength of its penalty by inner folds of whole patients
-(``groups``), within seconds. None is tuned by hand. A test compares each with a textbook
+(``groups``), within seconds. No rival is tuned by hand. A test compares each rival with a textbook
 implementation (tests/learning/learners/test_textbook.py).
 """
 
@@ -33,31 +34,32 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
 
 _NEWTON = 50
-# Largest gradient at which Newton's method stops: a rough one while C is chosen, a small one for
-# the final fit.
+# Largest gradient at which Newton's method stops: a rough limit while C is chosen, a small limit
+# for the final fit.
 _CHOOSING = 1e-3
 _FITTED = 1e-6
 _SCALINGS = ("rank", "clipped")
 MOST_SQUARE = 5000
-"""Most rows of a rival that needs a matrix of all pairs of rows; such a fold takes three minutes.
+"""Most rows of a rival that needs a matrix of all pairs of rows; with so many rows a fold takes
+three minutes.
 """
 MOST_GROWN = 50_000
 """Most rows on which a rival grows one tree; each tree draws its own rows."""
-# Boosting stops when this many trees in turn have not lowered the loss.
+# Boosting stops when this number of trees in a row has not lowered the loss.
 _PATIENCE = 8
 
 
 def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
-    """Return the unfitted learners that every validation compares with, by name.
+    """Return the unfitted rivals of every validation, by name.
 
-    A name is the one that reports show, such as "logistic on soft labels".
+    Reports show these names, such as "logistic on soft labels".
 
     Parameters
     ----------
     n_rows : int
         Number of rows to learn from. With more than :data:`MOST_SQUARE` rows only learners are
-        returned whose time grows in proportion to the rows. Others, whose time grows with the
-        square or cube of the rows, are left out. No tree is grown on more than :data:`MOST_GROWN`
+        returned whose time grows in proportion to the rows. Learners whose time grows with the
+        square or cube of the rows are left out. No tree is grown on more than :data:`MOST_GROWN`
         rows.
     """
     share = min(1.0, MOST_GROWN / max(n_rows, 1))
@@ -95,8 +97,8 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
 
 
 def rival_notes(names: list[str], n_rows: int) -> list[str]:
-    """Return sentences: which rivals are left out because of the number of rows, and which trees
-    are grown on a sample of the rows.
+    """Return sentences on the rivals that are left out because of the number of rows, and on the
+    trees that are grown on a sample of the rows.
     """
     compared = rival_learners(n_rows)
     without_comparison = [name for name in names if name not in compared]
@@ -109,7 +111,7 @@ def rival_notes(names: list[str], n_rows: int) -> list[str]:
 
 
 class GroupedLearner(SoftLearner):
-    """Base of learners that choose their settings on inner folds of whole patients.
+    """Provide the base of learners that choose their settings on inner folds of whole patients.
 
     A subclass supplies ``_fit``, which ``fit`` calls with checked rows, probabilities, weights and
     patients, and ``_probability``, which returns the probability of the positive class for rows
@@ -152,7 +154,8 @@ class GroupedLearner(SoftLearner):
         raise NotImplementedError
 
     def fit_left_out(self, X: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
-        """Fit, and return the log-odds of every row by fits that left its patient out, shape (n,).
+        """Fit, and return every row's log-odds by a fit that left the row's patient out, shape
+        (n,).
 
         Parameters
         ----------
@@ -171,7 +174,8 @@ class GroupedLearner(SoftLearner):
 class SoftLogistic(GroupedLearner):
     """Learn logistic regression on soft labels.
 
-    Minimises |w|^2 / 2 + C times the sum of cross-entropies, w the weights of the features.
+    The learner minimises |w|^2 / 2 + C times the sum of cross-entropies, with w the weights of the
+    features.
 
     Parameters
     ----------
@@ -264,7 +268,7 @@ class SoftLogistic(GroupedLearner):
 
 @dataclass(eq=False, repr=False)
 class RidgeProbability(GroupedLearner):
-    """Learn soft labels p by kernel ridge regression, predictions clipped inside (0, 1).
+    """Learn soft labels p by kernel ridge regression; predictions are clipped inside (0, 1).
 
     Parameters
     ----------
@@ -274,9 +278,10 @@ class RidgeProbability(GroupedLearner):
         Strengths of the ridge penalty to try.
     choose : "left-out error" or "likelihood"
         How the settings are chosen. "left-out error": by the squared error on left-out groups of
-        patients, which for a ridge needs no refit. "likelihood": by the marginal likelihood of the
-        Gaussian process whose mean is this ridge (Rasmussen and Williams 2006, section 2.7), its
-        variances multiplied by the factor that makes this likelihood largest.
+        patients, which for a ridge regression needs no refit. "likelihood": by the marginal
+        likelihood of the Gaussian process whose mean is this ridge regression (Rasmussen and
+        Williams 2006, section 2.7). The process's variances are multiplied by the factor that makes
+        the likelihood largest.
     scaling : tuple of str
         Scalings to try: names in :data:`cad.learning.learners.scaling.SCALERS`, or "given" (none).
     clip : float
@@ -353,13 +358,13 @@ class SoftSVM(GroupedLearner):
     """Learn an SVM on the classes p > .5, with a sigmoid that is fitted to p on left-out rows.
 
     Scaling, C and gamma are chosen by the cross-entropy to p of inner folds. The rows of one fold
-    are scored by machines of the others, and the sigmoid is fitted to all these scores
-    (Platt 2000).
+    are scored by an SVM of the other folds, and the sigmoid is fitted to all these scores (Platt
+    2000).
 
     Parameters
     ----------
     Cs : tuple of float
-        Costs of a missed margin to try, from the smallest.
+        Values to try for the cost of a row inside its margin, from the smallest.
     gammas : tuple of float
         Values of gamma to try in the kernel exp(-gamma |u - v|^2 / d) of rows u and v, d features.
     scaling : tuple of str
@@ -374,10 +379,10 @@ class SoftSVM(GroupedLearner):
     rows_ : ndarray, shape (n_support, d)
         Scaled support vectors.
     dual_ : ndarray, shape (n_support,)
-        Their coefficients in the decision value.
+        Coefficients of the support vectors in the decision value.
     intercept_ : float
     sigmoid_ : ndarray, shape (2,)
-        Slope and offset of the log-odds in the decision value.
+        Slope and offset that turn decision values into log-odds.
 
     Examples
     --------
@@ -484,7 +489,8 @@ class SoftBoosting(GroupedLearner):
     depths : tuple of int
         Depths of the trees that are tried.
     trees : int
-        Most trees. Depth and number of trees are chosen by the cross-entropy of inner folds.
+        Largest number of trees. Depth and number of trees are chosen by the cross-entropy of inner
+        folds.
     rate : float
         Learning rate: the share of each tree's step that is taken.
     sample : float
@@ -581,7 +587,7 @@ class SoftBoosting(GroupedLearner):
     def _steps(
         self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int
     ) -> Iterator[tuple[Any, Array]]:
-        """Yield each tree, and what it adds to the log-odds at each of its nodes."""
+        """Yield each tree, and the amounts that it adds to the log-odds at each of its nodes."""
         rng = np.random.RandomState(self.seed)
         f = np.full(len(p), _log_odds(p, weight))
         n_drawn = max(2, int(self.sample * len(p)))
@@ -647,7 +653,7 @@ def _splits(
 class _DualLine:
     """Fit a penalised logistic regression at several costs, with more features than rows.
 
-    It solves for a coefficient of every row.
+    The unknowns are a coefficient for every row.
     """
 
     def __init__(self, rows: Array, p: Array) -> None:
@@ -668,7 +674,7 @@ class _DualLine:
 class _PrimalLine:
     """Fit a penalised logistic regression at several costs, with more rows than features.
 
-    It solves for a weight of every feature.
+    The unknowns are a weight for every feature.
     """
 
     def __init__(self, rows: Array, p: Array) -> None:
@@ -699,8 +705,8 @@ def _newton(
     alpha : ndarray, shape (n,)
     b : float
     missed : float
-        Largest entry of alpha / cost + q - p and of its weighted mean, zero at the optimum and at
-        most ``tol``.
+        Largest entry of alpha / cost + q - p and of the weighted mean of this vector. It is zero at
+        the optimum, and at most ``tol`` here.
     """
     alpha = alpha.copy()
     f = K @ alpha
@@ -710,8 +716,8 @@ def _newton(
         q = expit(f + b)
         if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
             break
-        # Newton's step for alpha is (K + W^-1) alpha = target with W = cost q (1 - q). It is solved
-        # through I + W^1/2 K W^1/2, whose eigenvalues are at least 1 however certain q is
+        # Newton's step for alpha is (K + W^-1) alpha = target with W = cost q (1 - q). The system
+        # is solved through I + W^1/2 K W^1/2, whose eigenvalues are at least 1 however certain q is
         # (Rasmussen and Williams 2006, algorithm 3.1).
         weight = np.maximum(q * (1 - q), 1e-10)
         root = np.sqrt(cost * weight)

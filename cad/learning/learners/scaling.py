@@ -13,14 +13,15 @@ from cad.learning.stored import SMALLEST, Declared, floats
 # Number of quantiles from which ranks are interpolated: one every 5 %. Every cohort has more
 # regions than this.
 RANK_QUANTILES = 21
-# Standardised values are clipped at this: beyond it, the exact value tells nothing more.
+# Standardised values are clipped at this number, because beyond it the exact value tells nothing
+# more.
 _CLIP = 3.0
 # Two quantiles whose difference is below this share of the column's size are equal up to rounding.
 _HAIR = 1e-9
 
 
 class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Standardise what a subclass makes of the features by ``_learn`` and ``_scaled``."""
+    """Standardise features that a subclass has transformed by ``_learn`` and ``_scaled``."""
 
     stored: ClassVar[Declared] = {
         "mean_": floats("d"),
@@ -96,7 +97,7 @@ class RankScaler(_Scaler):
         Raises
         ------
         LearnerError
-            Where a column's do not.
+            Where the quantiles or ranks of a column do not ascend.
         """
         for values in (self.quantiles_, self.ranks_):
             if len(values) == 0 or (np.diff(values, axis=0) < 0).any():

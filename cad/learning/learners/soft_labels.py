@@ -1,7 +1,7 @@
 """Turn probabilities and their uncertainty into constraints for a learner (docs/methods.md 1).
 
-Two rules exist for intervals that leave (0, 1). "drop" ignores the bound that lies outside. "paper"
-makes the label certain, as [N14] III does.
+There are two rules for intervals that leave (0, 1). "drop" ignores the bound that lies outside.
+"paper" makes the label certain, as [N14] III does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Rule = Literal["drop", "paper"]
 KIND_NAMES = ("certain_negative", "certain_positive", "two_sided", "one_sided", "none")
 CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
 
-# Largest half-width: with one half, an interval would leave (0, 1) on both sides for every p.
+# Largest half-width. With a half-width of one half, an interval would leave (0, 1) on both sides
+# for every p.
 WIDEST = 0.5 - 1e-6
 # Tolerance for comparisons: with ddof 0, eleven patterns of four readers' scores lie exactly on a
 # boundary (docs/methods.md 1).
@@ -29,7 +30,8 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Hold the constraints that labels set: each sample's kind and its interval of log-odds.
+    """Hold the constraints that labels set: the kind of each sample's label, and its interval of
+    log-odds.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ class SoftLabels:
         one, or none (no bound).
     lower, upper : ndarray, shape (n,)
         Ends of a soft label's interval: the logit of p minus and plus the half-width, infinite
-        where there is no bound. For certain labels both are 0 and not used.
+        where there is no bound. For certain labels both ends are 0 and not used.
     """
 
     kinds: NDArray[np.int64]
@@ -87,8 +89,8 @@ def _kinds_of_labels(
     p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
 ) -> NDArray[np.int64]:
     if rule == "paper":
-        # An interval that leaves (0, 1) on both sides, as of the scores (0, 0, 1, 1), makes no
-        # label certain (docs/methods.md 1).
+        # An interval that leaves (0, 1) on both sides makes no label certain (docs/methods.md 1).
+        # The scores (0, 0, 1, 1) have such an interval.
         negative = (below & ~above) | (p <= _TIE)
         positive = (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
@@ -203,7 +205,7 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     if eta.ndim and eta.shape != p.shape:
         raise ValueError(f"eta has shape {eta.shape}, must be one number or {p.shape}")
     for name, value in (("y", p), ("eta", eta)):
-        # For NaN both comparisons are false, so it is found too.
+        # For NaN both comparisons are false, so NaN is found, too.
         if value.size and not (value.min() >= 0 and value.max() <= 1):
             i = int(np.argmax(np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)))
             outside = np.broadcast_to(value, p.shape)[i]
@@ -224,12 +226,13 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     Raises
     ------
     LearnerError
-        When no sample has either, or all labels are certain and of one class.
+        When no sample has a certain label or a bound, or when all labels are certain and of one
+        class.
 
     Returns
     -------
     certain, informative : ndarray of bool, shape (n,)
-        False for samples that do not count.
+        Whether each sample has such a label; False for samples that do not count.
     """
     certain = labels.certain & used
     informative = labels.bounded & used
@@ -253,15 +256,15 @@ def probabilistic_problem(
     ----------
     labels : SoftLabels
     cost_certain, cost_soft : ndarray, shape (n,)
-        Cost of each sample as a certain and as a soft label, sample weights included; zero leaves
-        the sample out.
+        Cost of each sample as a certain and as a soft label, with sample weights included; a cost
+        of zero leaves the sample out.
     scale : float or None
         The scale s that divides decision values before they become probabilities; None to learn
         s >= 0.
 
     Examples
     --------
-    A certain label has one row, a soft one a row for each bound:
+    A certain label has one row, a soft label has a row for each bound:
 
     >>> import numpy as np
     >>> labels = read_labels(np.array([1.0, 0.0, 0.6]), np.array([0.0, 0.0, 0.1]), "drop", 0.01)
@@ -271,7 +274,8 @@ def probabilistic_problem(
     """
     soft = labels.bounded & (cost_soft > 0)
     certain = labels.certain & (cost_certain > 0)
-    # One row for each finite bound; the rows of one point are neighbours, as the solvers need it.
+    # There is one row for each finite bound. The rows of one point are neighbours, because the
+    # solvers need this order.
     point, upper = np.nonzero(
         np.column_stack(
             [soft & np.isfinite(labels.lower) | certain, soft & np.isfinite(labels.upper)]

@@ -184,7 +184,9 @@ def paper_sign_test(
         Probability that a fair coin gives at least as many wins as the first learner has. Resamples
         with equal values are dropped; 1 when all are equal.
 
-    Examples -------- The first learner is better by a hundredth on every point:
+    Examples
+    --------
+    The first learner is better by a hundredth on every point:
 
     >>> import numpy as np
     >>> first = np.linspace(0.5, 0.9, 50)

@@ -356,7 +356,9 @@ def centred_scores(
     common : float
         A number that is added to all scores.
 
-    Examples -------- The log-odds of the rows minus the base:
+    Examples
+    --------
+    The log-odds of the rows minus the base:
 
     >>> import numpy as np
     >>> scores = centred_scores(np.array([0.5, 0.8]), np.zeros(2), base=np.array([0.0, 1.0]))

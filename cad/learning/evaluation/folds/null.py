@@ -328,8 +328,9 @@ class PermutationNull:
     observed : float
         AUC with the true labels.
     n : int
-        Number of permutations of each scheme. against : str Truth that the AUC is measured against:
-        ``histology``, or ``labels`` without histology.
+        Number of permutations of each scheme.
+    against : str
+        Truth that the AUC is measured against: ``histology``, or ``labels`` without histology.
     schemes : dict of str to NullScheme
         Results by name of the scheme: labels permuted ``between`` patients, or ``within`` each
         patient.
@@ -378,8 +379,9 @@ def permutation_null(
         Truth that the AUC is measured against: 1, 0 or NaN. Where all are NaN, regions with labels
         above .5 are the positives.
     n : int
-        Number of permutations of each scheme. observed : float, optional AUC with the true labels,
-        where it is known already.
+        Number of permutations of each scheme.
+    observed : float, optional
+        AUC with the true labels, where it is known already.
     schemes : tuple of str
         Names of the schemes: ``between`` moves labels between patients, ``within`` shuffles them
         among the regions of each patient.

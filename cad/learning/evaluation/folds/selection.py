@@ -28,8 +28,9 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     scores_ : ndarray, shape (d,)
-        Score of every column; larger is better. order_ : ndarray of int, shape (min(n_features,
-        d),) Indices of the kept columns, best first.
+        Score of every column; larger is better.
+    order_ : ndarray of int, shape (min(n_features, d),)
+        Indices of the kept columns, best first.
     """
 
     stored: ClassVar[Declared] = {

@@ -58,7 +58,9 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
         A number that is added to all results. If it is the base log-odds of all rows, the result is
         on the scale of a model that leaves nobody out.
 
-    Examples -------- The models of two folds know nothing, and say their base rates:
+    Examples
+    --------
+    The models of two folds know nothing, and say their base rates:
 
     >>> centred_log_odds([0.2, 0.25], [logit(0.2), logit(0.25)]).round(6).tolist()
     [0.0, 0.0]

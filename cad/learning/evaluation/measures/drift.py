@@ -330,7 +330,9 @@ def first_alarm(charts: Mapping[str, Chart], after: int = 0) -> tuple[int, Seque
     Returns
     -------
     night : int
-        The night; -1 where there is no alarm. names : list of str Charts that raise the alarm.
+        The night; -1 where there is no alarm.
+    names : list of str
+        Charts that raise the alarm.
     """
     alarms = {name: chart.alarm for name, chart in charts.items() if chart.alarm >= after}
     if not alarms:

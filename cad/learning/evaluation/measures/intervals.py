@@ -61,9 +61,10 @@ def auc_covariance(
     Returns
     -------
     aucs : ndarray, shape (k,)
-        The AUC of each score; NaN where a class is absent. covariance : ndarray, shape (k, k) The
-        covariance of Obuchowski, Biometrics 53 (1997) 567; NaN where fewer than two patients have
-        regions of a class.
+        The AUC of each score; NaN where a class is absent.
+    covariance : ndarray, shape (k, k)
+        The covariance of Obuchowski, Biometrics 53 (1997) 567; NaN where fewer than two patients
+        have regions of a class.
 
     Examples
     --------

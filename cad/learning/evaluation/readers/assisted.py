@@ -31,7 +31,7 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # least number of regions with histology in each class; with fewer regions nothing is fitted
+FEW = 5  # least number of regions with histology in each class; else nothing is fitted
 # smallest weight of the classifier, which then still orders regions of equal score
 LEAST_TOOL = 0.02
 # with more patients several are left out together: time then grows with n and not with n^2
@@ -86,8 +86,9 @@ class Combinations:
     Parameters
     ----------
     readers : dict of str to Combination
-        Weights by reader id. anyone : Combination The common weights, for a reader who is not in
-        ``readers``.
+        Weights by reader id.
+    anyone : Combination
+        The common weights, for a reader who is not in ``readers``.
     """
 
     readers: dict[str, Combination]
@@ -137,8 +138,10 @@ class Assisted:
     Parameters
     ----------
     readers : dict of str to WithTool
-        AUCs by reader id. combinations : Combinations or None Weights fitted on all patients, for
-        new cases; None where the weights of an earlier training were used.
+        AUCs by reader id.
+    combinations : Combinations or None
+        Weights fitted on all patients, for new cases; None where the weights of an earlier training
+        were used.
     test : MRMC or None
         Test of the readers with the tool against the same readers alone
         (:func:`cad.learning.evaluation.readers.mrmc.obuchowski_rockette`).

@@ -272,7 +272,9 @@ def against_readers(
     Parameters
     ----------
     truth : array, shape (n,)
-        0, 1, or NaN (left out). cad : array, shape (n,) Score of the system.
+        0, 1, or NaN (left out).
+    cad : array, shape (n,)
+        Score of the system.
     ratings : array, shape (readers, n)
         NaN where a reader gave none.
     groups : array, shape (n,), optional

@@ -1,1 +1,1 @@
-"""Rankers: learners of an order, supervised and semi-supervised ([W14])."""
+"""Provide rankers: learners of an order, supervised and semi-supervised ([W14])."""

@@ -53,9 +53,9 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
     who : str
         Name of the learner.
     what : str
-        The numbers that show it, such as a gap.
+        The numbers that show that the learner did not converge, such as a gap.
     hint : str
-        The way out for the caller.
+        Advice to the caller.
     """
     warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
 
@@ -70,10 +70,10 @@ class Ranker(BinaryLearner):
 
     Platt's sigmoid turns scores into probabilities. It is fitted to scores that were predicted out
     of fold (``platt_folds`` stratified folds, grouped by ``groups`` if given). ``platt_folds=0``
-    uses the scores of the training rows: fast, but the probabilities are then too confident. Too
-    few rows or groups of a class for two folds have the same effect. The slope of the sigmoid is at
-    least 1e-3 per standard deviation of the scores, so that probabilities follow the order of the
-    scores. A ranker that ranks backwards out of fold gives the base rate.
+    uses the scores of the training rows: this is fast, but the probabilities are then too
+    confident. The same happens where a class has too few rows or groups for two folds. The slope of
+    the sigmoid is at least 1e-3 per standard deviation of the scores, so that probabilities follow
+    the order of the scores. A ranker that ranks backwards out of fold gives the base rate.
     """
 
     stored: ClassVar[Declared] = {
@@ -100,20 +100,21 @@ class Ranker(BinaryLearner):
         ----------
         X : array-like, shape (n, d)
         y : array-like, shape (n,)
-            Two classes; semi-supervised learners take -1 as "unlabelled". Floats in [0, 1] that
-            are not all 0 and 1 are readers' probabilities: positive above 1/2, else
-            negative.
+            Two classes; semi-supervised learners take -1 as "unlabelled". Floats in [0, 1] that are
+            not all 0 and 1 are readers' probabilities. A row is positive above 1/2, else negative.
         eta : ignored
-            Rankers use no reader interval; accepted so that a pipeline may hand it to any learner.
+            Rankers do not use the readers' uncertainty. It is accepted so that a pipeline may hand
+            it to any learner.
         sample_weight : array-like, shape (n,), optional
-            A weight of 2 counts as the row twice.
+            Weights of the rows; a row of weight 2 counts like two equal rows.
         groups : array-like, shape (n,), optional
             Patients: the out-of-fold scores leave whole patients out.
 
         Raises
         ------
         LearnerError
-            A ValueError: one class only, nothing labelled, a parameter out of range.
+            For one class only, for no labelled row, and for a parameter out of range. The error is
+            also a ValueError.
         """
         self._check_parameters()
         require_count("platt_folds", self.platt_folds, 0)
@@ -126,7 +127,8 @@ class Ranker(BinaryLearner):
         weight = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
-        # Rows of weight 0 are removed: they would still influence scaling, folds and support.
+        # Rows of weight 0 are removed, because they would still influence scaling, folds and
+        # support.
         used = np.flatnonzero(weight > 0)
         self._check_two_classes(sign[used])
         if self._kernel_is_precomputed():
@@ -150,14 +152,14 @@ class Ranker(BinaryLearner):
         """Return the scores minus the score whose probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        # Pairs depend on differences f_p - f_q only, so f has no natural zero; Platt's sigmoid
-        # defines it.
+        # Pairs depend on differences f_p - f_q only, so f has no natural zero. Platt's sigmoid
+        # defines the zero.
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return probabilities of the two classes, shape (n, 2), in the order of ``classes_``.
 
-        Warns where rows differ from the training rows by more than chance.
+        A warning is given where rows differ from the training rows by more than chance.
         """
         values = self.decision_function(X)
         self._warn_outside(X)
@@ -180,8 +182,8 @@ class Ranker(BinaryLearner):
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
-        """Renumber the support of a fit to the rows ``used`` of a precomputed kernel to all n
-        rows.
+        """Renumber the support of a fit that used only the rows ``used`` of a precomputed kernel,
+        so that it counts all n rows.
         """
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
@@ -196,7 +198,7 @@ class Ranker(BinaryLearner):
             )
         if _are_probabilities(y[labelled]):
             self.classes_ = np.array([0, 1])
-            # Pairs need classes and not probabilities; p = 1/2 counts as negative, as in the
+            # Pairs need classes and not probabilities. A p of 1/2 counts as negative, as in the
             # measures.
             return np.where(labelled, np.where(y > 0.5, 1.0, -1.0), 0.0)
         check_classification_targets(y)
@@ -301,8 +303,8 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
 
     Notes
     -----
-    A slope below 1e-3 per standard deviation of the scores (or a negative one) is replaced by this
-    least slope; the probability at the mean score is then about the share of positives.
+    A slope below 1e-3 per standard deviation of the scores (or a negative slope) is replaced by
+    this least slope; the probability at the mean score is then about the share of positives.
     """
     spread = float(
         np.sqrt(np.average((scores - np.average(scores, weights=weight)) ** 2, weights=weight))
@@ -315,8 +317,8 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
         positive = weight[sign > 0].sum()
         negative = weight[sign < 0].sum()
         slope = least_slope
-        # This offset gives the mean score the base rate as its probability; with so small a slope
-        # all rows are close to it.
+        # This offset gives the mean score the base rate as its probability. With so small a slope
+        # the probabilities of all rows are close to the base rate.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
             np.average(scores, weights=weight)
         )
@@ -324,7 +326,7 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
 
 
 def _are_probabilities(y: NDArray[Any]) -> bool:
-    """Return whether y holds readers' probabilities: floats in [0, 1], some between."""
+    """Return whether y holds readers' probabilities: floats in [0, 1], not all of them 0 or 1."""
     if y.dtype.kind != "f" or not np.isfinite(y).all():
         return False
     inside = bool(((y >= 0) & (y <= 1)).all())
@@ -333,7 +335,8 @@ def _are_probabilities(y: NDArray[Any]) -> bool:
 
 
 def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
-    """Return the number of rows, or of patients where given, of the rarer class.
+    """Return the number of rows of the rarer class, or the number of its patients where patients
+    are given.
 
     This is the largest number of folds that can all contain both classes.
     """

@@ -1,5 +1,5 @@
-"""Provide OPAUC: AUC by the square loss of all pairs, in one pass over the rows (Gao et al.
-2013).
+"""Provide OPAUC, which maximises the AUC by the square loss of all pairs, in one pass over the rows
+(Gao et al. 2013).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class OPAUC(Ranker):
 
         lambda/2 |w|^2 + mean over i of (1 - y_t w'(x_t - x_i))^2 / 2.
 
-    The mean is over the earlier rows i of the other class; its gradient needs only their mean and
-    covariance. With more features than rows, w is kept as coefficients of the rows, and no d x d
-    matrix is formed.
+    The mean is over the earlier rows i of the other class. Its gradient needs only the mean and the
+    covariance of these rows. With more features than rows, w is kept as coefficients of the rows,
+    and no d x d matrix is formed.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class OPAUC(Ranker):
     lambda_ : float
         Regularisation (the papers try 2^-10 to 2^2).
     random_state : int or None
-        Seed of the order in which rows pass; None = the order given.
+        Seed of the order in which rows pass; with None the rows pass in their given order.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
@@ -113,7 +113,7 @@ def opauc_path(
     Returns
     -------
     coef : ndarray (a, b, d)
-        Weights of the features; where they overflowed, those before the overflow.
+        Weights of the features; where they overflowed, the weights before the overflow.
     diverged : ndarray of bool (a, b)
         Whether the weights overflowed.
 
@@ -129,10 +129,10 @@ def opauc_path(
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)
     lams = np.asarray(lambdas, dtype=float)
-    # Of the two methods the one with fewer operations is used: per grid point, n d^2 by means and
-    # covariances, n^3 by inner products of rows.
+    # Of the two methods the method with fewer operations is used. A grid point takes n d^2
+    # operations by means and covariances, and n^3 by inner products of rows.
     if X.shape[1] > X.shape[0]:
-        # w = X' coefficients: gradients are sums of rows, so w always is one as well.
+        # w = X' coefficients: gradients are sums of rows, so w is always a sum of rows as well.
         coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
         return coefficients @ X, diverged
     return _pass_moments(X, sign, weight, steps, lams)
@@ -160,14 +160,14 @@ def _pass_moments(
     for t in range(n):
         same = 1 if sign[t] > 0 else 0
         other_class = 1 - same
-        # The first rows, all of one class, make no pair yet: no step is made, not even for the
-        # penalty lambda.
+        # The first rows, which are all of one class, make no pair yet. So no step is made, not even
+        # for the penalty lambda.
         if total[other_class] > 0:
             for k in range(d):
                 apart[k] = X[t, k] - mean[other_class, k]
             for i in range(a):
                 for j in range(b):
-                    # On overflow the weights before it are kept, so that a grid search sees a bad
+                    # On overflow the earlier weights are kept, so that a grid search sees a bad
                     # point instead of an error.
                     if diverged[i, j]:
                         continue
@@ -186,7 +186,7 @@ def _pass_moments(
                         gradient[k] = steps[i] * weight[t] * g
                         if not abs(gradient[k]) <= largest:
                             largest = abs(gradient[k])
-                    # Written with "not": a NaN counts as overflow too.
+                    # The condition is written with "not", so that a NaN counts as overflow, too.
                     if not largest < 1e100:
                         diverged[i, j] = True
                         continue

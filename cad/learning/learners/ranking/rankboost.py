@@ -50,8 +50,8 @@ class StumpRanker(Ranker):
         Yields
         ------
         ndarray, shape (n,)
-            Scores of the rows of X, ``n_rounds`` times; the last ones repeat if boosting stopped
-            early. Unlike those of ``decision_function`` they are not shifted.
+            Scores of the rows of X, ``n_rounds`` times; the last scores repeat if boosting stopped
+            early. Unlike the scores of ``decision_function`` they are not shifted.
         """
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
@@ -91,8 +91,8 @@ class RankBoost(StumpRanker):
     Parameters
     ----------
     n_rounds : int
-        Most stumps; there are fewer where no stump separates rows or the loss would rise. [W14]
-        tries 30 to 90.
+        Largest number of stumps. There are fewer where no stump separates rows or the loss would
+        rise. [W14] tries 30 to 90.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
@@ -101,7 +101,7 @@ class RankBoost(StumpRanker):
     features_, thresholds_, alphas_ : ndarray, shape (rounds,)
         Feature, threshold and weight of every stump.
     losses_ : ndarray, shape (rounds + 1,)
-        Mean exponential loss of a pair, before and after every round; never rises.
+        Mean exponential loss of a pair, before and after every round; the loss never rises.
 
     Examples
     --------
@@ -145,14 +145,15 @@ def boost(
     discount : float
         Weight of the mean loss of pairs of pseudo rows; pairs of labelled rows have weight 1.
     n_rounds : int
-        Most rounds.
+        Largest number of rounds.
 
     Returns
     -------
     features, thresholds, alphas : ndarray (n_rounds,)
         Stump of every round, valid up to ``rounds``.
     rounds : int
-        Rounds done; fewer than ``n_rounds`` where no stump separates rows or the loss would rise.
+        Number of rounds done; fewer than ``n_rounds`` where no stump separates rows or the loss
+        would rise.
     losses : ndarray (n_rounds + 1,)
         Loss at the start and after every round, valid up to ``rounds + 1``.
     """
@@ -180,12 +181,12 @@ def boost(
         r, where, cut = _best_stump(values, order, advantage)
         if where < 0:
             break
-        # alpha = 1/2 ln((1 + r) / (1 - r)). One pair of smoothing keeps it finite for a perfect
-        # stump; r is clipped because rounding may carry it past 1.
+        # alpha = 1/2 ln((1 + r) / (1 - r)). Smoothing by one pair keeps alpha finite for a perfect
+        # stump. r is clipped because rounding may carry r past 1.
         r = min(max(r, -1.0), 1.0)
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
-        # For rows above the threshold, the weight of a positive falls by exp(-alpha) and that of a
-        # negative rises by exp(alpha).
+        # For rows above the threshold, the weight of a positive falls by the factor exp(-alpha),
+        # and the weight of a negative rises by the factor exp(alpha).
         for t in range(n - 1, -1, -1):
             # Values ascend, so going down, the first value at or below the threshold ends the loop.
             if not values[where, t] > cut:
@@ -221,8 +222,8 @@ def _advantages(
 ) -> None:
     """Write to ``out`` the advantage that each row gives to a stump which is 1 for it.
 
-    For a positive it is the weight of its pairs with all negatives, as a share of the loss. For a
-    negative it is minus the weight of its pairs with all positives.
+    A positive gives the weight of its pairs with all negatives, as a share of the loss. A negative
+    gives minus the weight of its pairs with all positives, also as a share of the loss.
     """
     for i in range(len(v)):
         k = role[i]
@@ -235,7 +236,8 @@ def _advantages(
 
 @njit(cache=True)
 def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, int, float]:
-    """Return the advantage of the best stump, its feature and its threshold; feature -1 for none.
+    """Return the advantage of the best stump, its feature and its threshold; feature -1 without a
+    stump.
 
     The best stump has the largest absolute advantage. Each feature is walked from its largest value
     down, so that the advantage of a stump is a running sum.
@@ -257,7 +259,7 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
                 where = j
                 # The midpoint is not computed as (low + high) / 2, which can overflow. Between
                 # neighbouring floats it rounds to high, and rows with the value high would then not
-                # lie above it; low is used instead.
+                # lie above the threshold. So low is used instead.
                 cut = low + 0.5 * (high - low)
                 if cut >= high:
                     cut = low
@@ -269,17 +271,18 @@ def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Flo
     """Write the sum of weights of each role to ``sums``, rescale v and return the loss.
 
     The weight of a pair is a product of two rows' weights. A factor may thus move from the
-    positives to the negatives, which keeps both in the range of floating-point numbers.
+    positives to the negatives. This keeps the weights of both in the range of floating-point
+    numbers.
     """
-    # A loop, because assigning a slice costs four seconds of compile time.
+    # A loop is used, because assigning a slice costs four seconds of compile time.
     for k, value in enumerate(_sums(v, role)):
         sums[k] = value
     after = 0.0
     for h in range(2):
         if share[h] > 0:
-            # Divide the weights of one class by a factor m and multiply those of the other by it:
-            # (v_p / m) (m v_q). The weights of pairs stay the same, and no weight under- or
-            # overflows after many rounds.
+            # Divide the weights of one class by a factor m and multiply the weights of the other
+            # class by m: (v_p / m) (m v_q). The weights of pairs stay the same, and no weight
+            # under- or overflows after many rounds.
             mean = sums[2 * h] / totals[2 * h]
             after += share[h] * mean * sums[2 * h + 1] / totals[2 * h + 1]
             for i in range(len(v)):
@@ -321,18 +324,18 @@ class SSRankBoost(StumpRanker):
 
     The ``k`` unlabelled rows nearest to a labelled row become pseudo rows of its class. An
     unlabelled row that is near to several labelled rows takes the class of the nearest. The mean
-    exponential loss of the pairs of pseudo rows, times ``discount``, is added to that of the pairs
-    of labelled rows. In ``y``, -1 stands for unlabelled. Without unlabelled rows, or at
+    exponential loss of the pairs of pseudo rows, times ``discount``, is added to the mean loss of
+    the pairs of labelled rows. In ``y``, -1 stands for unlabelled. Without unlabelled rows, or at
     ``discount=0``, the learner is :class:`RankBoost`.
 
     Parameters
     ----------
     n_rounds : int
-        Most stumps.
+        Largest number of stumps.
     discount : float
         Weight of the pairs of pseudo rows, in [0, 1].
     k : int
-        Unlabelled rows that each labelled row gives its class to.
+        Number of unlabelled rows that each labelled row gives its class to.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
@@ -369,7 +372,7 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        # Rows without a role are removed, so that their values give no thresholds either.
+        # Rows without a role are removed, so that their values make no thresholds either.
         used = role >= 0 if self.discount > 0 else sign != 0
         self._boost(X[used], role[used], weight[used], float(self.discount))
 
@@ -377,8 +380,8 @@ class SSRankBoost(StumpRanker):
 def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     """Return the role of every row in :func:`boost`, shape (n,).
 
-    A labelled row is POSITIVE or NEGATIVE. An unlabelled row that labelled rows claim takes the
-    class of the nearest of them as PSEUDO_POSITIVE or PSEUDO_NEGATIVE; any other row gets -1.
+    A labelled row is POSITIVE or NEGATIVE. An unlabelled row that labelled rows claim gets the
+    class of the nearest claimant, as PSEUDO_POSITIVE or PSEUDO_NEGATIVE. Any other row gets -1.
 
     Parameters
     ----------
@@ -386,7 +389,8 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     sign : ndarray (n,)
         Class of the row, +1 or -1, or 0 for unlabelled.
     k : int
-        Unlabelled rows that each labelled row claims (Euclidean distance; ties by row order).
+        Number of nearest unlabelled rows that each labelled row claims (Euclidean distance; ties by
+        row order).
     """
     role = np.full(len(sign), -1, dtype=np.int64)
     role[sign > 0] = POSITIVE
@@ -404,7 +408,7 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     claimed = np.full(distance.shape, np.inf)
     rows = np.arange(len(labelled))[:, None]
     claimed[rows, nearest] = distance[rows, nearest]
-    # Of equal distances, argmin takes the first one: the order of rows decides.
+    # Of equal distances, argmin takes the first: the order of rows decides.
     winner = claimed.argmin(axis=0)
     taken = np.isfinite(claimed.min(axis=0))
     rank = np.where(sign[labelled][winner] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)

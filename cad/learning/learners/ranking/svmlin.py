@@ -1,7 +1,7 @@
 """Provide SVMlin: linear L2-SVMs by modified finite Newton, supervised and transductive.
 
 The method is that of Sindhwani & Keerthi 2006. The bias is the weight of a constant feature, and is
-regularised as all weights.
+regularised like all weights.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cad.learning.learners.solvers.newton import MAX_NEWTON, finite_newton
 from cad.learning.stored import Declared, floats
 
 # The weight of the unlabelled loss starts at _FIRST_WEIGHT and doubles until it is lambda_u. The
-# temperature of annealing starts at _FIRST_TEMPERATURE times lambda_u and halves until its term or
-# the entropy is negligible.
+# temperature of annealing starts at _FIRST_TEMPERATURE times lambda_u and halves until the
+# temperature's term or the entropy is negligible.
 _FIRST_WEIGHT = 1e-5
 _FIRST_TEMPERATURE = 10.0
 _LAST_TEMPERATURE = 1e-6
@@ -35,20 +35,18 @@ Steps = list[tuple[float, list[float]]]
 class SVMLin(Ranker):
     """Separate by a linear SVM with squared hinge, supervised or transductive.
 
-    In the formulas, y is the class of a row, +1 or -1, and f = w'x its score, where x has a
-    constant feature, too, for the bias. The supervised SVM minimises
-    lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, as
-    scikit-learn's ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``.
+    In the formulas, y is the class of a row, +1 or -1, and f = w'x its score. x also has a constant
+    feature for the bias. The supervised SVM minimises lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2,
+    like scikit-learn's ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``.
 
-    The transductive SVM minimises
-    lambda/2 |w|^2 + 1/2 (mean loss of labelled rows) + lambda_u/2 (mean loss of unlabelled rows).
-    The labels of unlabelled rows are then variables with a fixed share of positives.
-    ``multi-switch`` exchanges two labels where that lowers the loss, while the weight of the
-    unlabelled rows grows to lambda_u. ``deterministic-annealing`` makes these labels probabilities,
-    under an entropy whose temperature falls.
+    The transductive SVM minimises lambda/2 |w|^2 + 1/2 (mean loss of labelled rows) + lambda_u/2
+    (mean loss of unlabelled rows). The labels of unlabelled rows are then variables with a fixed
+    share of positives. ``multi-switch`` exchanges two labels where that lowers the loss, while the
+    weight of the unlabelled rows grows to lambda_u. ``deterministic-annealing`` replaces these
+    labels by probabilities, under an entropy whose temperature falls.
 
-    The ``y`` of :meth:`fit` is not that of the formulas: its -1 marks an unlabelled row, and the
-    classes are two other values, such as 0 and 1.
+    The ``y`` of :meth:`fit` is not the y of the formulas. In ``fit``, -1 marks an unlabelled row,
+    and the classes are two other values, such as 0 and 1.
 
     Parameters
     ----------
@@ -57,9 +55,9 @@ class SVMLin(Ranker):
     method : {"multi-switch", "deterministic-annealing", "supervised"}
         "supervised" leaves unlabelled rows out.
     positive_fraction : float, optional
-        Share of positives among the unlabelled; by default that of the labelled.
+        Share of positives among the unlabelled rows; by default the share among the labelled rows.
     max_switches : int
-        Most pairs of labels that are exchanged before the weights are fitted again.
+        Largest number of pairs of labels that are exchanged before the weights are fitted again.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
@@ -73,7 +71,7 @@ class SVMLin(Ranker):
         Probability of the positive class for each unlabelled row; 0 or 1 with multi-switch.
     annealing_levels_, annealing_objectives_ : ndarray, shape (k,)
         Weight of the unlabelled rows (or temperature) at every inner step, and the objective after
-        it, which never rises while the level stays the same.
+        this step. The objective never rises while the level stays the same.
 
     Examples
     --------
@@ -124,8 +122,8 @@ class SVMLin(Ranker):
         rows = np.column_stack([X, np.ones(len(X))])
         turn = None
         if rows.shape[1] > rows.shape[0]:
-            # n rows lie in a subspace of at most n dimensions: solve in it, and turn the weights
-            # back.
+            # n rows lie in a subspace of at most n dimensions: solve in the subspace, and turn the
+            # weights back.
             turn, triangle = qr(rows.T, mode="economic")
             rows = np.ascontiguousarray(triangle.T)
         labelled = sign != 0
@@ -180,7 +178,7 @@ class SVMLin(Ranker):
         free_rows, free_cost : ndarray, shapes (u, d), (u,)
             Unlabelled rows; costs sum to 1.
         share : float
-            Positives among the unlabelled.
+            Share of positives among the unlabelled rows.
         w : ndarray (d,)
             Supervised solution to start from.
 
@@ -188,15 +186,15 @@ class SVMLin(Ranker):
         -------
         w : ndarray (d,)
         labels : ndarray (u,)
-            0 or 1.
+            Labels of the unlabelled rows, 0 or 1.
         steps : list of (float, list of float)
             Weight or temperature, and the objective after every inner step.
         converged : bool
         """
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
-        # The share of positives is fixed: otherwise one label for all unlabelled rows would be
-        # optimal.
+        # The share of positives is fixed, because otherwise one label for all unlabelled rows would
+        # be optimal.
         guess = _top_share(free_rows @ w, share)
         both = np.vstack([rows, free_rows])
         steps: Steps = []
@@ -204,11 +202,11 @@ class SVMLin(Ranker):
         level = min(_FIRST_WEIGHT, lambda_u)
         while True:
             # The weight of the unlabelled rows starts small, because otherwise the first guess of
-            # their labels would decide.
+            # their labels would decide the result.
             costs = np.concatenate([cost, level * free_cost])
             values: list[float] = []
             # Every exchange lowers the objective, so no labelling comes back and the loop ends. The
-            # limit is for the case that rounding prevents this.
+            # limit is for the case that rounding prevents the end.
             for _ in range(_MAX_INNER * len(guess)):
                 y = np.concatenate([sign, guess])
                 w, settled = finite_newton(both, y, costs, lambda_, w)
@@ -237,8 +235,8 @@ class SVMLin(Ranker):
         :func:`_multi_switch`.
 
         At a temperature T the objective is the expected loss plus T/2 sum cost (p ln p + (1 - p) ln
-        (1 - p)), with p the probabilities of the unlabelled rows. It is minimised over w and p in
-        turn, with the mean of p fixed.
+        (1 - p)), with p the probabilities of the unlabelled rows. The objective is minimised over w
+        and p in turn, with the mean of p fixed.
         """
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
@@ -246,7 +244,7 @@ class SVMLin(Ranker):
         # At a high temperature only the entropy counts; it is optimal when all p equal the share.
         p: Floats = np.full(len(free_rows), share)
         # Each unlabelled row is entered twice, as +1 with cost p and as -1 with cost 1 - p. The
-        # expected loss is then that of an ordinary L2-SVM.
+        # expected loss is then the loss of an ordinary L2-SVM.
         stacked = np.vstack([rows, free_rows, free_rows])
         ones = np.ones(len(free_rows))
         y = np.concatenate([sign, ones, -ones])
@@ -283,7 +281,8 @@ class SVMLin(Ranker):
             if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
                 w, settled = finite_newton(stacked, y, costs(), lambda_, w)
                 return w, p, steps, is_finite and settled
-            # Each temperature starts from the optimum of the last one, which is close to its own.
+            # Each temperature starts from the optimum of the last temperature, because the two
+            # optima are close to each other.
             temperature *= 0.5
 
     @property
@@ -300,7 +299,8 @@ class SVMLin(Ranker):
 
 def _top_share(f: Floats, share: float) -> Floats:
     """Return labels: +1 for the given share of rows with the largest f, -1 for all others."""
-    # The share is of rows and not of weights, because an exchange swaps one row for one row.
+    # The share is a share of rows and not of weights, because an exchange swaps one row for one
+    # row.
     count = round(share * len(f))
     guess = np.full(len(f), -1.0)
     guess[np.argsort(-f, kind="stable")[:count]] = 1.0
@@ -308,8 +308,10 @@ def _top_share(f: Floats, share: float) -> Floats:
 
 
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
-    """Exchange labels of (+1, -1) pairs, best first, wherever that lowers the loss."""
-    # How much more a row costs as +1 than as -1. Exchanging one +1 with one -1 keeps the share.
+    """Exchange labels of (+1, -1) pairs wherever an exchange lowers the loss, the best pair first.
+    """
+    # ``price`` is how much more a row costs as +1 than as -1. Exchanging one +1 with one -1 keeps
+    # the share.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
     up = np.flatnonzero(guess > 0)
     down = np.flatnonzero(guess < 0)
@@ -319,7 +321,7 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     # pair to pair, so that the pairs worth exchanging come first.
     pairs = min(len(up), len(down))
     gain = price[up[:pairs]] - price[down[:pairs]]
-    # Gains of rounding size do not count, or a pair would be exchanged to and fro for ever.
+    # Gains of rounding size do not count; otherwise a pair would be exchanged to and fro for ever.
     better = gain > 1e-9 * np.abs(price).max(initial=0.0)
     guess[up[:pairs][better]] = -1.0
     guess[down[:pairs][better]] = 1.0

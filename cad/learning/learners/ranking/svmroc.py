@@ -1,6 +1,7 @@
 """Provide SVMROC, a kernel machine on pairs of a positive and a negative row [W14 (2)].
 
-SSLROC also ranks unlabelled points, whose soft labels it learns [W14 (3), (5)].
+SSLROC, its semi-supervised version, also ranks unlabelled points, and learns their soft labels [W14
+(3), (5)].
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learning.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
 from cad.learning.stored import Declared, floats, whole
 
-# The interior-point method never reaches 0, so coefficients below this share of the largest are 0.
+# The interior-point method never reaches 0, so coefficients below this share of the largest count
+# as 0.
 _ZERO = 1e-8
 
 
@@ -26,14 +28,14 @@ _ZERO = 1e-8
 class SVMROC(base.Ranker):
     """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
-    Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm, with w the weights in the
-    space of the kernel, f the scores, and a pair of a positive p and a negative q.
+    The learner minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm, with w the
+    weights in the space of the kernel, f the scores, and a pair of a positive p and a negative q.
     In the attributes, support vectors are training rows whose coefficient is not 0.
 
     Parameters
     ----------
     C : float
-        Cost of a pair.
+        Cost of a pair that misses its margin.
     norm : 1 or 2
         Hinge or squared hinge.
     kernel : "rbf", "linear", "poly", "precomputed" or function
@@ -116,8 +118,8 @@ class SVMROC(base.Ranker):
     ) -> None:
         """Solve the problem and keep the support.
 
-        ``costs`` are the cost of a pair of labelled points and of a pair with an unlabelled point;
-        ``margin`` is M of :class:`SSLROC`.
+        ``costs`` are the cost of a pair of labelled points, and the cost of a pair with an
+        unlabelled point; ``margin`` is M of :class:`SSLROC`.
         """
         kernel = kernels.settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
         self.gamma_ = kernel.gamma
@@ -162,7 +164,7 @@ class SVMROC(base.Ranker):
     def intercept_(self) -> base.Floats:
         """Return the intercept of ``decision_function``, shape (1,).
 
-        It is minus the score whose probability is one half; the scores themselves have no
+        It is minus the score whose probability is one half. The scores themselves have no
         intercept.
         """
         return np.array([-self.threshold_])
@@ -182,9 +184,9 @@ class SVMROC(base.Ranker):
 class SSLROC(SVMROC):
     """Learn to rank from labelled and unlabelled points [W14 (3), (5)], with C1 = C2 = C.
 
-    Minimises over scores f and soft labels d in [0, 1] of the unlabelled points, with w
-    the weights in the space of the kernel, p the positives, q the negatives and m the unlabelled
-    points,
+    The learner minimises the expression below over scores f and over soft labels d in [0, 1] of the
+    unlabelled points. w are the weights in the space of the kernel, p the positives, q the
+    negatives and m the unlabelled points:
 
         1/2 |w|^2 + C/2 sum max(0, 1 - (f_p - f_q))^norm
                   + C/2 sum max(0, 1 - M - (f_m - f_q - M d_m))^norm
@@ -197,8 +199,8 @@ class SSLROC(SVMROC):
     C : float
         Costs C1 = C2 of [W14]; a pair costs C/2.
     M : float
-        By how much the margin of an unlabelled point's pair changes from d = 0 to d = 1. At large M
-        the unlabelled points have no effect.
+        Change of the margin of an unlabelled point's pair between d = 0 and d = 1. At large M the
+        unlabelled points have no effect.
     norm : 1 or 2
         Hinge or squared hinge.
     kernel : "rbf", "linear", "poly", "precomputed" or function

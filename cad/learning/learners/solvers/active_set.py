@@ -1,8 +1,8 @@
 """Solve pointwise problems exactly, from a rough solution, by a primal active-set method.
 
-A pointwise problem has rows (constraints) that are each about one training point; its notation is
-in :mod:`.rows`. A row is free when its dual lies strictly between its bounds. On a free row the
-constraint holds with equality, v_j = b.
+A pointwise problem has rows (constraints) that are each about one training point. :mod:`.rows`
+explains its notation. A row is free when its dual lies strictly between its bounds. On a free row
+the constraint holds with equality, v_j = b.
 
 With all other duals fixed, the step of the free duals, the intercept and the scale solves one
 linear system. Its kernel block is kept as a Cholesky factor that grows and shrinks by one row at a
@@ -11,8 +11,8 @@ rows that violate their constraint most become free. The number of steps is abou
 that change between free and bound. With hard margins (large costs) moving pairs of rows would take
 far more steps.
 
-All but the first factor (LAPACK's) is computed by numba: most problems are small, and then the
-calls of numpy take longer than the computation.
+LAPACK computes the first factor, and code compiled by numba everything else. The reason is that
+most problems are small, so that the calls of numpy would take longer than the computation.
 """
 
 import numba
@@ -25,10 +25,10 @@ from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, add_rows
 
 # Added to the diagonal of the kernel, relative to its largest entry, so that points that depend on
 # each other (linear kernel, duplicates) can be factorised. Steps are repeated until the solution is
-# exact, so this has no effect on it.
+# exact, so the addition has no effect on the solution.
 RIDGE = 1e-11
-# Most full steps before the method gives up, since it may be going round in circles. Ten are usual;
-# the hardest margins take some dozens.
+# Most full steps before the method gives up, since it may be going round in circles. Ten steps are
+# usual; the hardest margins take some dozens.
 _MOST_ROUNDS = 300
 # Numba options that let a sum be taken in any order, so that inner products use vector registers.
 _ANY_ORDER = {"reassoc", "nsz", "contract"}
@@ -51,12 +51,12 @@ def active_set(
     Parameters
     ----------
     store : RowStore
-        Kernel rows; those that are needed are added.
+        Kernel rows; rows that are needed and absent are added.
     rows : Rows
         Rows of the problem.
     iterate : Iterate
-        Start, changed in place. Its duals gamma lie between their bounds; they need not fulfil the
-        equations of intercept and scale.
+        Start, changed in place. The duals gamma of the start lie between their bounds. They need
+        not fulfil the equations of intercept and scale.
     unmet : ndarray, shape (2,)
         Where ``rows`` are part of a larger problem: sums of sign * gamma and of q * sign * gamma
         over the other rows, which stay fixed. q is a row's coefficient of the scale
@@ -64,14 +64,14 @@ def active_set(
     tol : float
         Largest violation at which to stop, in units of the margin.
     max_free : int
-        Most free rows.
+        Largest number of free rows.
     add_most : int
-        Most rows that become free after a full step.
+        Largest number of rows that become free after a full step.
 
     Returns
     -------
     steps : int
-        Steps done.
+        Number of steps done.
     violation : float
         Largest violation left; infinite when the method gave up. It may exceed ``tol``.
 
@@ -148,8 +148,8 @@ def _factorise_free(
     if size:
         block = store.block(points, points)
         block.flat[:: size + 1] += ridge
-        # dpotrf expects column-major arrays, in which the lower triangle of this array is the upper
-        # one.
+        # LAPACK's dpotrf expects column-major arrays, in which the lower triangle of this array is
+        # the upper triangle.
         triangle, info = dpotrf(block.T, lower=0, overwrite_a=1)
         if info != 0:
             return -1
@@ -159,9 +159,11 @@ def _factorise_free(
 
 
 def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) -> None:
-    """Move the duals of row ``j`` and of the free row of the same point, keeping its coefficient.
+    """Move the duals of row ``j`` and of the free row of the same point, keeping the point's
+    coefficient.
 
-    Both duals move until one meets a bound; the other row is the free one afterwards.
+    Both duals move until one of them meets a bound. The row of the other dual is the free row
+    afterwards.
     """
     for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
         i = free[k]
@@ -182,14 +184,15 @@ def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignor
     """Find the rows that violate their constraint most, and put their numbers into ``new``.
 
     Return the largest violation and the number of rows in ``new``. Rows at a bound count, except
-    those of a point that has a free row. Where there are none, ``new`` begins with the worst row of
-    such a point.
+    the rows of a point that has a free row. Where no row counts, the number is 0, and ``new``
+    begins with the worst of all rows.
     """
     for i in range(len(taken)):
         taken[i] = 0.0
     for j in range(len(bad)):
         missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
-        # At gamma = 0 a row must keep its margin, and at gamma = c it must miss it.
+        # At gamma = 0 a row must keep its margin, and at gamma = c the row must not exceed its
+        # margin.
         bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
@@ -222,33 +225,35 @@ def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignor
 def _to_full_step(  # type: ignore[no-untyped-def]
     L, free, size, rows, iterate, unmet, kernel, tol, new, change, bad, work
 ):
-    """Step until no bound is in the way, dropping the rows that meet one.
+    """Step until no bound is in the way; rows that meet a bound are no longer free.
 
     Parameters
     ----------
     L : ndarray, shape (room, room)
-        Cholesky factor of the free rows' kernel block with a ridge: the lower triangle of the first
-        ``size`` rows counts.
+        Cholesky factor of the free rows' kernel block with a ridge: only the lower triangle of the
+        first ``size`` rows counts.
     free : ndarray of int64, shape (most_free,)
-        Numbers of the free rows, one a point; the first ``size`` count.
+        Numbers of the free rows, at most one per point; only the first ``size`` count.
     size : int
     rows, iterate, unmet, tol
-        As of :func:`active_set`.
+        The same as in :func:`active_set`.
     kernel : KernelRows
-        Kernel rows in memory, with those of the free rows.
+        Kernel rows in memory, including the kernel rows of the free rows.
     new : ndarray of int64
-        Receives rows that must become free, the worst first, as many as it has room for.
+        Receives the rows that must become free, with the worst row first, as many as the array has
+        room for.
     change : ndarray, shape (n,)
         Zeros.
     bad, work : ndarray, shapes (m,) and (5, most_free + 2)
-        Room: compiled code that makes its own arrays takes longer to compile.
+        Memory for intermediate results. Compiled code that makes its own arrays takes longer to
+        compile.
 
     Returns
     -------
     steps : int
         Steps done.
     size : int
-        Free rows left; -1 when the system has no solution that can be used.
+        Number of free rows left; -1 when the system has no solution that can be used.
     violation : float
         Largest violation left.
     count : int
@@ -261,7 +266,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     balance = work[4]
     for k in range(size):
         tight[k] = iterate.f[rows.point[free[k]]]
-    # Balances of b and s, which must be 0: a full step makes them 0 even if the start missed them.
+    # Balances of b and s, which must be 0. A full step makes the balances 0 even if they are not 0
+    # at the start.
     balance[0] = unmet[0]
     balance[1] = unmet[1]
     for j in range(len(gamma)):
@@ -282,9 +288,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
             u[0] = goal[0]
             u[1] = goal[1]
             break
-        # In a step cut short all values move in proportion: those of free rows towards their
-        # targets, the balances towards 0. So neither kernel nor all rows are needed before the full
-        # step.
+        # In a shortened step all values move in proportion: the values of free rows towards their
+        # targets, the balances towards 0. So neither the kernel nor the other rows are needed
+        # before the full step.
         for k in range(size):
             aim = rows.r[free[k]] + rows.q[free[k]] * goal[1] - goal[0]
             tight[k] += length * (aim - tight[k])
@@ -358,10 +364,10 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
 
 @inner()
 def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
-    """Return the share of the step that stays in bounds, at most 1, and the free row that limits
-    it.
+    """Return the share of the step that stays in bounds, at most 1, and the place of the free row
+    that limits the share.
 
-    The row's place is ``size`` where no row does.
+    The place is ``size`` where no row limits the share.
     """
     length = 1.0
     blocked = size
@@ -389,7 +395,7 @@ def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
             row[k] = block[i, k]
         _solve_lower(L, place, row)
         # For a point that depends on the others the difference is only rounding; the ridge replaces
-        # it.
+        # the difference.
         row[place] = np.sqrt(max(block[i, place] + ridge - _dot(row, row, place), ridge))
 
 
@@ -397,8 +403,9 @@ def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
 def _remove(L, size, place):  # type: ignore[no-untyped-def]
     """Take row ``place`` out of the factor.
 
-    Rows below move up, which leaves one entry beside the diagonal in each; Givens rotations of
-    neighbouring columns clear them, in O(size^2) where factorising again costs O(size^3).
+    Rows below move up, which leaves one entry beside the diagonal in each of them. Givens rotations
+    of neighbouring columns clear these entries. This takes O(size^2) operations, where factorising
+    again would take O(size^3).
     """
     for i in range(place, size - 1):
         for k in range(i + 2):

@@ -40,8 +40,8 @@ def solve_pointwise(
     Returns
     -------
     Solution
-        Its ``converged`` says whether ``tol`` was reached. Of several optimal scales and intercepts
-        it has the smallest and the middle one
+        The solution, whose ``converged`` says whether ``tol`` was reached. Of several optimal
+        scales the solution has the smallest, and of several optimal intercepts the middle one
         (:func:`~cad.learning.learners.solvers.face.settle_scalars`).
 
     Raises

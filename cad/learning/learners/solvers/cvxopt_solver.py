@@ -1,7 +1,7 @@
 """Solve any :class:`~.problem.Problem` as a quadratic program in cvxopt, as the reference.
 
-It is slow and simple, and all other solvers are tested against it. cvxopt is licensed by GPL-3: it
-is in the extra ``reference``, and is imported only when this solver is asked for.
+This solver is slow and simple, and all other solvers are tested against it. cvxopt is licensed by
+GPL-3. It is in the extra ``reference``, and is imported only when this solver is chosen.
 """
 
 import numpy as np
@@ -33,14 +33,14 @@ def solve_cvxopt(
     tol : float
         cvxopt's absolute, relative and feasibility tolerance.
     max_iter : int
-        Most iterations.
+        Largest number of iterations.
     gap_tol, kkt_tol : float
         Largest relative gap and KKT violation at which the solution counts as converged.
 
     Returns
     -------
     Solution
-        With ``solver`` "cvxopt"; ``converged`` may be False.
+        The solution, with ``solver`` "cvxopt"; its ``converged`` may be False.
 
     Raises
     ------
@@ -50,9 +50,9 @@ def solve_cvxopt(
     Notes
     -----
     With g the sum of the duals times the coefficients of an extra scalar, and lower and upper its
-    bounds, the dual objective has the term max(lower g, upper g). It is written as
-    upper p - lower q with g = p - q and p, q >= 0. The multipliers of the equations
-    g = p - q are the extra scalars u.
+    bounds, the dual objective has the term max(lower g, upper g). The term is written as upper p -
+    lower q with g = p - q and p, q >= 0. The multipliers of the equations g = p - q are the extra
+    scalars u.
 
     Examples
     --------
@@ -76,15 +76,15 @@ def solve_cvxopt(
     m = problem.n_rows
     k = len(problem.lower)
     A, B = problem.dense()
-    # min 1/2 x'Px + q'x with Gx <= h and Ex = 0, x = (gamma, p of every finite upper bound, q of
-    # every finite lower one).
+    # The program is min 1/2 x'Px + q'x with Gx <= h and Ex = 0, and x = (gamma, p of every finite
+    # upper bound, q of every finite lower bound).
     up = np.isfinite(problem.upper)
     low = np.isfinite(problem.lower)
     size = m + int(up.sum() + low.sum())
     P = np.zeros((size, size))
     P[:m, :m] = A @ K @ A.T
     if problem.r == 2:
-        # The term -sum gamma^2 / (4 c) of the squared hinge.
+        # This is the term -sum gamma^2 / (4 c) of the squared hinge.
         P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
     q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
     # E x = B'gamma - p + q: the balance g of each scalar, with the variables p and q of its bounds.

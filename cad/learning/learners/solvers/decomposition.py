@@ -1,10 +1,10 @@
 """Move pairs of rows, one block of points at a time, without the whole kernel matrix.
 
-It is meant for problems whose kernel rows do not fit the memory (:mod:`.rows`). A block holds the
-points whose rows violate their constraints most, and points of the last block that still move. The
-kernel matrix of the block is small, so that moving a pair in it costs little. One matrix product
-then adds all changes to the decision values. Points that stay at a bound are left out, as in
-shrinking.
+This method is for problems whose kernel rows do not fit the memory (:mod:`.rows`). A block holds
+the points whose rows violate their constraints most, and points of the last block that still move.
+The kernel matrix of the block is small, so that moving a pair in it costs little. One matrix
+product then adds all changes to the decision values. Points that stay at a bound are left out, as
+in shrinking.
 """
 
 import numpy as np
@@ -21,7 +21,8 @@ _SMALLEST_BLOCK = 512
 _LARGEST_BLOCK = 4096
 # Largest share of a block that new violating points may take.
 _NEW = 0.5
-# A block is solved until its violation is this share of that at its choice, or of the tolerance.
+# A block is solved until its violation is this share of the violation at its choice, or of the
+# tolerance.
 _INNER = 0.1
 _INNER_LAST = 0.5
 _INNER_MOVES = 100
@@ -40,7 +41,7 @@ def block_size(cache_mb: float, n_points: int) -> int:
     Returns
     -------
     int
-        At least two.
+        The number of points, at least two.
     """
     largest = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
     return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, largest))
@@ -58,7 +59,7 @@ def smo_by_blocks(
     gram : Gram
         Kernel of the training points.
     size : int
-        Points of a block, at least two.
+        Number of points of a block, at least two.
     rows : Rows
         Rows of the problem.
     iterate : Iterate
@@ -69,19 +70,19 @@ def smo_by_blocks(
     eps : float
         Violation at which to stop.
     limit : int
-        Most moves.
+        Largest number of moves.
 
     Returns
     -------
     moves : int
-        Pairs moved.
+        Number of pairs that were moved.
     violation : float
         Largest violation left.
 
     Examples
     --------
     Points at -1 and 1 on a line, a class each, and a third one that is on the right side already.
-    The decision value x meets both margins:
+    With the decision value f(x) = x both points meet their margins:
 
     >>> from cad.learning.learners.solvers.kernels import Kernel
     >>> gram = Gram(Kernel("linear"), np.array([[-1.0], [1.0], [3.0]]), None)
@@ -97,7 +98,8 @@ def smo_by_blocks(
     gamma = iterate.gamma
     c = rows.c
     block = np.zeros(0, dtype=np.int64)
-    # One array for all blocks: allocating memory for each matrix took as long as computing it.
+    # One array serves all blocks, because allocating memory for each matrix took as long as
+    # computing the matrix.
     memory = np.empty(size * size)
     place = np.full(len(iterate.f), -1, dtype=np.int64)
     moves = 0
@@ -141,8 +143,8 @@ def smo_by_blocks(
 def _next_block(
     size: int, rows: Rows, gamma: Array, up: Array, down: Array, last: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the points of the next block, sorted: those that violate most, and some of the
-    last.
+    """Return the points of the next block, sorted: the points that violate most, and some points of
+    the last block.
     """
     point = rows.point
     half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)

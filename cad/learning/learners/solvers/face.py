@@ -1,4 +1,4 @@
-"""Choose one intercept and scale where the optimal ones are not unique."""
+"""Choose one intercept and scale where the optimal values are not unique."""
 
 from dataclasses import replace
 from itertools import product
@@ -21,14 +21,15 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
 
     The decision values f are unique, but the intercept b and the scale s, which divides f + b
     before it becomes a probability, need not be. The optimal (b, s) form a polygon, because the
-    duals gamma say of each row whether it meets its margin exactly (dual between its bounds), keeps
-    it (dual 0) or does not exceed it (dual at its cost). Of a fixed s an interval of b is left.
-    So solvers and starts give the same answer, as far as their tolerance tells.
+    dual gamma of each row sets a linear constraint. The row meets its margin exactly if its dual
+    lies between the bounds. It keeps the margin if the dual is 0, and does not exceed the margin if
+    the dual is at its cost. For a fixed s an interval of b is left. By this choice all solvers and
+    starts give the same answer up to their tolerance.
 
     Parameters
     ----------
     problem : Problem
-        Pointwise, with extra scalar b, or b and s >= 0.
+        A pointwise problem with the extra scalar b, or with b and s >= 0.
     solution : Solution
         A solution of the problem. It is returned unchanged if it has not converged, or if b and s
         are unique.
@@ -50,7 +51,7 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
     corner = solution.u
     if learned:
-        # Point of the polygon with the smallest s; its b may be any of an interval.
+        # This is a point of the polygon with the smallest s. Its b may be any value of an interval.
         program = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
         if program.status != 0:
             return solution

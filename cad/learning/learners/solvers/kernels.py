@@ -1,4 +1,4 @@
-"""Provide kernels, and the training kernel matrix: whole, or its values on demand.
+"""Provide kernels, and the training kernel matrix: the whole matrix, or its values on demand.
 
 The papers' Gaussian kernel is exp(-|u - v|^2 / (2 sigma^2)); here gamma = 1 / (2 sigma^2).
 """
@@ -23,7 +23,7 @@ KernelFunction = Callable[[Array, Array], Array]
 KERNELS = ("linear", "rbf", "poly", "precomputed")
 
 # A precomputed matrix of at most this size is checked for negative eigenvalues as a whole. Of a
-# larger one this many points are checked, evenly spread, and the support vectors after the
+# larger matrix this number of evenly spread points is checked, and the support vectors after the
 # solution.
 _PROOF_SIZE = 400
 # Up to this size, computing the whole matrix is faster than computing rows on demand.
@@ -63,8 +63,8 @@ class Kernel:
     def between(self, X: Array, Y: Array, out: Array | None = None) -> Array:
         """Return kernel values, shape (n, m), of the rows of X (n, d) and Y (m, d).
 
-        For a precomputed kernel X already holds the kernel values and is returned itself. ``out``
-        may lend memory for the result.
+        For a precomputed kernel X already holds the kernel values, and X itself is returned.
+        ``out`` may lend memory for the result.
         """
         if self.name == "precomputed":
             return X
@@ -75,9 +75,9 @@ class Kernel:
     def left(self, X: Array) -> Array:
         """Return the left factor of rows X: ``finish(left(X) @ right(Y).T)`` are kernel values.
 
-        For "linear" and "poly" it is X itself, shape (n, d). For "rbf" it has shape (n, d + 2), and
-        the exponent is one inner product:
-        -gamma |u - v|^2 = (2 gamma u, -gamma |u|^2, 1)'(v, 1, -gamma |v|^2).
+        For "linear" and "poly" the factor is X itself, shape (n, d). For "rbf" the factor has shape
+        (n, d + 2), and the exponent is one inner product: -gamma |u - v|^2 = (2 gamma u, -gamma
+        |u|^2, 1)'(v, 1, -gamma |v|^2).
         """
         if self.name != "rbf":
             return X
@@ -87,7 +87,7 @@ class Kernel:
     def right(self, Y: Array) -> Array:
         """Return the right factor of the rows of Y, for ``finish(left(X) @ right(Y).T)``.
 
-        It is Y itself, shape (m, d), except for "rbf": shape (m, d + 2).
+        The factor is Y itself, shape (m, d), except for "rbf": there its shape is (m, d + 2).
         """
         if self.name != "rbf":
             return Y
@@ -96,7 +96,7 @@ class Kernel:
     def finish(self, product: Array) -> Array:
         """Return the kernel values, shape (n, m), for a product ``left(X) @ right(Y).T``.
 
-        ``product`` is changed in place for "rbf", and returned itself for "linear".
+        For "rbf" ``product`` is changed in place. For "linear" ``product`` itself is returned.
         """
         if self.name == "linear":
             return product
@@ -175,7 +175,7 @@ def settle_kernel(
 
     Examples
     --------
-    1 / (2 features times the variance of 1.25):
+    gamma is 1 / (2 features times the variance of 1.25):
 
     >>> import numpy as np
     >>> X = np.array([[0.0, 1.0], [2.0, 3.0]])
@@ -197,7 +197,7 @@ def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
     if gamma == "scale":
         share = np.full(len(X), 1.0 / len(X)) if weight is None else weight / weight.sum()
         variance = float(share @ np.mean((X - (share @ X.mean(axis=1))) ** 2, axis=1))
-        # Even constant features have a tiny variance by rounding, which counts as none here.
+        # Even constant features have a tiny variance by rounding, which counts as 0 here.
         return 1.0 / (X.shape[1] * variance) if variance > (1e-12 * np.abs(X).max()) ** 2 else 1.0
     if isinstance(gamma, str) or not np.isfinite(gamma) or gamma <= 0:
         raise ValueError(f'gamma = {gamma!r}, must be "scale", "auto" or a number > 0')
@@ -251,8 +251,8 @@ class Gram:
     def factor(self, limit: int) -> Array | None:
         """Return L (n, r) with L L' the kernel matrix; None where r would exceed ``limit``.
 
-        L holds the features for a linear kernel and the monomials for a polynomial one. Otherwise
-        it is a pivoted Cholesky factor, which needs r rows of the kernel matrix only.
+        For a linear kernel L holds the features, for a polynomial kernel the monomials. For other
+        kernels L is a pivoted Cholesky factor, which needs only r rows of the kernel matrix.
         """
         n = self.n_points
         kernel = self.kernel
@@ -266,8 +266,8 @@ class Gram:
         L = np.zeros((n, limit), order="F")
         row = np.empty((1, n))
         for k in range(limit + 1):
-            # ``remainder`` is the diagonal of K - L L'. No entry of that matrix is larger than the
-            # largest on its diagonal.
+            # ``remainder`` is the diagonal of K - L L'. No entry of K - L L' is larger than the
+            # largest entry on its diagonal.
             pivot = int(np.argmax(remainder))
             if remainder[pivot] <= enough or k == n:
                 return L[:, :k]
@@ -296,8 +296,9 @@ class Gram:
     def prove(self, support: NDArray[np.intp]) -> None:
         """Raise an error for a given matrix that is not positive semi-definite on some points.
 
-        :func:`make_gram` checks only a part of a large matrix that the caller gave. This method
-        checks the part of the support vectors; it does nothing for any other matrix.
+        :func:`make_gram` checks only a part of a large matrix that the caller gave. For such a
+        matrix this method checks the part of the support vectors. For any other matrix it does
+        nothing.
 
         Parameters
         ----------
@@ -307,7 +308,7 @@ class Gram:
         Raises
         ------
         ValueError
-            The message has the lowest eigenvalue.
+            For such a matrix; the message has the lowest eigenvalue.
         """
         by_caller = self.kernel.name in ("precomputed", "callable")
         if by_caller and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
@@ -348,7 +349,7 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
     """
     if kernel.name == "precomputed":
         return X @ beta
-    if kernel.name == "linear":  # a single product, with the weights of the features
+    if kernel.name == "linear":  # one product with the weights of the features is enough
         return X @ (support.T @ beta)
     rows = max(16, _CACHED_VALUES // max(1, len(support)))
     out = np.empty(len(X))
@@ -405,8 +406,8 @@ def check_precomputed(K: Array) -> None:
     Parameters
     ----------
     K : ndarray, shape (n, n)
-        Matrix to check. Of more than 400 points only some, evenly spread, are checked for negative
-        eigenvalues.
+        Matrix to check. If there are more than 400 points, only some evenly spread points are
+        checked for negative eigenvalues.
 
     Raises
     ------
@@ -446,7 +447,7 @@ def _prove_semi_definite(block: Array, size: float) -> None:
     ridge = 1e-8 * max(size, 1e-300)
     diagonal = block.diagonal().copy()
     block.flat[:: len(block) + 1] += ridge
-    # LAPACK sees the transpose, whose lower triangle is the upper one here.
+    # LAPACK sees the transpose, whose lower triangle is the upper triangle here.
     if dpotrf(block.T, lower=1, clean=0, overwrite_a=1)[1] == 0:
         return
     block.flat[:: len(block) + 1] = diagonal
@@ -461,13 +462,13 @@ def _probed_symmetric(K: Array, tolerance: float) -> bool:
     """Return whether K v and K' v agree to ``tolerance``, and are finite, for a random vector v.
 
     The entries of v have sizes from 1 to 2 and random signs. One wrong entry of K then shows in
-    full, and several wrong ones cancel only by an unlikely accident. NaN and infinity spread to the
-    products.
+    full, and several wrong entries cancel only by an unlikely accident. NaN and infinity in K
+    spread to the products.
     """
     v = _random_probe(len(K))
     product = np.zeros(len(K))
     mirrored = np.zeros(len(K))
-    # K and its transpose are symmetric together, so the one that is contiguous in memory is
+    # If K is symmetric, so is its transpose. The one of the two that is contiguous in memory is
     # checked.
     rows = np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
     _add_both_products(rows, v, product, mirrored)
@@ -480,8 +481,8 @@ def _probed_symmetric(K: Array, tolerance: float) -> bool:
 def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
     """Add K v to ``product`` and K' v to ``mirrored``, reading each entry of K once.
 
-    Four rows are handled at once, because v and K' v do not fit the first cache. At the end missing
-    rows are replaced by the last row with weight 0.
+    Four rows are handled at once, because v and K' v do not fit the processor's first cache. If
+    fewer than four rows are left at the end, the last row with weight 0 fills the places.
     """
     n = len(v)
     for i in range(0, n, 4):
@@ -521,7 +522,9 @@ def _random_probe(n: int) -> Array:
 
 
 def _asymmetry(K: Array) -> float:
-    """Return the largest difference between mirrored entries, by blocks that suit the cache."""
+    """Return the largest difference between mirrored entries, computed by blocks that suit the
+    cache.
+    """
     largest = 0.0
     for i in range(0, len(K), _BLOCK):
         for j in range(i, len(K), _BLOCK):
