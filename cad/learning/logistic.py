@@ -1,7 +1,7 @@
 """Fit logistic regressions, with a normal prior or without.
 
-All others use this one: calibration, Platt's sigmoid, weights of readers, and the combination of a
-reader with the tool.
+All logistic fits of the program use this module: calibration, Platt's sigmoid, weights of readers,
+and the combination of a reader with the classifier.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,10 @@ def fit_logistic(
     y : ndarray, shape (n,)
         0 or 1, or a probability.
     weight : ndarray, shape (draws, n), optional
-        How often each row counts, for each of several fits. If not given: one fit, each row once.
+        How often each row counts, for each of several fits. When not given, there is one fit, in
+        which each row counts once.
     offset : ndarray, shape (n,), or float
-        Added to the log-odds.
+        Number that is added to the log-odds.
     mean, precision : ndarray, shape (k,), or float
         Mean and precision (1 / variance) of each coefficient's normal prior; precision 0 is no
         prior.
@@ -72,7 +73,7 @@ def fit_logistic(
         curved = design.T * (w * (fitted * (1 - fitted)))[:, None, :]
         step = _newton_steps(curved @ design + np.diag(prior), gradient)
         unfinished = _sum(gradient, step) / 2 > 1e-12 * np.maximum(1.0, np.abs(current))
-        # the last step is made in full: near the optimum it squares the error
+        # the last step is made in full: near the optimum a full step squares the error
         beta[going] = b - step
         if not unfinished.any():
             break
@@ -112,7 +113,9 @@ def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return the solutions of the Newton equations, shape (draws, k); the shortest if singular."""
+    """Return the solutions of the Newton equations, shape (draws, k); where an equation is
+    singular, its shortest solution.
+    """
     k = gradient.shape[1]
     step = np.empty_like(gradient)
     is_solved = np.zeros(len(gradient), dtype=bool)

@@ -2,9 +2,9 @@
 
 The hashes of a bundle prove that its files did not change. They do not prove that the files contain
 a valid model, because whoever changes an array can write new hashes. So each class declares its
-fitted attributes in ``stored``: kinds, shapes and ranges. Shapes are given by letters; a letter is
-the same length everywhere in an object. After the check, compiled code reads nothing outside its
-arrays, and all loops end.
+fitted attributes in ``stored``: kinds, shapes and ranges. Letters stand for lengths in shapes; a
+letter is the same length everywhere in an object. After the check, compiled code reads nothing
+outside its arrays, and all loops end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from cad.base.errors import CadError
 
 COLUMNS = "d"
-"""Letter for the length that is the number of features, ``n_features_in_``."""
+"""Letter that stands for the number of features, ``n_features_in_``."""
 SMALLEST = float(np.finfo(float).tiny)
 """Least value of a number that is used as a divisor."""
 _MOST_COLUMNS = 1_000_000
@@ -28,24 +28,25 @@ _MOST_DEEP = 20
 
 @dataclass(frozen=True)
 class Numbers:
-    """Declare an array or a number; by default of floats, none of them NaN or infinite.
+    """Declare an array or a number; by default of floats, none of which is NaN or infinite.
 
     Parameters
     ----------
     shape : tuple of int or str
-        Lengths of the axes; a letter or word is a length that is the same wherever it stands, and
-        ``"d"`` is the number of features. Empty for a single number.
+        Lengths of the axes. A letter or word is a length that is the same wherever the letter or
+        word stands, and ``"d"`` is the number of features. Empty for a single number.
     kind : str
         Allowed kinds, as numpy's ``dtype.kind``: ``"f"`` floats, ``"iu"`` whole numbers, ``"U"``
         words.
     low, high : float
         Least and largest value.
     below : str
-        A length that every value is below, for indices.
+        For indices: name of the length that every value must be below.
     bits : int
-        Bits of a value that compiled code relies on; 0 for any.
+        Number of bits of a value, where compiled code relies on it; 0 for any number.
     needed : bool
-        Whether every stored estimator has it; False for what earlier versions did not store.
+        Whether every stored estimator has the attribute; False if earlier versions did not store
+        it.
 
     Examples
     --------
@@ -66,14 +67,14 @@ class Numbers:
 class Inside:
     """Declare an attribute that holds fitted estimators over the same columns.
 
-    One estimator, a dictionary of them, or, where ``optional``, None.
+    The attribute is one estimator, a dictionary of estimators, or, where ``optional``, None.
 
     Parameters
     ----------
     classes : tuple of str
-        Names of the classes that it may be of; empty for any class of a bundle.
+        Names of the classes that an estimator may be of; empty for any class of a bundle.
     optional : bool
-        Whether it may be None.
+        Whether the attribute may be None.
     """
 
     classes: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class Plain:
     Parameters
     ----------
     needed : bool
-        Whether every stored estimator has it.
+        Whether every stored estimator has the attribute.
     """
 
     needed: bool = True
@@ -149,28 +150,30 @@ def declared_by(cls: type) -> Declared | None:
 def check_declared(
     estimator: Any, declared: Declared, parameters: set[str], width: int | None
 ) -> int:
-    """Prove that an estimator's fitted attributes are what its class declares.
+    """Prove that an estimator's fitted attributes agree with the declaration of its class.
 
     Parameters
     ----------
     estimator : object
-        Restored without its constructor.
+        An estimator that was restored without its constructor.
     declared : mapping
-        Its class's declaration; attributes that are estimators themselves are left to the caller.
+        The declaration of the estimator's class. The caller checks attributes that are estimators
+        themselves.
     parameters : set of str
         Names of the constructor's parameters.
     width : int or None
-        Number of columns that it will be given; None where it says so itself.
+        Number of columns that the estimator will be given; None where ``n_features_in_`` decides.
 
     Returns
     -------
     int
-        Its number of features.
+        The estimator's number of features.
 
     Raises
     ------
     CadError
-        Naming the class, the attribute, what was found and what was declared.
+        Where an attribute differs from its declaration. The message names the class, the attribute,
+        the stored value or shape, and the declared one.
     """
     name = type(estimator).__name__
     attributes = vars(estimator)
@@ -275,12 +278,12 @@ def check_trees(
     left, right : ndarray of int, shape (nodes,)
         Next nodes of each node; both the node itself for a leaf.
     name : str
-        Their name in the error.
+        Name of the trees in the error.
 
     Raises
     ------
     CadError
-        Naming the first node that does not.
+        For a node that breaks this rule; the message names the first such node.
 
     Examples
     --------

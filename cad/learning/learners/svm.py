@@ -24,9 +24,9 @@ def svm_problem(p: Array, cost: Array) -> Problem:
     Parameters
     ----------
     p : ndarray, shape (n,)
-        Labels; positive above .5.
+        Labels; a label above .5 is positive.
     cost : ndarray, shape (n,)
-        Cost of missing the margin; a sample of cost zero has no row.
+        Cost of each sample inside its margin; a sample of cost zero has no row.
 
     Raises
     ------
@@ -192,7 +192,7 @@ class PlattSVC(_PlattMachine):
 class FuzzySVC(_PlattMachine):
     """Learn a fuzzy SVM: an uncertain label counts less ([N14] (10)); with Platt's probabilities.
 
-    Missing the margin of a label p costs C abs(2p - 1), so that hard labels make it an ordinary
+    A label p inside its margin costs C abs(2p - 1). So with hard labels the learner is an ordinary
     SVM.
 
     Parameters
@@ -251,7 +251,7 @@ class FuzzySVC(_PlattMachine):
 class SoftPlattSVC(_PlattMachine):
     """Learn an SVM on the classes y > .5, with the sigmoid fitted to the soft labels y.
 
-    A baseline for soft labels.
+    This learner is a baseline for soft labels.
 
     Parameters
     ----------

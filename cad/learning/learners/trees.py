@@ -44,7 +44,8 @@ class SoftExtraTrees(SoftLearner):
         Node where each tree begins.
     features_, left_, right_ : ndarray of int, shape (nodes,)
         Column that a node compares with its threshold, and the next node for a value at most the
-        threshold (left) or above it (right). Both next nodes of a leaf are the leaf itself.
+        threshold (left) or above the threshold (right). Both next nodes of a leaf are the leaf
+        itself.
     thresholds_, values_ : ndarray, shape (nodes,)
         Threshold, and mean p of the training rows at the node.
 
@@ -112,8 +113,8 @@ class SoftExtraTrees(SoftLearner):
         groups: ArrayLike | None,
         judged: bool = True,
     ) -> Array:
-        """Fit; if ``judged``, return each row's mean over the trees grown without its patient, or
-        NaN.
+        """Fit; if ``judged``, return each row's mean over the trees that were grown without its
+        patient, or NaN.
         """
         features, p, weight = self._read(X, y, sample_weight)
         rows = features.astype(np.float32)
@@ -164,7 +165,7 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     Parameters
     ----------
     trees : sequence of sklearn.tree._tree.Tree
-        Fitted trees; may be empty.
+        Fitted trees; the sequence may be empty.
 
     Returns
     -------
@@ -183,7 +184,7 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     right = together("children_right")
     whole = {
         "roots_": roots,
-        # A leaf compares no column (0 stands here), and its next node is itself.
+        # A leaf compares no column (its column is 0), and its next node is the leaf itself.
         "features_": np.maximum(together("feature"), 0),
         "left_": np.where(left < 0, every, left + first),
         "right_": np.where(right < 0, every, right + first),
@@ -215,11 +216,11 @@ def walk(
     left, right : ndarray of int, shape (n_nodes,)
         Next nodes; a leaf names itself.
     values : ndarray, shape (n_nodes,)
-        Value of each node; those of leaves are summed.
+        Value of each node; the values of leaves are summed.
 
     Examples
     --------
-    One tree that asks once whether a feature is at most .5:
+    The only tree tests once whether a feature is at most .5:
 
     >>> import numpy as np
     >>> rows = np.array([[0.2], [0.8]], np.float32)

@@ -22,7 +22,8 @@ def warm() -> None:
     X = rng.normal(size=(40, 3))
     y = np.arange(40) % 2
     X += 0.5 * y[:, None]
-    # This uses kernel rows on demand, as for many points, and an active set that grows and shrinks.
+    # This fit uses kernel rows on demand, as for many points, and an active set that grows and
+    # shrinks.
     solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), svm_problem(y.astype(float), np.ones(40)))
     make_gram(Kernel("precomputed"), X @ X.T, 1.0)
     for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0), SoftExtraTrees(trees=1)):

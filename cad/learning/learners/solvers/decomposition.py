@@ -81,8 +81,8 @@ def smo_by_blocks(
 
     Examples
     --------
-    Points at -1 and 1 on a line, a class each, and a third one that is on the right side already.
-    With the decision value f(x) = x both points meet their margins:
+    Two points, at -1 and 1 on a line, are of different classes. A third point is on the right side
+    already. With the decision value f(x) = x the first two points meet their margins:
 
     >>> from cad.learning.learners.solvers.kernels import Kernel
     >>> gram = Gram(Kernel("linear"), np.array([[-1.0], [1.0], [3.0]]), None)

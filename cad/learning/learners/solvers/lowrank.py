@@ -2,15 +2,16 @@
 space.
 
 The kernel matrix is K = L L', where L has r columns: the features of a linear kernel, or the
-monomials of a polynomial one. The problem then has r weights w and the scalars u (intercept,
-scale), however many rows it has::
+monomials of a polynomial kernel. The problem then has r weights w and the scalars u (intercept,
+scale), however many rows there are::
 
     min over w, u, xi >= 0    1/2 |w|^2 + c' xi ,    Z x - t + xi = v >= 0 ,    x = (w, u)
 
-Z = (A L, B) are the coefficients of the constraints, t their margins, c their costs, xi their
-shortfall and v their surplus (:mod:`.problem`). Mehrotra's predictor and corrector needs about
-fifteen steps, whatever C is. The main cost of a step is a product of (rows x r) matrices. An active
-set does worse where more rows than dimensions are free, because its step is then not unique.
+Z = (A L, B) are the coefficients of the constraints, with A and B as in :mod:`.problem`. t are the
+margins of the constraints, c their costs, xi their shortfall and v their surplus. Mehrotra's
+predictor and corrector needs about fifteen steps, whatever C is. The main cost of a step is a
+product of (rows x r) matrices. The active-set method (:mod:`.active_set`) does worse where more
+rows than dimensions are free, because its step is then not unique.
 """
 
 from collections.abc import Callable
@@ -26,14 +27,15 @@ _STEPS = 100
 # A step goes this share of the way to the nearest bound.
 _CLOSE = 0.999
 # Values of the remaining complementarity, relative to the objective, at which the solver decides
-# which rows are on their margin. The first is mostly exact enough, which saves the last steps; if
-# the exact solution fails, the next value is used.
+# which rows are on their margin. The first value is mostly exact enough, which saves the last
+# steps. If the exact solution fails, the next value is used.
 _ENOUGH = (1e-4, 1e-7, 1e-11)
 # Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
-# Relative gap of the exact solution, if it was decided rightly which rows are on their margin.
+# Relative gap of the exact solution, if the solver decided rightly which rows are on their margin.
 _EXACT = 1e-9
-# Residual, in units of the margin, up to which the equations of these rows count as solved.
+# Residual, in units of the margin, up to which the equations of the rows on their margin count as
+# solved.
 _SOLVED = 1e-9
 
 
@@ -50,20 +52,20 @@ def solve_low_rank(
     Parameters
     ----------
     factor : ndarray, shape (n, r)
-        L with K = L L', K the kernel matrix of the training points.
+        L with K = L L', where K is the kernel matrix of the training points.
     times : callable
-        Takes coefficients beta (n,) and returns K beta (n,); used to measure the solution.
+        Takes coefficients beta (n,) and returns K beta (n,). It is used to measure the solution.
     problem : Problem
-        Pointwise; its extra scalars are the intercept b, or b and the scale s >= 0 that divides
-        decision values before they become probabilities.
+        A pointwise problem. Its extra scalars are the intercept b, or b and the scale s >= 0 that
+        divides decision values before they become probabilities.
     gap_tol, kkt_tol : float
         Largest relative gap and KKT violation at which the solution counts as converged.
 
     Returns
     -------
     Solution
-        Solved exactly for the rows on the margin, if the interior point shows which rows these are;
-        otherwise the better of this and of the interior point's solution.
+        The exact solution for the rows on the margin, if the interior point shows which rows these
+        are. Otherwise the better of this solution and the interior point's own.
 
     Examples
     --------
@@ -77,7 +79,7 @@ def solve_low_rank(
     >>> solution.converged, solution.gamma.round(3).tolist()
     (True, [0.5, 0.5])
     """
-    # Column-major, so that products with Z and Z' are one BLAS call without a copy.
+    # Z is column-major, so that products with Z and Z' are one BLAS call without a copy.
     Z = np.asfortranarray(
         np.column_stack([problem.A.data[:, None] * factor[problem.A.indices], problem.B])
     )
@@ -89,8 +91,8 @@ def solve_low_rank(
         together.
         """
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
-        # sum_j give_j l_i l_i' over the rows j of point i: their signs are squared, so they drop
-        # out.
+        # This is the sum of give_j l_i l_i' over the rows j of each point i. The signs of the rows
+        # are squared, so they drop out.
         shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
         for chunk in (slice(start, start + _POINTS) for start in range(0, n, _POINTS)):
             weighted = np.multiply(factor[chunk], shares[chunk], order="F")
@@ -124,10 +126,10 @@ def solve_low_rank(
 class _State:
     """Hold the state of the interior-point method: x, gamma, c - gamma, v and xi.
 
-    x are weights and scalars, gamma the duals, v the surplus and xi the shortfall of the rows; all
-    but x are > 0. c - gamma (``back``) is a variable of its own, because near the bound the
-    difference would be only rounding. ``price`` is the multiplier of s >= 0, None without s.
-    ``left`` is the complementarity relative to the objective before the last step; 0 when no
+    x are weights and scalars, gamma the duals, v the surplus and xi the shortfall of the rows. All
+    of them but x are > 0. c - gamma (``back``) is a variable of its own, because near the bound the
+    computed difference would be only rounding. ``price`` is the multiplier of s >= 0, None without
+    s. ``left`` is the complementarity relative to the objective before the last step; 0 when no
     further step is possible.
     """
 
@@ -151,8 +153,8 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
     quadratic = np.ones(Z.shape[1])
     quadratic[-k:] = 0.0  # the scalars u are not part of |w|^2 / 2
     x = np.zeros(Z.shape[1])
-    # s starts small: with a large s all rows would miss their margin at first, and more steps be
-    # needed.
+    # s starts small. With a large s all rows would miss their margin at first, and more steps would
+    # be needed.
     x[-1] = 0.05 if k == 2 else 0.0
     short = problem.t - Z @ x
     return _State(
@@ -224,8 +226,8 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
     state.left = mu * count / max(objective, 1e-300)
     state.steps = state.steps + 1
-    # Residuals of the rows' equations and of the gradient by x; both are 0 after the first full
-    # step.
+    # Residuals of the rows' equations and of the gradient by x. Both residuals are 0 after the
+    # first full step.
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price
@@ -250,7 +252,8 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         dxi = (to_xi + xi * dg) / back
         return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
 
-    # The predictor tries to make all products 0; how far it gets tells how much centring is needed.
+    # The predictor tries to make all products 0. The length of its step tells how much centring is
+    # needed.
     ahead = solve(-gamma * v, -back * xi, -s * price)
     remaining = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(remaining, 0.0) / mu) ** 3
@@ -271,8 +274,8 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array
     """Return (gamma, u), where rows are either at a bound or exactly on their margin.
 
     A row is put at 0 where its surplus exceeds its share of the cost, and at c where its shortfall
-    exceeds the rest of the cost. All other rows are solved to lie on their margin. Where their
-    equations depend on each other, gamma changes as little as possible.
+    exceeds the rest of the cost. All other rows are solved to lie on their margin. Where the
+    equations of these rows depend on each other, gamma changes as little as possible.
     """
     c = problem.c
     k = len(problem.lower)
@@ -292,8 +295,8 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array
     system[:size, size:] = B[tight]
     system[size:, :size] = B[tight].T
     right = np.concatenate([problem.t[tight] - W[tight] @ (W.T @ gamma), -(B.T @ gamma)])
-    # Linear system [[W W', B], [B', 0]] (change of gamma, u) = right: the remaining rows get on
-    # their margin, and the balances become 0.
+    # Linear system [[W W', B], [B', 0]] (change of gamma, u) = right: with its solution the
+    # remaining rows lie on their margin, and the balances become 0.
     change = dgesv(system, right)[2]
     if not np.abs(system @ change - right).max(initial=0.0) <= _SOLVED:
         change = np.linalg.lstsq(system, right, rcond=1e-12)[0]

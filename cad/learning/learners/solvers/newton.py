@@ -1,8 +1,9 @@
 """Minimise linear L2-SVMs by modified finite Newton (Sindhwani and Keerthi 2006), in numba.
 
 As long as the same rows miss their margin, the objective is a quadratic function. A step computes
-the minimum of this quadratic, and then the exact minimum of the objective on the line to it. When
-the rows that miss their margin stay the same, this is the solution.
+the minimum of this quadratic, and then the exact minimum of the objective on the line to that
+point. When the rows that miss their margin stay the same, the minimum of the quadratic is the
+solution.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ def finite_newton(
     lambda_ : float
         Regularisation, > 0.
     start : ndarray (d,)
-        Weights to start from; left unchanged.
+        Weights to start from; the array stays unchanged.
 
     Returns
     -------
@@ -43,8 +44,8 @@ def finite_newton(
     for _ in range(MAX_NEWTON):
         aim = _aim(rows, y, cost, lambda_, f, chosen)
         f_aim = rows @ aim
-        # At its minimum the same rows miss their margin as the quadratic assumes: this is the
-        # solution.
+        # At the minimum of the quadratic, the rows that miss their margin are those that the
+        # quadratic assumes. So this minimum is the solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
         step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)
@@ -67,8 +68,8 @@ def finite_newton(
 def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chosen: Floats) -> Any:
     """Return the minimiser of the quadratic that holds while the violations at f stay the same.
 
-    ``chosen`` is memory of the shape of ``rows``. The rows that violate are copied there, weighted
-    by the root of their cost: one product of matrices then gives the second derivative.
+    ``chosen`` is memory of the shape of ``rows``. The rows that miss their margin are copied there,
+    weighted by the root of their cost. One product of matrices then gives the second derivative.
     """
     n, d = rows.shape
     right = np.zeros(d)
@@ -92,7 +93,7 @@ def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chose
 def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
     """Return whether the same rows miss their margin at ``f`` and ``f_aim``.
 
-    Rows exactly on their margin count as either.
+    A row exactly on its margin counts both as missing the margin and as meeting it.
     """
     for i in range(len(y)):
         if cost[i] > 0.0:
@@ -111,8 +112,8 @@ def _exact_step(
     """Return t such that w + t (aim - w) is the minimum on the line from ``w`` through ``aim``.
 
     The derivative along the line is piecewise linear and rises; its slope changes where a row meets
-    its margin. These places are gone through in order, up to the one where the derivative crosses
-    0.
+    its margin. The function goes through these places in order, up to the place where the
+    derivative crosses 0.
     """
     n = len(y)
     # Derivative of the objective along w + t step: ``value`` at t = 0, and its ``slope`` up to the
@@ -131,8 +132,8 @@ def _exact_step(
         if margin > 0.0:
             value += cost[i] * margin * rate
             slope += cost[i] * rate * rate
-        # A row meets its margin where margin + t rate = 0. If it misses its margin before, its term
-        # ends there; otherwise it begins there.
+        # A row meets its margin where margin + t rate = 0. If the row misses its margin before this
+        # place, its term ends there. Otherwise its term begins there.
         if (margin > 0.0 and rate < 0.0) or (margin <= 0.0 and rate > 0.0):
             where[count] = -margin / rate
             which[count] = i
@@ -143,7 +144,7 @@ def _exact_step(
         t = where[order[k]]
         if value + slope * (t - reached) >= 0.0:
             break
-        # No zero before this place: compute the derivative there and change its slope.
+        # There is no zero before this place: compute the derivative there and change its slope.
         value += slope * (t - reached)
         reached = t
         i = which[order[k]]

@@ -6,12 +6,12 @@ scores, d soft labels and M the margin of unlabelled points:
     f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1.
 
 A primal-dual interior-point method (Mehrotra's predictor and corrector) solves them. A row is about
-two points and at most one d. So the normal equations are a weighted graph over the points: their
-matrix is computed from sums over rows, and d is eliminated by its diagonal. A step costs O(pairs +
-n^3), n the number of points; no matrix over pairs is made.
+two points and at most one d. So the normal equations are a weighted graph over the points. The
+matrix of the equations is computed from sums over rows, and d is eliminated by its diagonal. A step
+costs O(pairs + n^3) operations, with n the number of points. No matrix over pairs is made.
 
-Numba functions compute the sums over the rows of a point without a list of these rows. All else is
-numpy and LAPACK, and predictor and corrector share one Cholesky factor.
+Numba functions compute the sums over the rows of a point without a list of these rows. Everything
+else is computed by numpy and LAPACK. Predictor and corrector share one Cholesky factor.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 from cad.learning.learners.solvers.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
-# Steps aim at products whose sum is this share of the gap that is asked for.
+# Steps aim at products of variables and multipliers whose sum is this share of the wanted gap.
 _AIM = 0.01
 _CAREFUL_AFTER = 20
-# Multipliers start at this share of the most they can be, and slacks at this many margins.
+# Multipliers start at this share of their largest possible value, and slacks at this number of
+# margins.
 _FIRST = 0.3
 _ROOM = 0.5
 # A step goes this share of the way to the nearest bound.
@@ -47,7 +48,8 @@ _RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 
 @dataclass(frozen=True)
 class PairwiseProblem:
-    """Hold one SVMROC or SSLROC problem; points in the order positives, negatives, unlabelled.
+    """Hold one SVMROC or SSLROC problem; the points are in the order positives, negatives,
+    unlabelled.
 
     Every row of the problem is a pair of points.
 
@@ -58,7 +60,8 @@ class PairwiseProblem:
     n_positive, n_negative : int
         Number of positive and of negative points; the rest of the n points are unlabelled.
     weight : ndarray (n,)
-        Weight of each point, > 0; the cost of a pair is multiplied by its two weights.
+        Weight of each point, > 0. The cost of a pair is multiplied by the weights of its two
+        points.
     labelled_cost, unlabelled_cost : float
         Cost of a pair of labelled points, and of a pair with an unlabelled point.
     margin : float
@@ -143,8 +146,8 @@ class PairwiseProblem:
         of_m = p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
         minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
-        # Unlabelled points come last, so the larger number of a pair is its unlabelled point, if
-        # any.
+        # Unlabelled points come last. So the larger number of a pair is its unlabelled point, if
+        # the pair has one.
         soft = np.maximum(plus, minus) - (p + q)
         pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
         row = np.arange(len(plus))
@@ -182,13 +185,13 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
     tol : float
         Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
     max_iter : int
-        Most iterations.
+        Largest number of iterations.
 
     Returns
     -------
     Solution
-        The most exact iterate, equal to the last bit on every run; its ``u`` holds the soft labels.
-        ``converged`` says whether ``tol`` was reached.
+        The most exact iterate, which is equal to the last bit on every run. Its ``u`` holds the
+        soft labels. ``converged`` says whether ``tol`` was reached.
     """
     state = _start_inside(problem)
     best: Solution | None = None
@@ -201,8 +204,8 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
         if solution.converged or iteration == max_iter:
             break
         try:
-            # Products smaller than the gap needs make the equations ill-conditioned, and rounding
-            # enters the multipliers.
+            # Products smaller than the gap needs make the equations ill-conditioned, so that
+            # rounding errors enter the multipliers.
             smallest = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
             length = _step(problem, state, smallest, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
@@ -227,8 +230,9 @@ class _State:
     because d near 1 is too coarse), and multipliers of xi >= 0. For the squared hinge xi = gamma /
     (2 cost), and x and y have no fourth part.
 
-    In the end w = L'A'gamma, but w is kept as a variable. Computed from gamma, whose steps have
-    larger rounding errors, it left 101 of 5,400 larger problems above the gap instead of 1.
+    In the end w = L'A'gamma, but w is kept as a variable. The steps of gamma have larger rounding
+    errors. With w computed from gamma, 101 of 5,400 larger problems ended above the gap, instead of
+    1.
     """
 
     w: Floats
@@ -341,10 +345,10 @@ def _factorise(
 
     S is the matrix of all rows after d is eliminated. A row acts as a spring between two points, so
     without d the rows form the Laplacian of a weighted graph. The rows of an unlabelled point are
-    not joined to it but to a node at f_i - M d_i, which a spring of theta / M^2 joins to the point.
-    Eliminating this node gives a graph again (the star-mesh transform). Its weights are sums and
-    products of positive numbers, so there is no cancellation. The cross terms are A' W B, divided
-    by the diagonal of d.
+    not joined to the point itself. They are joined to a node at f_i - M d_i, which a spring of
+    theta / M^2 joins to the point. Eliminating this node gives a graph again (the star-mesh
+    transform). The weights of this graph are sums and products of positive numbers, so there is no
+    cancellation. The cross terms are A' W B, divided by the diagonal of d.
     """
     n = len(problem.factor)
     p = problem.n_positive
@@ -373,15 +377,15 @@ def _factorise(
 def _cholesky(system: Floats) -> Floats:
     """Return the Cholesky factor of I + ``system``, with a ridge if needed; ``system`` is changed.
 
-    A small ridge makes steps less exact, but each step corrects the error of the last, so the gap
-    still closes.
+    A small ridge makes steps less exact. But each step corrects the error of the last step, so the
+    gap still closes.
     """
     diagonal = np.einsum("ii->i", system)
     diagonal += 1.0
     for ridge in _RIDGES:
         diagonal *= 1.0 + ridge
         chol: Floats
-        # The matrix is symmetric; its transpose has the memory order that LAPACK wants.
+        # The matrix is symmetric, and its transpose has the memory order that LAPACK wants.
         chol, info = dpotrf(system.T, lower=1, clean=0)
         if info == 0:
             return chol
@@ -394,15 +398,16 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
     Parameters
     ----------
     smallest : float
-        Sum of the products that must vanish below which the step does not aim.
+        Lower limit of the step's aim for the sum of the products, which must vanish in the end.
     careful : bool
-        Whether the corrector trusts what the predictor saw only as far as that got. In full it
-        takes fewer steps, but goes round in circles in one problem of a thousand.
+        Whether the corrector weighs the predictor's second-order products by the squared length of
+        the predictor's step. With full weight the solver takes fewer steps, but goes round in
+        circles in one problem of a thousand.
 
     Returns
     -------
     length : float
-        Of the step; 0 when no further progress is possible.
+        Length of the step; 0 when no further progress is possible.
 
     Raises
     ------
@@ -411,7 +416,8 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
     """
     count = len(state.x)
     inverse = 1.0 / state.y
-    # Products near 0 make equations that rounding spoils, so x is raised; the next step reduces it.
+    # Products near 0 make equations that rounding spoils, so x is raised. The next step reduces x
+    # again.
     np.maximum(
         state.x, (max(smallest, _LEAST * float(state.x @ state.y)) / count) * inverse, out=state.x
     )
@@ -449,7 +455,8 @@ def _equations(
     ratio = state.x * inverse
     gamma, d, _, _ = _constraint_values(problem, state.y)
     missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
-    # Without its slacks, each row is the equation (ease + give) dgamma = asked - _sides(df, dd).
+    # With its slacks eliminated, each row is the equation (ease + give) dgamma = asked - _sides(df,
+    # dd).
     ease, low, high, give = _constraint_values(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost
@@ -457,7 +464,7 @@ def _equations(
     stiffness = 1.0 / (ease + give)
     chol, lean, big = _factorise(problem, stiffness, low + high)
     points, onto_d = _onto(gamma, p, q, margin, n)
-    # How much the state misses w = L'A'gamma.
+    # This is how much the state misses w = L'A'gamma.
     left_w = factor.T @ points - state.w
 
     def towards(products: Floats | float) -> _State:
@@ -504,8 +511,8 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
     if problem.hinge:
         primal = norm2 + float(cost @ missed)
-        # At the optimum gamma = c where the margin is missed, and 0 where it is kept. So a step
-        # along t - A f - B d, clipped to these bounds, must not change gamma.
+        # At the optimum gamma = c where the margin is missed, and 0 where the margin is kept. So a
+        # step along t - A f - B d that is clipped to 0 and c must not change gamma.
         off = np.clip(share + short, 0.0, 1.0) - share
     else:
         primal = norm2 + float(cost @ missed**2)

@@ -1,12 +1,14 @@
-"""Solve pointwise problems fast: moves of pairs of rows first, then an exact active set.
+"""Solve pointwise problems fast: by moves of pairs of rows first, then by an exact active-set
+method.
 
-Moves of pairs (SMO) show cheaply which rows matter; the active set makes the rough solution exact.
-If it fails, SMO goes on with a tenth of the tolerance. Kernel rows are computed when first needed.
-If they do not fit the memory, pairs are moved by blocks, and the active set works on the points
-that may still change.
+Moves of pairs (SMO) show cheaply which rows matter. The active-set method then makes the rough
+solution exact. If it fails, SMO goes on with a tenth of the tolerance. Kernel rows are computed
+when first needed. If they do not fit the memory, pairs are moved by blocks, and the active-set
+method works on the points that may still change.
 
-Kernels of few dimensions are solved in their feature space: at once where the dimensions are known,
-else after the active set has failed. So are problems of few points that pairs solve too slowly.
+Problems with kernels of few dimensions are solved in the kernel's feature space: at once where the
+dimensions are known, else after the active-set method has failed. Problems of few points that moves
+of pairs solve too slowly are solved there, too.
 """
 
 from dataclasses import dataclass, field
@@ -22,25 +24,25 @@ from cad.learning.learners.solvers.problem import Array, Problem, Solution, cert
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
 from cad.learning.learners.solvers.smo import smo
 
-# Violation at which the first moves of pairs stop: a smaller one would cost more passes over all
-# rows than it saves steps of the active set.
+# Violation at which the first moves of pairs stop: a smaller violation would cost more passes over
+# all rows than it saves steps of the active-set method.
 _FIRST_EPS = 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
-# If the active set still fails after this many rounds, another method is tried.
+# If the active-set method still fails after this number of rounds, another method is tried.
 _CRAWLING = 8
-# Most dimensions for the method in feature space in that case.
+# Most dimensions for the method in feature space after the active-set method has failed.
 _MOST_DIMENSIONS = 500
 _ROUNDS = 40
-# Most free rows of the active set, the size of its Cholesky factor.
+# Most free rows of the active-set method: the size of its Cholesky factor.
 _MAX_FREE = 3000
-# When pairs are moved by blocks: tolerance at which the active set follows, on the points that may
-# still change.
+# When pairs are moved by blocks: violation at which the active-set method follows, on the points
+# that may still change.
 _PART_EPS = 0.05
 _PART_ROUNDS = 8
 _MAX_PART = 8500
-# Weight of the proximal term on the scale, in kernel units per squared logit. It is about the
-# curvature of a pair of rows, so that moves of pairs stay well conditioned.
+# Weight of the proximal term on the scale, in kernel units per squared logit. The weight is about
+# the curvature of a pair of rows, so that moves of pairs stay well conditioned.
 _RHO = 0.3
 _LARGEST_RHO = 1e3
 # Number of rows of a large kernel that are computed together.
@@ -66,8 +68,8 @@ def solve_hybrid(
     gram : Gram
         Kernel of the training points.
     problem : Problem
-        From :func:`cad.learning.learners.solvers.problem.pointwise_problem`: each row has one point
-        only.
+        Problem of :func:`cad.learning.learners.solvers.problem.pointwise_problem`: each row has one
+        point only.
     tol : float
         Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
     cache_mb : float
@@ -80,7 +82,8 @@ def solve_hybrid(
     Returns
     -------
     Solution
-        Equal to the last bit on every run; ``converged`` says whether ``tol`` was reached.
+        The solution, which is equal to the last bit on every run. ``converged`` says whether
+        ``tol`` was reached.
 
     Examples
     --------
@@ -116,7 +119,7 @@ class _Work:
     start: Array | None
     rows: Rows = field(init=False)
     iterate: Iterate = field(init=False)
-    # None when the kernel rows that are needed do not fit the memory.
+    # None when the needed kernel rows do not fit the memory
     store: RowStore | None = field(init=False)
     # Three numbers: anchor and weight of the proximal term, and sum_j w_j gamma_j (see
     # :func:`.smo.smo`).
@@ -158,10 +161,10 @@ class _Work:
         return violation
 
     def _with_next(self, unfetched: int) -> NDArray[np.intp]:
-        """Return point ``unfetched``, whose kernel row is missing, with points that are likely to
-        be next.
+        """Return point ``unfetched``, whose kernel row is missing, and the points that are likely
+        to be next.
 
-        These are the points that violate their constraints most.
+        The likely next points are the points that violate their constraints most.
         """
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
@@ -200,7 +203,7 @@ class _Work:
     def in_feature_space(self, limit: int) -> Solution | None:
         """Return the solution by the interior-point method in feature space.
 
-        It is None where there are more than ``limit`` dimensions or the method fails.
+        The result is None where there are more than ``limit`` dimensions or the method fails.
         """
         factor = self.gram.factor(min(_MOST_DIMENSIONS, limit))
         if factor is None:
@@ -214,8 +217,9 @@ class _Work:
         """Return the exact solution by an active set on the points that may still change.
 
         The kernel of these points is small enough for the memory; all other points keep their
-        duals. If other points turn out to violate their constraints, they are added and the set is
-        solved again. None when the points are too many or the active set fails.
+        duals. If other points turn out to violate their constraints, they are added and the problem
+        is solved again. The result is None when the points are too many or the active-set method
+        fails.
         """
         points = np.zeros(0, dtype=np.int64)
         trial = self.iterate.copy()
@@ -258,15 +262,17 @@ class _Work:
 
 
 def _alternate(work: _Work, polish: bool) -> Solution:
-    """Move pairs until a violation that falls tenfold each round, then try the active set."""
+    """Move pairs, each round until a tenth of the last round's violation, then try the active-set
+    method.
+    """
     _balance(work.rows, work.iterate.gamma)
     if work.iterate.gamma.any():
         work.iterate.f[:] = work.gram.times(work.problem.coefficients(work.iterate.gamma))
     n_rows = len(work.rows.point)
     scale = work.scale
     softest = scale[1]
-    # Few moves of pairs before the first active set, because with hard margins they progress
-    # slowly.
+    # Only few moves of pairs come before the first try of the active-set method, because with hard
+    # margins moves progress slowly.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps = _FIRST_EPS
     imbalance = np.inf
@@ -281,9 +287,9 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.iterate)
-            # Moves of pairs converge slowly where a precomputed matrix has low rank (that of a
-            # linear kernel, for example), and where soft labels cost 10^4 times as much as certain
-            # ones.
+            # Moves of pairs converge slowly where a precomputed matrix has low rank (the matrix of
+            # a linear kernel, for example). They also converge slowly where soft labels cost 10^4
+            # times as much as certain labels.
             crawl = violation > eps or round_number >= _CRAWLING
             if solution is None and crawl and not failed and work.gram.matrix is not None:
                 failed = True
@@ -322,9 +328,10 @@ def _alternate(work: _Work, polish: bool) -> Solution:
 def spread_coefficients(problem: Problem, beta: Array) -> Array:
     """Return dual variables, shape (m,), that give the points coefficients close to ``beta``.
 
-    Duals lie between 0 and their costs. A point may have several rows of one sign: the row of the
-    largest margin gets as much of the point's coefficient as its cost allows, then the next. What
-    the costs do not allow is lost.
+    Duals lie between 0 and their costs. A point may have several rows of one sign. The row of the
+    largest margin then gets as much of the point's coefficient as its cost allows, the row of the
+    next margin as much of the rest, and so on. A part of the coefficient that the costs do not
+    allow is lost.
 
     Parameters
     ----------
@@ -365,8 +372,7 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
 
 def _balance(rows: Rows, gamma: Array) -> None:
-    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free ones
-    first.
+    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free duals first.
     """
     excess = float(rows.sign @ gamma)
     if excess == 0.0:
@@ -398,7 +404,8 @@ def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
 def _unsettled(
     rows: Rows, iterate: Iterate, points: NDArray[np.int64], reach: float, eps: float
 ) -> tuple[NDArray[np.int64], float]:
-    """Return ``points`` and the points of rows that may still change, and the reach that was used.
+    """Return ``points`` together with the points of rows that may still change, and the reach that
+    was used.
 
     A row may change if its violation is within ``reach``. The reach is lowered, down to ``eps``,
     until the points are few enough.
@@ -417,7 +424,7 @@ def _unsettled(
 def _solve_part(
     gram: Gram, rows: Rows, trial: Iterate, chosen: NDArray[np.int64]
 ) -> tuple[int, float]:
-    """Run the active set on the chosen points; the caller computes f of the others."""
+    """Run the active-set method on the chosen points; the caller computes f of the other points."""
     place = np.full(len(trial.f), -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     within = place[rows.point] >= 0

@@ -27,22 +27,22 @@ Array = NDArray[np.float64]
 
 # An objective or balance below this share of the sum of costs is only rounding.
 _FLOOR = 1e-9
-# Where a cost is below this share of the largest dual, KKT violations are measured relative to the
-# latter: rounding would dominate otherwise.
+# Where a cost is below this share of the largest dual, KKT violations (of the optimality
+# conditions) are measured relative to the largest dual. Otherwise rounding would dominate.
 _UNSEEN = 1e-5
 
 
 class LearnerError(CadError, ValueError):
-    """Report an input that a learner refuses: the value, the rule it broke and the way out."""
+    """Report an input that a learner refuses: the value, the broken rule and advice."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """Hold a convex problem without its kernel matrix K.
 
-    Row j asks a_j' f + b_j' u >= t_j, where f are the decision values of the training points and u
-    are extra scalars such as the intercept. A row that falls short costs c_j (shortfall)^r. The top
-    of this module has the whole problem and its dual.
+    Row j demands a_j' f + b_j' u >= t_j, where f are the decision values of the training points and
+    u are extra scalars such as the intercept. A row that falls short costs c_j (shortfall)^r. The
+    module's docstring has the whole problem and its dual.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Problem:
     c : ndarray, shape (m,)
         Cost of every row, > 0.
     lower, upper : ndarray, shape (k,)
-        Bounds of every extra scalar; -inf and inf where it has none.
+        Bounds of every extra scalar; -inf and inf where a scalar has none.
     r : 1 or 2
         1 for the hinge, 2 for the squared hinge.
 
@@ -103,8 +103,9 @@ class Problem:
     def dense(self) -> tuple[Array, Array]:
         """Return the coefficients of the constraints as two dense arrays, for reference solvers.
 
-        The first, A, has shape (n_rows, n_points): coefficients of the points' decision values. The
-        second, B, has shape (n_rows, k): coefficients of the k extra scalars, as the intercept.
+        The first array, A, has shape (n_rows, n_points) and holds the coefficients of the points'
+        decision values. The second array, B, has shape (n_rows, k) and holds the coefficients of
+        the k extra scalars, such as the intercept.
         """
         return self.A.toarray(), self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
 
@@ -119,7 +120,8 @@ class Problem:
         return coefficients
 
     def slack(self, f: Array, u: Array) -> Array:
-        """Return how far every row (constraint) falls short of its margin; negative beyond it.
+        """Return how far every row (constraint) falls short of its margin; negative beyond the
+        margin.
 
         It is t - A f - B u, with the margins t and the coefficients A and B of the rows.
 
@@ -143,7 +145,7 @@ class Problem:
         """Return the primal objective: half of beta'f, plus the costs of missed margins.
 
         ``beta`` and ``f``, shape (n,), are the points' coefficients and decision values; ``u``,
-        shape (k,), are the extra scalars, as the intercept.
+        shape (k,), are the extra scalars, such as the intercept.
         """
         return float(0.5 * beta @ f + self.c @ np.maximum(0.0, self.slack(f, u)) ** self.r)
 
@@ -171,7 +173,7 @@ class Solution:
     iterations : int
         Iterations of the solver.
     converged : bool
-        Whether gap and kkt are within the limits that the caller asked for.
+        Whether gap and kkt are within the limits that the caller gave.
     solver : str
         Name of the solver.
     """
@@ -214,10 +216,11 @@ def certify(
     problem : Problem
         The problem that was solved.
     f : ndarray, shape (n,)
-        Decision values of the training points at ``gamma``, without intercept; computed by the
-        caller, who holds the kernel.
+        Decision values of the training points at ``gamma``, without intercept. The caller computes
+        them, because the caller holds the kernel.
     gamma, u : ndarray, shapes (m,) and (k,)
-        Dual variables and extra scalars. The solution has copies clipped to their bounds.
+        Dual variables and extra scalars. The solution has copies of them that are clipped to their
+        bounds.
     iterations, solver
         Stored in the solution.
     gap_tol, kkt_tol : float
@@ -225,7 +228,7 @@ def certify(
 
     Examples
     --------
-    Points at 1 and -1 of a line, whose best weight is 1, each dual half of it:
+    For points at 1 and -1 of a line the best weight is 1, and each dual is half of this weight:
 
     >>> import numpy as np
     >>> problem = pointwise_problem(
@@ -264,8 +267,8 @@ def certify(
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
     """Return sum max(lower g, upper g) over the extra scalars.
 
-    Where a bound is infinite and rounding gives g the sign that would select it, u replaces the
-    bound.
+    Where a bound is infinite and rounding gives g the sign that would select this bound, u replaces
+    the bound.
     """
     bound = np.where(g > 0, problem.upper, problem.lower)
     return float(np.where(np.isfinite(bound), bound, u) @ g)
@@ -277,9 +280,9 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if problem.r == 2:
         # Optimality for the squared hinge: gamma = 2 c max(0, slack).
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
-    # The dual of a row that misses its margin is its cost; of a row beyond its margin it is 0.
-    # A dual is exact only to the rounding of the largest dual. A cost far below that rounding
-    # must not divide: its violation would be noise.
+    # The dual of a row that misses its margin equals the row's cost. The dual of a row beyond its
+    # margin is 0. A dual is exact only to the rounding of the largest dual. So a violation must not
+    # be divided by a cost far below that rounding, because the quotient would be noise.
     size = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
     room = np.where(slack > 0, problem.c - gamma, gamma) / size
     return float(np.minimum(np.abs(slack), room).max())
@@ -288,11 +291,12 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
     """Return the largest violation of the balance g of an extra scalar u.
 
-    A u_k inside its bounds needs g_k = 0; at its upper bound g_k >= 0, at its lower bound g_k <= 0.
+    A u_k inside its bounds needs g_k = 0. At its upper bound it needs g_k >= 0, at its lower bound
+    g_k <= 0.
 
-    The violation is relative to the terms of the sum g_k. For a u_k with two bounds it is relative
-    to the most that its rows could add: there the gap contains the error already, and nearly all
-    terms may be 0.
+    The violation is relative to the terms of the sum g_k. For a u_k with two bounds the violation
+    is relative to the largest amount that its rows could add. The reason is that the gap contains
+    the error of such a u_k already, and nearly all terms of the sum may be 0.
     """
     if not len(g):
         return 0.0
@@ -314,7 +318,7 @@ def pointwise_problem(
     c: Array,
     scale: Array | None = None,
 ) -> Problem:
-    """Return a pointwise problem: row j looks at one point i, sign_j (f_i + b) + scale_j s >= t_j.
+    """Return a pointwise problem: row j is about one point i, sign_j (f_i + b) + scale_j s >= t_j.
 
     f_i is the decision value of point i without the intercept b, t_j the margin of the row.
 
@@ -329,11 +333,12 @@ def pointwise_problem(
     t, c : ndarray, shape (m,)
         Margin and cost of every row.
     scale : ndarray, shape (m,), optional
-        Coefficients of a learned scale s >= 0. The extra scalars are then (b, s), else b alone.
+        Coefficients of a learned scale s >= 0. When given, the extra scalars are (b, s), else b
+        alone.
 
     Examples
     --------
-    A support vector machine of two points:
+    This is the problem of a support vector machine for two points:
 
     >>> import numpy as np
     >>> problem = pointwise_problem(

@@ -23,16 +23,16 @@ from cad.learning.learners.solvers.kernels import Gram
 from cad.learning.learners.solvers.problem import Array, Problem
 
 Ints = NDArray[np.int64]
-# For functions called by compiled ones only: leaving out the interface to Python saves a third of
-# the compile time.
+# Options for functions that only compiled functions call: leaving out the interface to Python saves
+# a third of the compile time.
 inner = partial(numba.njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 class Rows(NamedTuple):
     """Hold the rows of a pointwise problem, each an equation of its point's decision value f + b.
 
-    Row j asks that sign (f + b) reach a margin; on the margin, f + b = r + q s. The scale s
-    is what divides decision values before they become probabilities.
+    Row j demands that sign (f + b) reach a margin. On the margin, f + b = r + q s. The scale s
+    divides decision values before they become probabilities.
 
     Parameters
     ----------
@@ -41,7 +41,8 @@ class Rows(NamedTuple):
     sign : ndarray, shape (m,)
         Sign of every row, +1 or -1.
     r, q : ndarray, shape (m,)
-        The two parts of the decision value on the row's margin: constant, and coefficient of s.
+        The two parts of the decision value on the row's margin: the constant, and the coefficient
+        of s.
     c : ndarray, shape (m,)
         Cost of every row.
     learned : bool
@@ -56,7 +57,8 @@ class Rows(NamedTuple):
     learned: bool
 
     def slack(self, iterate: Iterate) -> Array:
-        """Return how far every row falls short of its margin, else a negative number, shape (m,).
+        """Return how far every row falls short of its margin, shape (m,); negative beyond the
+        margin.
 
         ``iterate`` has the decision values (one per point), the intercept and the scale.
         """
@@ -79,7 +81,7 @@ class Rows(NamedTuple):
         rows : ndarray of int
             Numbers of the rows to keep.
         place : ndarray of int64, shape (n,)
-            New number of every point; not read for a point that none of the kept rows is about.
+            New number of every point. It is not read for a point without a kept row.
         learned : bool
             Whether the problem of the kept rows has the scale s as a variable (``learned`` of the
             result).
@@ -140,7 +142,7 @@ def as_rows(problem: Problem) -> Rows:
     Parameters
     ----------
     problem : Problem
-        Pointwise: each row (constraint) is about one training point.
+        A pointwise problem: each row (constraint) is about one training point.
     """
     sign = np.ascontiguousarray(problem.A.data, dtype=float)
     learned = problem.B.shape[1] == 2
@@ -156,9 +158,9 @@ def as_rows(problem: Problem) -> Rows:
 
 
 class RowStore:
-    """Compute rows of the training kernel matrix when they are asked for, and keep them.
+    """Compute rows of the training kernel matrix on demand, and keep them.
 
-    Few rows of a large kernel matrix are needed, mainly those of the support vectors. A row that
+    Few rows of a large kernel matrix are needed, mainly the rows of the support vectors. A row that
     was computed stays in memory. If ``gram`` holds the whole matrix, all rows are there at once.
 
     Parameters
@@ -203,7 +205,7 @@ class RowStore:
         missing = points[slot[points] < 0]
         if not len(missing):
             return True
-        if len(missing) > 1:  # moves of pairs ask for one row at a time, thousands of times
+        if len(missing) > 1:  # moves of pairs need one row at a time, thousands of times
             missing = np.unique(missing)
         end = self._used + len(missing)
         # No row is ever dropped: a support vector's row is needed until the end.
@@ -220,7 +222,9 @@ class RowStore:
         return block
 
     def times(self, beta: Array) -> Array:
-        """Return the kernel matrix times ``beta``, shape (n,); its rows need not be in memory."""
+        """Return the kernel matrix times ``beta``, shape (n,); the matrix's rows need not be in
+        memory.
+        """
         values, slot, _ = self.kernel
         # K is symmetric, so K beta is a sum of the kernel rows of the support, which are in memory.
         if (slot[beta != 0] < 0).any():
@@ -232,14 +236,14 @@ class RowStore:
 
 @numba.njit(cache=True, fastmath={"contract"})
 def add_rows(kernel, weight, out):  # type: ignore[no-untyped-def]
-    """Add kernel rows to ``out``, each times its weight; unlike numpy, without copying them first.
+    """Add kernel rows to ``out``, each times its weight; unlike numpy, without a copy of the rows.
 
     Parameters
     ----------
     kernel : KernelRows
-        Kernel rows, with those whose weight is not 0.
+        Kernel rows in memory; all rows whose weight is not 0 must be there.
     weight, out : ndarray, shape (n,)
-        Weight of every point's row; what they are added to, in place.
+        Weight of every point's row, and the array that the rows are added to, in place.
     """
     for i in range(len(weight)):
         if weight[i] != 0.0:

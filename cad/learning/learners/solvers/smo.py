@@ -1,14 +1,14 @@
 """Solve pointwise problems by sequential minimal optimisation: two rows at a time, in numba.
 
-The notation is that of :mod:`.rows`. A row whose dual can raise the coefficient of its point needs
-v_j <= b, and one that can lower it needs v_j >= b. In each move, the pair of rows that violates
-this most is changed (second-order choice, Fan, Chen and Lin 2005). A move keeps the balance of the
-intercept exactly.
+:mod:`.rows` explains the notation. A row whose dual can raise the coefficient of its point needs
+v_j <= b. A row whose dual can lower this coefficient needs v_j >= b. Each move changes the pair of
+rows that violates these conditions most (second-order choice, Fan, Chen and Lin 2005). A move keeps
+the balance of the intercept exactly.
 
-A learned scale has another condition, sum_j w_j gamma_j <= 0. It is met by a proximal term (s -
-anchor)^2 / (2 rho), whose anchor the caller moves until the term vanishes (method of multipliers).
-Then s = max(0, anchor + rho sum_j w_j gamma_j) is known at every step, and moves of pairs are
-sufficient.
+A learned scale has another condition, sum_j w_j gamma_j <= 0. A proximal term (s - anchor)^2 / (2
+rho) makes the solution meet this condition. The caller moves the anchor until the term vanishes
+(method of multipliers). Then s = max(0, anchor + rho sum_j w_j gamma_j) is known at every step, and
+moves of pairs are sufficient.
 """
 
 import numba
@@ -32,27 +32,27 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     rows : Rows
         Rows of the problem.
     iterate : Iterate
-        Feasible start, changed in place. Its u (intercept b and scale s) is not read, only written.
+        Feasible start, changed in place. Its u (intercept b and scale s) is written but not read.
     scale : ndarray, shape (3,)
         Three numbers that give the scale s, which divides decision values before they become
         probabilities: s = max(0, anchor + rho * total). The first two, anchor and rho, belong to
         the proximal term (s - anchor)^2 / (2 rho). The third, total, is the sum of w * gamma over
-        the rows, with w = -sign * q the row's coefficient of s and gamma its dual variable; it is
-        updated in place. Where the scale is not learned, q is 0 and s has no effect.
+        the rows, with w = -sign * q the row's coefficient of s and gamma its dual variable; the
+        total is updated in place. Where the scale is not learned, q is 0 and s has no effect.
     eps : float
         Violation at which to stop.
     limit : int
-        Most moves.
+        Largest number of moves.
 
     Returns
     -------
     moves : int
-        Pairs moved.
+        Number of pairs that were moved.
     violation : float
         Largest violation left.
     unfetched : int
-        Number of a point whose kernel row is needed but not in memory: the caller adds the row and
-        calls again. -1 if no row is needed.
+        Number of a point whose kernel row is needed but not in memory; -1 if no row is needed. The
+        caller adds the row and calls again.
     """
     values, slot, diagonal = kernel
     point = rows.point
@@ -70,8 +70,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     v = np.empty(m)
     gain = np.empty(m)
     bend = np.empty(m)
-    # A row at its bound cannot move further. An infinite penalty excludes it without a branch, so
-    # that the loops below can be vectorised.
+    # A row at its bound cannot move further. An infinite penalty excludes such a row without a
+    # branch, so that the loops below can be vectorised.
     raising = np.empty(m)
     lowering = np.empty(m)
     for j in range(m):
@@ -95,7 +95,7 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         iterate.u[1] = s
         if not violation > eps or moves >= limit:
             break
-        # The maximum and its place are found in two passes, because the first one vectorises.
+        # The maximum and its place are found in two passes, because the first pass vectorises.
         i = _first_equal(v, raising, best)
         a = point[i]
         if slot[a] < 0:
@@ -108,8 +108,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         most_gain = 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
-            # Second derivative of the dual along the pair: |phi_i - phi_j|^2 of the kernel, plus a
-            # term of the proximal term, because moving the pair moves s.
+            # This is the second derivative of the dual along the pair: |phi_i - phi_j|^2 of the
+            # kernel, plus a part from the proximal term, because moving the pair moves s.
             step_q = q_i - q[j]
             curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
             gain[j] = difference * difference / max(curvature, 1e-12)
@@ -136,7 +136,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
         _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
         _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
-        # Update f by the kernel columns of both points; two rows of the same point cancel.
+        # Update f by the kernel columns of both points. The columns of two rows of the same point
+        # cancel.
         if a != o:
             for k in range(n):
                 f[k] += delta * (column_a[k] - column_o[k])
@@ -148,8 +149,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
 
 @inner()
 def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-untyped-def]
-    """Write the penalties of row j: 0 where its dual may raise (lower) its point, else -inf
-    (inf).
+    """Write both penalties of row j: 0 where its dual may raise (or lower) its point's coefficient,
+    else -inf (or inf).
     """
     up = gamma < c if sign > 0 else gamma > 0
     down = gamma > 0 if sign > 0 else gamma < c
@@ -170,8 +171,8 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 def between(best, lowest):  # type: ignore[no-untyped-def]
     """Return the number halfway between two bounds of the intercept, in either order.
 
-    ``best`` is the lower bound and ``lowest`` the upper one, once no pair can be moved. If one
-    bound is infinite, the result is the other bound; if both are, it is 0.
+    ``best`` is the lower bound and ``lowest`` the upper bound, once no pair can be moved. If one
+    bound is infinite, the result is the other bound. If both bounds are infinite, the result is 0.
     """
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
@@ -182,7 +183,9 @@ def between(best, lowest):  # type: ignore[no-untyped-def]
 
 @inner()
 def _move(gamma, c, j, step, to_bound):  # type: ignore[no-untyped-def]
-    """Add ``step`` to the dual of row j; set it to exactly its bound where ``to_bound`` is true."""
+    """Add ``step`` to the dual of row j; set the dual to exactly its bound where ``to_bound`` is
+    true.
+    """
     gamma[j] += step
     if to_bound:
         gamma[j] = c[j] if step > 0 else 0.0
