@@ -1,4 +1,4 @@
-"""The public functions of ``cad``: the commands' work, for Python (docs/reference/api.md).
+"""Provide the public functions of ``cad``: the commands' work, for Python (docs/reference/api.md).
 
 The names here, in :mod:`cad.plot`, :mod:`cad.learning.learners` and
 :mod:`cad.learning.evaluation` are public. All others are private and may change without notice.
@@ -70,7 +70,7 @@ def read_cohort(folder: str | Path) -> Cohort:
     Returns
     -------
     Cohort
-        Participants, readers, regions and scores as DataFrames; in ``problems`` the patients that
+        Participants, readers, regions and scores as DataFrames. ``problems`` has the patients that
         were left out because their rows break a rule.
 
     Raises
@@ -82,7 +82,7 @@ def read_cohort(folder: str | Path) -> Cohort:
 
 
 def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs: int = 1) -> Table:
-    """Measure every region of a cohort and join the readers' labels to it.
+    """Measure every region of a cohort and join the readers' labels to the measurements.
 
     Parameters
     ----------
@@ -135,19 +135,19 @@ def consensus(
         Lowest ISUP grade that counts as malignant.
     rule : {"agreement", "mean", "pooled"}
         How the readers' probabilities are averaged. "agreement": each reader is weighed by his
-        agreement with the others, which takes three readers or more; "mean": all readers weigh the
-        same; "pooled": weights are learned from ``histology``.
+        agreement with the other readers, for which three readers or more are needed. "mean": all
+        readers weigh the same. "pooled": weights are learned from ``histology``.
     patients : array, shape (n,), optional
-        Patient of every region: the tests behind ``notes`` keep a patient's regions together.
-        Without it every region counts as a patient of its own.
+        Patient of every region. The tests behind ``notes`` keep a patient's regions together. When
+        not given, every region counts as a patient of its own.
 
     Returns
     -------
     Belief
-        Arrays of shape (n,): ``p``, the readers' (weighted) mean probability; ``eta``, their
-        standard deviation (ddof 1; .125 for one reader alone); ``y``, the labels: 0 or 1 where
-        histology is known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored. ``notes``
-        names readers who add nothing to the others, and readers whose scores are copies.
+        Three arrays of shape (n,). ``p`` is the readers' (weighted) mean probability. ``eta`` is
+        their standard deviation (ddof 1; .125 for one reader alone). ``y`` holds the labels: 0 or 1
+        where histology is known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored.
+        ``notes`` names readers who add nothing to the others, and readers whose scores are copies.
 
     Raises
     ------
@@ -171,7 +171,7 @@ def consensus(
     """
     score_table = np.atleast_2d(_as_floats("scores", scores))
     grades = np.full(score_table.shape, np.nan)
-    # Infinity is no score of any scale, and NaN alone means that nobody scored.
+    # Infinity is no score of any scale; only NaN means that nobody scored.
     for score in np.unique(score_table[~np.isnan(score_table)]):
         grades[score_table == score] = score_probability(scale, float(score))
     truth = np.full(len(grades), np.nan)
@@ -190,7 +190,7 @@ def consensus(
 
 
 def default_learner() -> ProbabilisticEnsemble:
-    """Return an unfitted learner to begin with: it needs no scaling and no choice of parameters.
+    """Return an unfitted learner to begin with, which needs no scaling and no choice of parameters.
 
     Returns
     -------
@@ -198,8 +198,8 @@ def default_learner() -> ProbabilisticEnsemble:
         A linear model, P-SVMs, trees and boosting, each weighed by its predictions on inner folds.
         After ``fit(X, y, eta=..., groups=patients)`` it has three methods: ``predict_proba``;
         ``predict_quantiles``, which describes where the readers' mean for a region may lie; and
-        ``predict_range``, which returns the range in which it lies. The pipeline ``ensemble`` fits
-        this learner to a cohort.
+        ``predict_range``, which returns the range in which this mean lies. The pipeline
+        ``ensemble`` fits this learner to a cohort.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) ->
 class Validation:
     """Hold the result of a cross-validation that leaves whole patients out.
 
-    Its text is short; a notebook shows its table, reliability and ROC.
+    Printed, the result is a short text. A notebook shows its table, reliability and ROC.
 
     Parameters
     ----------
@@ -258,10 +258,10 @@ class Validation:
     comparison : DataFrame
         One row for each ``learner`` (the validated one is called ``learner``), ``measure`` (``kl``,
         ``brier``, ``auc``, ``calibration_slope``) and truth (``against``: ``readers`` or
-        ``histology``). ``value`` is the measure. The other columns are those of ``table`` in
+        ``histology``). ``value`` is the measure. The other columns are the same as in ``table`` of
         :class:`cad.learning.evaluation.folds.paired.Rivals`.
     sentence : str
-        Which learner is best, and whether by more than chance.
+        Which learner is best, and whether it is better by more than chance.
     folds : OutOfFold
         Every fold's warnings, failures and fitted parameters.
     notes : list of str
@@ -284,7 +284,7 @@ class Validation:
 
     @cached_property
     def metrics(self) -> JsonObject:
-        """Return the content of a run's ``metrics.json``; it is computed on first use."""
+        """Return the content of a run's ``metrics.json``, computed on first use."""
         return self._summary.as_dict()
 
     @cached_property
@@ -363,10 +363,11 @@ def validate(
     X : array or DataFrame, shape (n, d)
         Features, one row per region; a DataFrame of pandas or polars.
     y : array, shape (n,)
-        Labels from 0 to 1, soft or hard. Rows of NaN get a probability, but train no model.
+        Labels from 0 to 1, soft or hard. Rows whose label is NaN get a probability, but train no
+        model.
     patients : array, shape (n,), or str
-        Patient of every region; or the name of the column of ``X`` that holds them, which is no
-        feature then.
+        Patient of every region, or the name of the column of ``X`` that holds the patients. This
+        column is then no feature.
     eta : array, shape (n,), optional
         Spread of the readers, for learners that use it.
     truth : array, shape (n,), optional
@@ -382,14 +383,16 @@ def validate(
     histology_rivals : mapping of str to estimator, optional
         Rivals that learn from ``truth`` instead of ``y``, by name.
     folds : int, optional
-        Number of folds into which patients are dealt at random. By default every patient is a fold.
+        Number of folds into which patients are divided at random. By default every patient is a
+        fold.
     seed : int
-        Random seed by which patients are dealt to folds.
+        Random seed of the division of patients into folds.
     jobs : int
         Number of folds that are fitted at the same time.
     relabel : callable, optional
-        For labels that are themselves learned from other regions: it gets the indices of a fold's
-        training rows, and returns ``y`` and ``eta`` of all rows, learned from these rows alone.
+        A function for labels that are themselves learned from other regions. It gets the indices of
+        a fold's training rows. It returns ``y`` and ``eta`` of all rows, learned from the training
+        rows alone.
 
     Returns
     -------
@@ -400,8 +403,8 @@ def validate(
     ------
     CadError
         For fewer than two patients, a region without a patient, ``truth`` or ``readers`` out of
-        range, or shapes that disagree; for a column of ``X`` that is no feature but tells how a
-        region was measured; when every fold failed.
+        range, or shapes that disagree. Also for a column of ``X`` that is no feature but tells how
+        a region was measured, and when every fold failed.
 
     Examples
     --------
@@ -484,13 +487,15 @@ def validate(
 
 
 def _class_of(learner: Any) -> str:
-    """Return the name of a learner's class; of a pipeline, that of its last step's class."""
+    """Return the name of a learner's class; for a pipeline, the name of its last step's class."""
     last = learner[-1] if hasattr(learner, "steps") else learner
     return type(last).__name__
 
 
 def _pandas(table: Any) -> Any:
-    """Return a DataFrame of another library as one of pandas; anything else unchanged."""
+    """Return a DataFrame of another library as a DataFrame of pandas; return anything else
+    unchanged.
+    """
     if isinstance(table, pd.DataFrame) or not hasattr(table, "to_pandas"):
         return table
     return table.to_pandas()
@@ -507,8 +512,8 @@ def _split_off(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def _patients(patients: ArrayLike, n: int) -> np.ndarray:
-    """Return the patients' names, shape (n,); refuse a region without one."""
-    # A list, because an array would turn NaN among names into the text 'nan'.
+    """Return the patients' names, shape (n,); refuse a region without a patient."""
+    # A list is used, because an array would turn NaN among names into the text 'nan'.
     owner = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
     nobody = owner.isna() | (owner.astype(str).str.strip() == "")
     if nobody.any():
@@ -540,7 +545,7 @@ def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) ->
 
 
 def _long(keys: pd.DataFrame, readers: pd.DataFrame | None) -> pd.DataFrame | None:
-    """Return one row per score of a table with one column per reader."""
+    """Return a table with one row per score, from a table with one column per reader."""
     if readers is None:
         return None
     wide = pd.concat([keys, readers.set_axis(keys.index)], axis=1)
@@ -616,13 +621,14 @@ def load_model(model: str | Path) -> Bundle:
     Returns
     -------
     Bundle
-        ``features`` (names of the columns it needs), ``probability(X)`` (probabilities for rows
-        with these columns), ``estimator`` (fitted), ``metadata`` and ``training`` (rows).
+        The model. ``features`` has the names of the columns that the model needs, and
+        ``probability(X)`` gives probabilities for rows with these columns. ``estimator`` is the
+        fitted estimator, and ``training`` the training rows. ``metadata`` describes the model.
 
     Raises
     ------
     CadError
-        When a file of the bundle is missing or changed, or its folder holds another file.
+        When a file of the bundle is missing or changed, or the bundle's folder holds another file.
 
     Examples
     --------
@@ -660,14 +666,14 @@ def predict(
         Whether to also write an image of each prostate with the model's probability at every place.
     outlines : int
         If not 0, also report how far each region's belief moves with its outline: over the outlines
-        of several readers where they exist, else over this many redrawn copies.
+        of several readers where such outlines exist, else over this number of redrawn copies.
 
     Returns
     -------
     DataFrame
-        Content of ``out/probabilities.csv``, one row per region: among others ``participant_id``,
-        ``study_id``, ``roi_id``, ``probability``, its interval ``probability_low`` and
-        ``probability_high``, and ``decision``.
+        Content of ``out/probabilities.csv``, one row per region. Among the columns are
+        ``participant_id``, ``study_id``, ``roi_id``, ``probability``, its interval
+        ``probability_low`` and ``probability_high``, and ``decision``.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""The workflows: one function a command, which calls the stages one after the other.
+"""Define the workflows: one function for each command, which calls the stages one after the other.
 
-Each stage takes the frozen results of the stages before it and returns its own.
+Each stage takes the frozen results of the earlier stages and returns its own result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -127,11 +127,11 @@ def train_model(
     options : ExecutionOptions
         How the job is run; changes no result.
     extends : str, optional
-        Name or folder of a model whose training rows are added to this cohort's; its settings of
-        ``images`` and ``features`` must be the same.
+        Name or folder of a model whose training rows are added to this cohort's; the model's
+        settings of ``images`` and ``features`` must be the same.
     without : sequence of str
-        Ids of patients who withdrew. They are left out of the cohort and of the added rows; the
-        card says only how many they are.
+        Ids of patients who withdrew. They are left out of the cohort and of the added rows. The
+        card states only their number.
 
     Returns
     -------
@@ -143,14 +143,14 @@ def train_model(
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     require_kind(out, MODEL)
     validation = out.with_name(out.name + ".validation")
-    for patient in labels_of(without):  # an earlier training may have left them there
+    for patient in labels_of(without):  # an earlier training may have left these files there
         sweep_run(validation, Names(patient))
     with _alone(validation, "train", options):
         loaded = load(settings, root, validation, options, "train", without=without)
         bundle = load_bundle(find("models", extends)) if extends is not None else None
         if bundle is not None:
-            # Checked before hours of measuring: the tables alone tell whether the rows can be
-            # joined.
+            # This is checked before hours of measuring, because the tables alone tell whether the
+            # rows can be joined.
             check_extension(loaded, bundle, loaded.cohort.rois)
         measured = measure(loaded)
         begin(loaded, measured)
@@ -183,14 +183,15 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     Returns
     -------
     dict
-        ``regions`` and ``men``: the fitted recalibration, with measures before and after; ``text``,
-        the same in lines for people; ``sites``, ``simulated`` and ``of_training``: on whom it was
-        fitted (:func:`cad.run.workflows.recalibrate.recalibrate`).
+        ``regions`` and ``men`` hold the fitted recalibration, with measures before and after.
+        ``text`` has the same in lines for people. ``sites``, ``simulated`` and ``of_training`` tell
+        on whom the recalibration was fitted (:func:`cad.run.workflows.recalibrate.recalibrate`).
 
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, or one class; the new model is then not written.
+        For fewer than 30 men with histology, or for histology of one class only. The new model is
+        then not written.
     """
     require_kind(out, MODEL)
     bundle = load_bundle(find("models", model))
@@ -212,7 +213,7 @@ def predict_cohort(
     readings: Sequence[str] = (),
     transductive: bool = False,
 ) -> Emitted:
-    """Score a cohort with trained models, and measure them where histology is known.
+    """Score a cohort with trained models, and measure the predictions where histology is known.
 
     Parameters
     ----------
@@ -226,12 +227,14 @@ def predict_cohort(
     options : ExecutionOptions
         How the job is run.
     decision : str, optional
-        Name or file of costs and aims that replace those the first model was trained with.
+        Name or file of costs and aims. They replace the costs and aims that the first model was
+        trained with.
     probability_map : bool
         Whether to also write an image of each prostate with the model's probability at every place.
     outlines : int
         If not 0, also report how far each region's probability moves with its outline: over the
-        outlines of several readers where they exist, else over this many redrawn copies.
+        outlines of several readers where such outlines exist, else over this number of redrawn
+        copies.
     readings : sequence of str
         Scores to add to the cohort for this run only, each ``sub-XXX/ROI/READER=SCORE`` on the
         scale ``likert5``.
@@ -257,7 +260,7 @@ def predict_cohort(
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, "predict", options):
-        # A finished run is reused only if it was made with these same choices.
+        # A finished run is reused only if it was made with the same choices.
         request = {
             "models": basis(bundles),
             "map": probability_map,
@@ -280,7 +283,8 @@ def predict_cohort(
             measured.failures,
             transductive,
         )
-        # Dropped also if no map is requested: maps of an earlier model would stay on the page.
+        # Maps are deleted even if no map is wanted now. Otherwise maps of an earlier model would
+        # stay on the page.
         drop_maps(loaded.folder)
         if probability_map:
             predicted = map_probability(loaded, predicted, bundles)
@@ -334,9 +338,10 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     Returns
     -------
     dict
-        ``models``, their names; ``differences``, the paired difference of each measure with an
-        interval that takes patients as clusters (None without histology); ``calibration`` of each
-        model; ``changed``, the regions whose decision differs. All values can be written as JSON.
+        ``models`` has the two names. ``differences`` has the paired difference of each measure with
+        an interval that takes patients as clusters (None without histology). ``calibration`` is
+        that of each model, and ``changed`` has the regions whose decision differs. All values can
+        be written as JSON.
     """
     with claimed(out, COMPARISON):
         first = _scored_cohort(a, root, out / "a", options)
@@ -352,8 +357,7 @@ def compare_pipelines(
     Parameters
     ----------
     pipelines : list of str
-        Pipeline files, or names in ``pipelines/``. The first is the one that the others are
-        compared with.
+        Pipeline files, or names in ``pipelines/``. The other pipelines are compared with the first.
     root : Path
         Cohort folder.
     out : Path
@@ -365,14 +369,15 @@ def compare_pipelines(
     Returns
     -------
     dict
-        Content of ``comparison.json``: ``reference``, the first pipeline's name; ``regions``, how
-        many all pipelines measured; ``table``, the list of differences; ``sentence``, the result in
-        words.
+        Content of ``comparison.json``. ``reference`` is the first pipeline's name, and ``regions``
+        the number of regions that all pipelines measured. ``table`` is the list of differences, and
+        ``sentence`` the result in words.
 
     Raises
     ------
     CadError
-        For fewer than two pipelines, two of the same name, or different ``validate.scheme``.
+        For fewer than two pipelines, two pipelines of the same name, or different
+        ``validate.scheme``.
     """
     settings = [
         read_settings(PipelineSettings, find("pipelines", name, ".yaml")) for name in pipelines
@@ -385,8 +390,8 @@ def compare_pipelines(
     with claimed(out, COMPARISON):
         runs: dict[str, Judged] = {}
         for pipeline in settings:
-            # Pipelines that differ in the learner alone measure the same features: the first of
-            # them measures, the others borrow.
+            # Pipelines that differ only in the learner measure the same features. The first of them
+            # measures the features, the others borrow them.
             measuring = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
             runs[pipeline.name] = _validated_pipeline(
                 pipeline, root, out / pipeline.name, options, out / measuring[0]
@@ -399,8 +404,8 @@ def _validated_pipeline(
 ) -> Judged:
     """Validate one pipeline and write its run folder.
 
-    ``measured_in`` is the run folder, this or an earlier one, in which the same features are
-    measured.
+    ``measured_in`` is the run folder in which the same features are measured: the folder of this
+    pipeline or of an earlier one.
     """
     with _alone(out, "run", options):
         if measured_in != out:
@@ -445,7 +450,7 @@ def suggest_next(
     Raises
     ------
     CadError
-        As :func:`predict_cohort`, and for more regions than can be ranked together.
+        For the errors of :func:`predict_cohort`, and for more regions than can be ranked together.
     """
     bundle = load_bundle(find("models", model))
     with _alone(out, "predict", options):
@@ -477,10 +482,10 @@ def watch_cohort(
     root : Path
         Cohort folder.
     run : Path
-        Run folder of the prediction; shadows take its measured studies over.
+        Run folder of the prediction, whose measured studies the shadows reuse.
     scratch : Path
-        Folder for the shadows' runs; the caller deletes it, so that only the returned numbers
-        remain of a shadow.
+        Folder for the shadows' runs. The caller deletes this folder, so that only the returned
+        numbers remain of a shadow.
     night : int, optional
         Number of the day (``date.toordinal``); today's by default.
     options : ExecutionOptions
@@ -505,7 +510,7 @@ def watch_cohort(
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
-        except Exception as error:  # a fault of a model on trial must not cost the champion's rows
+        except Exception as error:  # a fault of a shadow must not cost the champion's rows
             failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
     return rows, failed
 
@@ -520,8 +525,8 @@ def watch_night(
 ) -> tuple[list[Watched], list[str]]:
     """Write the numbers of a prediction and its shadows for new men to a file of a watch folder.
 
-    A man counts once, on the night on which he was first scored: a cohort grows, and the same
-    command scores all its men every night.
+    A man counts once, on the night on which he was first scored. The reason is that a cohort grows,
+    and the same command scores all men of the cohort every night.
 
     Parameters
     ----------
@@ -534,21 +539,21 @@ def watch_night(
     run : Path
         Run folder of the prediction.
     place : Path
-        The watch folder, of one cohort; made when absent.
+        The watch folder of this cohort; made when absent.
     options : ExecutionOptions
         How shadows are run; in this process by default.
 
     Returns
     -------
     rows : list of Watched
-        A row for every new man and model, as written.
+        The written rows: one for every new man and model.
     failed : list of str
         Shadow models that could score nothing, each with the reason.
 
     Raises
     ------
     CadError
-        When a model is champion and shadow, or the run was made with other models.
+        When a model is both champion and shadow, or the run was made with other models.
     """
     require_apart(models, shadows)
     with claimed(place, WATCHED), stage(place) as scratch:

@@ -1,1 +1,1 @@
-"""Records of what was done to whom: audit trail, removal, withdrawal."""
+"""Keep records of patients' studies: the audit trail, and withdrawal of a patient."""

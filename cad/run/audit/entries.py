@@ -1,6 +1,7 @@
-"""Entries of a prediction and of a delivery in an audit trail.
+"""Write the entries of a prediction and of a delivery into an audit trail.
 
-They hold no identity of a patient, and enough hashes to prove later which numbers were returned.
+The entries hold no identity of a patient, but enough hashes to prove later which numbers were
+returned.
 """
 
 import hashlib
@@ -20,7 +21,8 @@ from cad.run.audit.trail import append, pseudonym
 
 
 def caller() -> str:
-    """Return the number of the user who runs this process, as text; a name would identify him."""
+    """Return the number of the user who runs this process, as text; a name would identify the user.
+    """
     return f"user {os.getuid()}"
 
 
@@ -45,7 +47,8 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     """
     last = ""
     for _, rows, entry in _studies_of_run(trail, run, who, more):
-        # The hash proves later which numbers were returned; the numbers themselves stay out.
+        # The hash proves later which numbers were returned; the numbers themselves are not in the
+        # trail.
         returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
         event = {"event": "predict", "regions": len(rows), "returned": returned}
         last = append(trail, {**entry, **event})
@@ -76,8 +79,8 @@ def audit_delivery(
     to : str
         The archive's address; a user name and password in it are not written.
     outcome : str
-        ``stored``, or ``not all stored``: some of the objects may be there; ``committed``, where
-        the archive has promised to keep them.
+        ``stored`` if the archive took all objects; ``not all stored`` if only some of them may be
+        there; ``committed`` if the archive has promised to keep them.
     more : dict, optional
         Further content of each line, without identities.
 
@@ -91,7 +94,8 @@ def audit_delivery(
         # The underscore keeps sub-1 from taking the objects of sub-10.
         objects = [path for path in files if path.name.startswith(f"{study}_")]
         if objects:
-            # Others read the trail: of https://user:password@host only the host may stand in it.
+            # Other people read the trail, so of https://user:password@host only the host may stand
+            # in it.
             event = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
             last = append(
                 trail, {**entry, **event, "returned": [_object(path) for path in objects]}
@@ -102,7 +106,9 @@ def audit_delivery(
 def _studies_of_run(
     trail: Path, run: Path, who: str, more: JsonObject | None
 ) -> Iterator[tuple[str, pd.DataFrame, JsonObject]]:
-    """Yield every study of a run with its rows and the content that all its lines share."""
+    """Yield every study of a run with its rows and the content that all lines about the study
+    share.
+    """
     folder = RunFolder(run)
     record = read_record(folder)
     for study, rows in read_probabilities(folder).groupby("study_id", sort=True):
@@ -116,7 +122,9 @@ def _studies_of_run(
 
 
 def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
-    """Return the models that scored these rows, by hash, with the thresholds that decided."""
+    """Return the models that scored these rows, by hash, with the thresholds that made the
+    decisions.
+    """
     models = (record.get("model") or {}).get("models") or {}
     used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []
     if not used:

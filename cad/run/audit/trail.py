@@ -1,14 +1,15 @@
-"""An audit trail: a file of JSON lines, each with the hash of the line before it.
+"""Keep an audit trail: a file of JSON lines, each with the hash of the line before it.
 
 A line is one JSON object with sorted keys and no blanks: the event (``entry``), the line's number
 (``n``), the hash of the line before (``previous``), the time (``time``, UTC) and, last, the
 ``sha256`` of the whole line before this key. Whoever changes, removes, inserts or moves a line
-breaks a hash. Whoever cuts lines off at the end does not: keep the last hash elsewhere and give it
-to :func:`verify`.
+breaks a hash. Whoever cuts lines off at the end breaks no hash. So keep the last hash elsewhere and
+give it to :func:`verify`.
 
-A line counts once :func:`append` has returned: it is on the disk then. A process that is killed
-before that may leave the beginning of a line, without a line break. :func:`verify` reports it. The
-next append removes it and notes in its own line, under ``torn``, how many bytes it had.
+A line counts once :func:`append` has returned, because the line is on the disk then. A process that
+is killed before may leave the beginning of a line, without a line break. :func:`verify` reports
+this torn line. The next append removes the torn line and notes in its own line, under ``torn``, how
+many bytes were removed.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ from cad.base.reading import parse_json, read_bytes, reading
 from cad.base.regular import check_file
 
 START = "0" * 64
-"""Stand-in for the hash of the line before the first."""
+"""Hash that the first line states for the line before it."""
 _LONGEST = 2**20
 _LINE = re.compile(rb'(\{"entry":.*),"sha256":"([0-9a-f]{64})"\}')
 _OPENING = b'{"entry":'
@@ -46,9 +47,11 @@ class Verified:
     lines : int
         Number of complete lines.
     last : str
-        Hash of the last line. A copy of it kept elsewhere shows later whether lines were cut off.
+        Hash of the last line. A copy of this hash that is kept elsewhere shows later whether lines
+        were cut off.
     torn : int
-        Bytes of an unfinished line at the end, left by a killed process; it does not count.
+        Number of bytes of an unfinished line at the end, which a killed process left. Such a line
+        does not count.
     problems : list of str
         A message for every line that was changed or is not in its place.
     """
@@ -69,19 +72,19 @@ def append(path: Path, entry: JsonObject) -> str:
     Parameters
     ----------
     path : Path
-        The trail; made where there is none, readable by its owner alone.
+        The trail. It is made where there is none, readable by its owner alone.
     entry : dict
         The event as JSON content; a patient or study is named by its :func:`pseudonym`.
 
     Returns
     -------
     str
-        The hash of the new line, the trail's last.
+        The hash of the new line, which is the trail's last.
 
     Raises
     ------
     DamagedTrail
-        When the trail's end is not as it was written: nothing is added to it.
+        When the trail's end is not as it was written; nothing is added then.
     OSError
         When the line cannot be written; the trail is then as before.
     """
@@ -96,10 +99,10 @@ def append(path: Path, entry: JsonObject) -> str:
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         digest = hashlib.sha256(text).hexdigest()
-        # Joined as bytes, because the sorted dump would not put the hash last, behind all that it
-        # covers.
+        # The line is joined as bytes, because the sorted dump would not put the hash last, behind
+        # everything that it covers.
         line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
-        # ``_end`` reads back no more of a trail than two lines of this length.
+        # ``_end`` reads no more of a trail's end than two lines of this length.
         if len(line) > _LONGEST:
             raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
         os.ftruncate(handle, whole)
@@ -168,9 +171,9 @@ def verify(path: Path, last: str = "") -> Verified:
 def pseudonym(path: Path, identity: str) -> str:
     """Return the pseudonym of a patient or a study in a trail: a hash with the trail's own key.
 
-    The key lies beside the trail (``FILE.key``), readable by its owner alone; it is made where
-    there is none. Whoever has the key can find the lines of a patient; nobody else can tell whose
-    they are.
+    The key lies beside the trail (``FILE.key``), readable by its owner alone. It is made where
+    there is none. Whoever has the key can find the lines of a patient. Nobody else can tell whose
+    lines they are.
 
     Parameters
     ----------
@@ -194,10 +197,11 @@ def pseudonym(path: Path, identity: str) -> str:
 def _out_of_place(
     n: int, before: str, number: int, previous: str, place: dict[str, int]
 ) -> str | None:
-    """Say why a line is out of place after the line with this number and hash; None if it is not.
+    """Say why a line is out of place after the line with this number and hash; None if it is in
+    place.
 
-    ``n`` and ``before`` are the number that the line states for itself and the hash that it states
-    for the line before. ``place`` gives the position in the file of each hash read so far.
+    ``n`` is the number that the line states for itself, and ``before`` the hash that it states for
+    the line before. ``place`` gives the position in the file of each hash that was read so far.
     """
     if n > number + 1:
         gap = f"lines {number + 1} to {n - 1} are" if n > number + 2 else f"line {n - 1} is"
@@ -211,7 +215,9 @@ def _out_of_place(
 
 
 def _parsed(line: bytes) -> tuple[str, int, str] | None:
-    """Return a line's hash, its number and the hash of the line before; None if it was changed."""
+    """Return a line's hash, its number and the hash of the line before; None if the line was
+    changed.
+    """
     match = _LINE.fullmatch(line)
     if match is None or hashlib.sha256(match[1] + b"}").hexdigest() != match[2].decode():
         return None
@@ -233,9 +239,12 @@ def _is_torn(tail: bytes) -> bool:
 
 
 def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
-    """Return number and hash of the last line, where it ends, and how many torn bytes follow."""
+    """Return number and hash of the last line, the place where this line ends, and how many torn
+    bytes follow.
+    """
     size = os.fstat(handle).st_size
-    # Enough for the last whole line and a torn one after it: a trail of years is long.
+    # Only so many bytes are read, because a trail of years is long. They are enough for the last
+    # whole line and a torn line after it.
     start = max(0, size - 2 * _LONGEST)
     content = os.pread(handle, size - start, start)
     body, _, tail = content.rpartition(b"\n")
@@ -260,7 +269,9 @@ def _damaged(path: Path) -> DamagedTrail:
 @door("own", "audit trail")
 @contextmanager
 def _held(path: Path) -> Iterator[int]:
-    """Open a trail, locked so that one process at a time appends; yield its file descriptor."""
+    """Open a trail, locked so that only one process at a time appends; yield the trail's file
+    descriptor.
+    """
     make_folder(path.parent)
     new = not path.exists()
     if not new:

@@ -1,9 +1,10 @@
-"""Withdraw: remove a patient from a cohort and its runs, and name places that still hold them.
+"""Withdraw a patient: remove his data from a cohort and its runs, and name places that still hold
+them.
 
-One commit removes the patient from the cohort: rows of every table with a column
-``participant_id`` (the other rows keep their bytes), and every file and folder that bears the
-patient's name. The key of the pseudonyms could still prove whose a pseudonym was. It is removed
-with the last patient.
+One commit removes the patient from the cohort: rows of every table with a column ``participant_id``
+(the other rows keep their bytes), and every file and folder that bears the patient's name. The key
+of the pseudonyms could still prove to whom a pseudonym belonged. The key is removed with the last
+patient.
 """
 
 import csv
@@ -29,7 +30,9 @@ from cad.run.model.bundle import MODEL, Bundle, load_bundle
 
 _PATIENTS = "participants.tsv"
 _BY_CONTENT = (MODEL, COMPARISON, COHORT, *RUNS.values())
-"""Kinds of folders that are recognised by their files: they need no mark, or once had none."""
+"""Kinds of folders that are recognised by their files, because they need no mark, or earlier
+versions gave them none.
+"""
 
 
 def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
@@ -45,7 +48,7 @@ def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
         if count:
             rows[name] = count
             remaining[name] = text
-    # No patient is left: from now on the key could only prove who once was in the cohort.
+    # If no patient is left, the key could only prove who once was in the cohort.
     if _PATIENTS in rows and len(remaining[_PATIENTS].splitlines()) <= 1:
         places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
@@ -85,9 +88,9 @@ def _names(root: Path, patient: str) -> Names:
 
 
 def _tables(root: Path) -> list[str]:
-    """Return the tables of the cohort, those of ``derivatives`` too.
+    """Return the tables of the cohort, including the tables in ``derivatives``.
 
-    Tables in a patient's own folder are left out: they are removed with the folder.
+    Tables in a patient's own folder are left out, because they are removed with the folder.
     """
     places = [path.relative_to(root) for path in sorted(root.rglob("*.tsv"))]
     return [place.as_posix() for place in places if not place.parts[0].startswith("sub-")]
@@ -99,22 +102,22 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
     Parameters
     ----------
     path : Path
-        CSV or TSV; without a column ``participant_id`` nothing is removed.
+        A CSV or TSV file; without a column ``participant_id`` nothing is removed.
     participant : str
         ``sub-XXX``.
 
     Returns
     -------
     text : str
-        The table without these rows; all other rows are unchanged, to the byte.
+        The table without the patient's rows; all other rows are unchanged, to the byte.
     count : int
         Number of removed rows.
     """
     comma = path.suffix == ".csv"
     separator = "," if comma else "\t"
     with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
-        # The lines of the file are kept, and no row is written anew from its cells: so the other
-        # rows stay the same to the byte, also where a quoted cell holds a line break.
+        # The lines of the file are kept, and no row is written anew from its cells. So the other
+        # rows stay the same to the byte, even where a quoted cell holds a line break.
         lines = list(io.StringIO(table_text(path, separator), newline="\n"))
         if comma:
             rows = csv.reader(lines)
@@ -139,7 +142,8 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """Hold the result of a withdrawal: the removed rows and files, and places that hold data still.
+    """Hold the result of a withdrawal: the removed rows and files, and the places that still hold
+    data.
 
     Parameters
     ----------
@@ -150,16 +154,17 @@ class Withdrawn:
     places : list of str
         Files and folders removed from the cohort, relative to it.
     swept : dict of str to list of str
-        The files removed from each run: the patient's own, and caches made with them.
+        The files that were removed from each run: the patient's own files, and caches that were
+        made with them.
     holders : dict of str to list of str
         Places that still hold data of the patient: other files of the cohort, runs, models, nodes.
     clean : list of str
-        Runs, models and nodes that do not hold data of the patient (any more).
+        Runs, models and nodes that do not hold data of the patient, or no longer do.
     studies : dict of str to int
         Number of the patient's studies removed from each node and reader study.
     whole : bool
-        Whether the cohort had the patient's images, which tell UIDs and PatientID. If not, nothing
-        is called clean, because only the label and the given id could be searched for.
+        Whether the cohort had the patient's images, which tell UIDs and PatientID. If it had none,
+        no place is called clean, because only the label and the given id could be searched for.
     """
 
     names: Names
@@ -173,7 +178,7 @@ class Withdrawn:
 
     @property
     def done(self) -> bool:
-        """Tell whether the patient was removed, and no place holds data of him now."""
+        """Tell whether the patient was removed, and no place holds data of the patient now."""
         return self.whole and not self.holders
 
     def as_dict(self) -> JsonObject:
@@ -216,7 +221,8 @@ class Withdrawn:
 class Elsewhere(Protocol):
     """Describe a place outside the cohort that stores studies, such as a node, and can be cleaned.
 
-    An implementation has the three methods, and a ``name`` under which messages mention the place.
+    An implementation has the three methods of this class, and a ``name`` under which messages
+    mention the place.
     """
 
     name: str
@@ -228,7 +234,7 @@ class Elsewhere(Protocol):
         """Remove a patient's studies from the place; return how many were removed.
 
         A study is the patient's if its label, PatientID or UID is in ``names``, or ``same`` accepts
-        its PatientID. A place that stores only some of these compares only those.
+        its PatientID. A place that stores only some of these ids compares only the stored ones.
 
         Parameters
         ----------
@@ -250,7 +256,7 @@ class Elsewhere(Protocol):
             Label, PatientIDs and UIDs of the patient.
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
-            None where the cohort has no secret key: ids are then only compared.
+            None where the cohort has no secret key; ids are then only compared with ``names``.
         """
 
 
@@ -261,9 +267,10 @@ def withdraw(
     models: Sequence[str] = (),
     nodes: Sequence[Elsewhere] = (),
 ) -> Withdrawn:
-    """Remove a patient from a cohort and its runs, and name what still holds the patient's data.
+    """Remove a patient from a cohort and its runs, and name places that still hold the patient's
+    data.
 
-    The cohort is changed last, because it tells who the patient is: a withdrawal that was
+    The cohort is changed last, because it tells who the patient is. So a withdrawal that was
     interrupted can be repeated.
 
     Parameters
@@ -273,22 +280,22 @@ def withdraw(
     patient : str
         ``sub-XXX``, ``XXX``, or the patient's original PatientID.
     runs : sequence of Path
-        Folders: runs in them are cleaned; their other files are only searched for the patient.
+        Folders whose runs are cleaned. Other files in them are only searched for the patient.
     models : sequence of str
-        Model folders, or names of released ones; they are searched and not changed.
+        Model folders, or names of released models; they are searched and not changed.
     nodes : sequence of Elsewhere
         Stopped nodes and reader studies; the patient's studies are removed from them.
 
     Raises
     ------
     CadError
-        When a folder is no cohort, no run folder or no model; when a run is under way; when the
-        label's images have another PatientID; and for a PatientID when the pseudonyms' key is
-        missing. Nothing is removed then.
+        When a folder is no cohort, no run folder or no model, and when a run is under way. Also
+        when the label's images have another PatientID, and for a PatientID when the pseudonyms' key
+        is missing. Nothing is removed in these cases.
     """
     patient = patient.strip()
-    # Every named folder and model is opened before anything is removed: a misspelt name must not
-    # leave half a withdrawal.
+    # Every named folder and model is opened before anything is removed, because a misspelt name
+    # must not leave half a withdrawal.
     folders = {name: find("models", name) for name in models}
     bundles = {name: load_bundle(folder) for name, folder in folders.items()}
     for run in runs:
@@ -298,7 +305,7 @@ def withdraw(
         raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
     for folder in [*runs, *folders.values()]:
         _sweep_leftovers(folder)
-    # All folders are locked first: a run that is under way would bring the patient back.
+    # All folders are locked first, because a run that is under way would bring the patient back.
     with ExitStack() as held:
         run_folders: list[Path] = []
         for run in runs:
@@ -341,8 +348,8 @@ def withdraw(
         else:
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
-    # Only the images' sidecars tell UIDs and PatientID, and only the key tells whose a pseudonym
-    # is. Without them other places can hold the patient unrecognised.
+    # Only the images' sidecars tell UIDs and PatientID, and only the key tells to whom a pseudonym
+    # belongs. Without sidecars and key, other places can hold the patient unrecognised.
     proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
     whole = names.participant in places and proved
     if not whole:
@@ -371,12 +378,13 @@ def sweep_run(run: Path, names: Names) -> list[str]:
     """Remove a patient from a run: files named after the patient, rows of tables, and caches.
 
     The other rows stay as they are. Results on the whole cohort stay, too, until the run's command
-    makes them anew: the file ``.complete``, which says that they are current, is removed.
+    makes them anew. For this the file ``.complete``, which says that the results are current, is
+    removed.
 
     Parameters
     ----------
     run : Path
-        A run folder; another folder is left as it is.
+        A run folder; any other folder is left as it is.
     names : Names
         Label, PatientIDs and UIDs of the patient.
 
@@ -403,7 +411,7 @@ def _inner_folders(folder: Path) -> list[Path]:
 def _sweep_leftovers(folder: Path) -> None:
     """Remove files that killed processes left in a folder of this program.
 
-    A folder that something else made is left alone: :func:`cad.folders.cohort.traces.traces`
+    A folder that another program made is left as it is; :func:`cad.folders.cohort.traces.traces`
     searches it.
     """
     for leftover in _inner_folders(folder):
@@ -411,7 +419,8 @@ def _sweep_leftovers(folder: Path) -> None:
         built = [name for name in names if is_ours(name)]
         ours = MARK in names or any(kind.holds(leftover) for kind in _BY_CONTENT)
         if built and (ours or built == names):
-            # ``owned`` removes the leftovers, and raises while another process writes there.
+            # ``owned`` removes the leftovers, and raises an error while another process writes
+            # there.
             with owned(leftover):
                 pass
 
@@ -429,7 +438,7 @@ def _swept(run: Path, names: Names) -> list[str]:
         lines = _remaining_lines(run, names)
         if removed or lines or traces(run, names):
             # The patient's images helped to fit the scale on which these features were measured.
-            # Without the mark of completeness, the next command computes the run anew.
+            # Without the file ``.complete``, the next command computes the run anew.
             caches = (folder.fold_features("any").parent, folder.complete)
             removed += [path.relative_to(run).as_posix() for path in caches if path.exists()]
             for place, content in lines.items():

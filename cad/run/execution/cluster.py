@@ -1,4 +1,6 @@
-"""Run tasks on a Dask cluster: each thread of a Dask worker keeps one worker process of ours."""
+"""Run tasks on a Dask cluster: each thread of a Dask worker keeps one worker process of this
+program.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +31,7 @@ def client_of(address: str) -> Iterator[Any]:
     Yields
     ------
     Client
-        Connected; closed at the end of the ``with`` block.
+        The connected client, which is closed at the end of the ``with`` block.
 
     Raises
     ------
@@ -60,15 +62,15 @@ _warm = threading.local()
 def _on_dask_worker(
     function: Callable[[Any], Any], task: Any, options: ExecutionOptions, version: str
 ) -> Done[Any, Any]:
-    """Do one task in the worker process that belongs to this Dask thread, which stays for the next
-    task.
+    """Do one task in the worker process that belongs to this Dask thread. The process stays for the
+    next task.
     """
     if version != __version__:
         fault = Fault(
             f"a cluster worker has cad {__version__}, this run has {version}",
             "install the same version on every node",
-            # The error is not the study's, so it is tried again once all nodes have the same
-            # version.
+            # The study did not cause the error, so it is measured again once all nodes have the
+            # same version.
             lasting=False,
         )
         return Done(None, None, fault, 0.0)
@@ -90,7 +92,7 @@ def on_cluster(
     function : callable
         Takes a task and returns its result.
     tasks : iterable
-        Tasks; they must be picklable.
+        Tasks, which must be picklable.
     options : ExecutionOptions
         ``scheduler`` is the address of the cluster. The limits of time and memory hold for each
         task there, too.
@@ -109,8 +111,8 @@ def on_cluster(
         from distributed import KilledWorker, as_completed
 
         def start(task: Any, alone: bool = False) -> Any:
-            # Not pure: for an equal task, Dask would otherwise return a stored result and ignore
-            # the limits.
+            # ``pure`` is False, because for an equal task Dask would otherwise return a stored
+            # result and ignore the limits.
             future = client.submit(
                 _on_dask_worker, function, task, options, __version__, pure=False
             )
@@ -126,7 +128,7 @@ def on_cluster(
             for future, result in zip(batch, _finished_results(client, batch), strict=True):
                 task, alone = task_of.pop(future.key)
                 if isinstance(result, KilledWorker) and not alone:
-                    # several workers died while they did it, or a task beside it
+                    # several workers died while they did this task, or another task beside it
                     suspects.append(task)
                 elif isinstance(result, Exception):
                     lasting = isinstance(result, KilledWorker)
@@ -139,7 +141,8 @@ def on_cluster(
                 following = next(waiting, NO_MORE)
                 if following is not NO_MORE:
                     running.add(start(following))
-                # It runs alone on the cluster: if a worker dies again, this task is the cause.
+                # The task runs alone on the cluster. If a worker dies again, this task is the
+                # cause.
                 elif not task_of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 
@@ -148,7 +151,7 @@ def _finished_results(client: Any, futures: list[Any]) -> list[Any]:
     """Return the results of finished tasks, with an exception in place of each lost result."""
     try:
         return list(client.gather(futures))
-    except Exception:  # fetched one by one, to know which one failed
+    except Exception:  # results are fetched one by one, to know which one failed
         return [_result_or_exception(future) for future in futures]
 
 

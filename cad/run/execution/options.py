@@ -1,4 +1,4 @@
-"""The command-line options that say how a job is run; none of them changes a result."""
+"""Define the command-line options that say how a job is run; no option changes a result."""
 
 from dataclasses import dataclass
 
@@ -15,18 +15,20 @@ class ExecutionOptions:
     scheduler : str or None
         Address of a Dask scheduler; its cluster is used instead of processes on this machine.
     resume : bool
-        Keep results of an earlier run whose input and settings are unchanged.
+        Whether to keep results of an earlier run whose input and settings are unchanged.
     retry_failed : bool
-        Measure studies again that failed before, although their input is unchanged.
+        Whether to measure studies again that failed before, although their input is unchanged.
     time_limit : float
-        Seconds of processor time that one study may use; as many it may wait, as for a disk.
+        Seconds of processor time that one study may use. The same number of seconds it may wait, as
+        for a disk.
     memory_limit : float
-        Gigabytes that one study may ask for.
+        Gigabytes of memory that one study may use.
     progress : bool
-        Show on standard error how far the job is.
+        Whether to show on standard error how far the job is.
     forked : bool
-        Fork the processes of loops from one that has loaded the learners. For commands only: each
-        process imports the main module again, which would run a user's script.
+        Whether to fork the processes of loops from a process that has loaded the learners. Only
+        commands may do so: each process imports the main module again, which would run a user's
+        script.
     """
 
     jobs: int = 1
@@ -40,12 +42,13 @@ class ExecutionOptions:
 
     @property
     def processes(self) -> int:
-        """Return how many processes may share loops other than over studies: ``jobs``, at least 1.
+        """Return how many processes may share a loop that is not over studies: ``jobs``, at least
+        1.
 
-        Such loops, as over folds, have no limit of time or memory.
+        Such loops, for example over folds, have no limit of time or memory.
         """
         return max(self.jobs, 1)
 
 
 HERE = ExecutionOptions(jobs=0)
-"""Do the work in the calling process, without limits: for a notebook."""
+"""Options to do the work in the calling process, without limits, as in a notebook."""

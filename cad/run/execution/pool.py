@@ -30,14 +30,16 @@ def each(
     function : callable
         Takes one task. It must be importable by name in another process.
     tasks : iterable
-        Read only as workers become free, so that an iterator of any length costs no memory.
+        Tasks. They are read only as workers become free, so that an iterator of any length costs no
+        memory.
     options : ExecutionOptions
         Number of processes or address of a cluster, and the limits of each task.
 
     Yields
     ------
     Done
-        One per task, in the order in which tasks finish: the result, or why there is none.
+        One object per task, in the order in which tasks finish. It holds the result, or the reason
+        why there is none.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def each(
         When no worker can be started, or no scheduler answers.
     """
     if options.jobs == 0:
-        # In this process, for debugging and tests; a task that crashes ends the run.
+        # Tasks are done in this process, for debugging and tests. A task that crashes ends the run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
         return _in_this_process(function, tasks, options)
@@ -57,17 +59,18 @@ class Caller:
 
     ``caller(function, *arguments)`` returns what the function returns.
 
-    A call that crashes or exceeds a limit ends that process and raises CadError; the next call
-    starts a new process. Use it as a context manager: the process ends with the ``with`` block.
+    A call that crashes or exceeds a limit ends the separate process and raises CadError; the next
+    call starts a new process. Use the object as a context manager: the process ends with the
+    ``with`` block.
 
     Parameters
     ----------
     options : ExecutionOptions
         Limits of each call. With ``jobs`` 0, functions are called in this process, without limits.
     kind : type
-        The CadError of a call that has no answer.
+        Class of the CadError that a call without an answer raises.
     confined : Confined, optional
-        Paths that the process may open; all of this process when not given.
+        Paths that the process may open; when not given, all paths that this process may open.
     """
 
     def __init__(
@@ -93,8 +96,8 @@ class Caller:
         Raises
         ------
         CadError
-            Also, of the given kind, when it takes too long or too much memory, or its process ends
-            under it.
+            An error of the function, or an error of the given kind. The latter is raised when the
+            call takes too much time or memory, or the process ends during the call.
         """
         if self.options.jobs == 0:
             return function(*arguments)
@@ -128,7 +131,7 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
 
     Numerical libraries get one thread each. So N jobs use N cores, and the last bits of a sum do
     not depend on N. Loops of joblib run on the Dask cluster, if there is one, else in processes
-    that end with this one.
+    that end with this process.
 
     Parameters
     ----------
@@ -138,7 +141,7 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
     Raises
     ------
     MachineError
-        When a process of such a loop is killed.
+        When a process of a joblib loop is killed.
     """
     from joblib import parallel_config
     from joblib.externals.loky import BrokenProcessPool
@@ -174,7 +177,7 @@ def _in_this_process(
             while upcoming is not NO_MORE and len(workers) < options.jobs:
                 workers.append(Worker(function, options))
             for worker in list(workers):
-                # Idle for good: its memory goes back before the last studies end.
+                # This worker gets no further task. Its memory is freed before the last studies end.
                 if upcoming is NO_MORE and not worker.busy:
                     worker.close()
                     workers.remove(worker)
@@ -183,15 +186,15 @@ def _in_this_process(
                     upcoming = next(waiting, NO_MORE)
             if not workers:
                 return
-            # Waits until a result or the first time limit, whichever comes first.
+            # This waits until a result comes or the first time limit passes.
             patience = min(w.deadline for w in workers) - time.monotonic()
             answered = wait([w.connection for w in workers], max(patience, 0.0))
             now = time.monotonic()
             for worker in list(workers):
                 if worker.connection in answered:
                     outcome = worker.take()
-                # The deadline is in clock time; late() tells whether the study used this time
-                # itself.
+                # The deadline is in clock time. late() tells whether the study itself has used this
+                # time.
                 elif worker.deadline <= now and worker.late():
                     outcome = worker.stop()
                 else:
@@ -215,12 +218,12 @@ def _end_with(driver: int, forked: bool) -> None:
 
     def watch() -> None:
         # An orphan gets another parent, so that os.getppid() changes. But the parent of a child
-        # from Python's fork server is this server, which lives as long as its children; for it the
-        # parent known to multiprocessing is watched.
+        # from Python's fork server is this server, which lives as long as its children; for such a
+        # child the parent that multiprocessing knows is watched.
         parent = parent_process()
         while parent.is_alive() if forked and parent else os.getppid() == driver:
             time.sleep(1.0)
         os._exit(1)
 
-    # os._exit, because a worker that waits for a lock would not run exit handlers.
+    # os._exit is used, because a worker that waits for a lock would not run exit handlers.
     threading.Thread(target=watch, daemon=True).start()

@@ -12,7 +12,9 @@ from cad.run.execution.task import StudyOutcome
 Tell = Callable[[StudyOutcome], None]
 _PLAIN_SECONDS = 10.0
 _ENOUGH = 3
-"""Least number of finished studies before a rate is shown; the first ones also compile."""
+"""Least number of finished studies before a rate is shown; the first studies are slower, because
+they also compile code.
+"""
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
     Yields
     ------
     callable
-        To be called with the StudyOutcome of each study when it is done.
+        A function to call with the StudyOutcome of each study when the study is done.
     """
     if not options.progress:
         yield lambda outcome: None
@@ -45,7 +47,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
             now = time.monotonic()
             count = count + 1
             failed = failed + (outcome.status == "failed")
-            # the time of starting the workers is left out of the rate
+            # the time to start the workers is left out of the rate
             first = now if count == 1 else first
             forecast = ""
             if count >= _ENOUGH:
@@ -66,8 +68,8 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
 
 @contextmanager
 def _progress_bar(pending: int) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar that moves by one study each time it is given the number of failures and the
-    rate.
+    """Show a bar that moves by one study each time the number of failures and the rate are sent to
+    it.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

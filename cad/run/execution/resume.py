@@ -1,8 +1,8 @@
-"""Measure a cohort study by study: keep current results, and report failures.
+"""Measure a cohort study by study, keep current results, and report failures.
 
 The run folder stores the outcome of every study in ``resume.jsonl``. A line is appended after each
-study, so that a power cut loses at most the last line. ``log.jsonl`` has what was done and how long
-it took.
+study, so that a power cut loses at most the last line. ``log.jsonl`` records the work that was done
+and how long it took.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def measure_studies(
     measure : callable
         Measures one study and writes its file; importable by name in another process.
     tasks : sequence of StudyTask
-        All with the same run folder and settings.
+        Tasks that all have the same run folder and settings.
     options : ExecutionOptions
         Where the work is done, and whether earlier results are kept.
 
     Returns
     -------
     list of StudyOutcome
-        One per task, in the order of the tasks. A study that exceeded a limit, or whose process
-        died, has the status ``failed``.
+        One outcome per task, in the order of the tasks. A study that exceeded a limit, or whose
+        process died, has the status ``failed``.
     """
     if not tasks:
         return []
@@ -87,15 +87,16 @@ def measure_studies(
 def borrow(earlier: RunFolder, folder: RunFolder) -> None:
     """Reuse the study files of one run in another run that measures the same features.
 
-    :func:`measure_studies` later decides which of them are current, as for the run's own files.
+    :func:`measure_studies` later decides which of these files are current, as it does for the run's
+    own files.
 
     Parameters
     ----------
     earlier : RunFolder
         The run whose study files are reused.
     folder : RunFolder
-        The new run; it gets links to the study files (copies where the disk has no links).
-        Nothing is done where it has measured studies already, or ``earlier`` has none.
+        The new run; it gets links to the study files (copies where the disk has no links). Nothing
+        is done where the new run has measured studies already, or ``earlier`` has none.
     """
     if folder.memory.exists() or not earlier.memory.exists():
         return
@@ -110,8 +111,8 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
 def _plan_of_studies(
     tasks: Sequence[StudyTask], remembered: dict[str, _EarlierOutcome], options: ExecutionOptions
 ) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
-    """Return by study the earlier outcomes that still hold; the tasks that are left; and by study
-    the fingerprint of its input and settings.
+    """Return three things: the earlier outcomes that still hold, by study; the tasks that are left;
+    and the fingerprint of each study's input and settings, by study.
     """
     settings = settings_key(tasks[0].settings)
     outcomes: dict[str, StudyOutcome] = {}
@@ -152,7 +153,7 @@ def _without_work(
 ) -> StudyOutcome | None:
     """Return the outcome of an unchanged study without opening a file.
 
-    None means that there is work: the study is measured, or tried again.
+    None means that there is work: the study must be measured, or measured again after a failure.
     """
     study = task.ref.study_id
     if before.status == "failed":
@@ -181,8 +182,8 @@ def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         fault = done.fault or Fault("the worker gave no result", "please report this")
         reason = fault.reason
         hint = fault.hint
-        # With a key the study is not tried again; otherwise every night would wait for its time
-        # limit.
+        # With a key the study is not tried again. Otherwise every nightly run would wait for the
+        # study's time limit.
         key = "stopped" if fault.lasting else ""
     failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
     return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
@@ -215,7 +216,7 @@ def _resume_line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> di
 
 @door("own", "memory of a run")
 def _last_lines(path: Path) -> dict[str, _EarlierOutcome]:
-    """Return the last line of every study; lines torn by a power cut are skipped."""
+    """Return the last line of every study; lines that a power cut has torn are skipped."""
     by_study: dict[str, _EarlierOutcome] = {}
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for text in stream:
@@ -239,14 +240,15 @@ def _compact_lines(path: Path, studies: set[str]) -> None:
     write_atomic(path, b"".join(line for study, line in last.items() if study in studies))
 
 
-_LONGEST = 2**20  # longest line in bytes
+_LONGEST = 2**20  # length of the longest line in bytes
 
 
 class _Lines:
     """Append JSON lines to a file.
 
     Every line is passed to the system at once, and written to the disk at the end. If the disk is
-    full, a line is left out: results also contain what they were made from.
+    full, a line is left out. That loses nothing, because a result also states the input that it was
+    made from.
     """
 
     @door("own", "memory of a run")
@@ -256,7 +258,7 @@ class _Lines:
         flush_names(path.parent)
         begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
         self._stream.seek(begin)
-        # Text after the last line break was torn by a kill, and is removed.
+        # Text after the last line break is a line that a killed process has torn. It is removed.
         self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> _Lines:
@@ -275,7 +277,7 @@ class _Lines:
 def _summary_of_run(
     outcomes: dict[str, StudyOutcome], done: int, start: float
 ) -> dict[str, object]:
-    """Return counts, throughput and where the time went."""
+    """Return counts of studies, throughput, seconds and memory of the run."""
     seconds = time.perf_counter() - start
     worked = [o for o in outcomes.values() if o.seconds > 0]
     slowest = max(worked, key=lambda o: o.seconds, default=None)

@@ -15,8 +15,8 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import Failure
 from cad.mri.columns import columns_digest
 
-# Raised whenever measured numbers change their meaning, so that results of older code are computed
-# again.
+# This number is raised whenever measured numbers change their meaning, so that results of older
+# code are computed again.
 RESULT_VERSION = 6
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
@@ -66,17 +66,17 @@ class StudyOutcome:
     status : str
         ``computed``, ``kept`` (its result was current) or ``failed``.
     why : str
-        Why it was computed, kept or not tried again.
+        Why the study was computed, kept or not tried again.
     failures : list of Failure
         Why the study, or single regions of it, could not be measured.
     seconds : float
         Wall time.
     key : str
-        The study's :func:`input_key`. It is empty where the input could not be read, or where
-        something else than the input made the study fail; it is then measured again by the next
-        run.
+        The study's :func:`input_key`. The key is empty where the input could not be read, or where
+        something other than the input made the study fail. The next run then measures the study
+        again.
     peak_mb : float
-        Largest resident memory while it was measured, megabytes; 0 where unknown.
+        Largest resident memory while the study was measured, in megabytes; 0 where unknown.
     """
 
     study_id: str
@@ -123,7 +123,8 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
 
 
 def settings_key(settings: PipelineSettings) -> str:
-    """Return a text of all that a study's features depend on, apart from the study's own files.
+    """Return a text of everything that a study's features depend on, apart from the study's own
+    files.
 
     The text changes with the settings of images and features, with the list of feature columns,
     and with the versions of the program and of the result files.
@@ -134,16 +135,17 @@ def settings_key(settings: PipelineSettings) -> str:
         Settings of the run.
     """
     content = settings.model_dump(mode="json", include={"images", "features"})
-    # changes when a feature is added, so that it gets measured
+    # the list changes when a feature is added, so that the feature gets measured
     made = columns_digest(settings.features)
     return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
 
 
 @door("in", "any", bound="hashed by the block")
 def input_key(task: StudyTask) -> str:
-    """Return a SHA-256 over all that a study's features depend on.
+    """Return a SHA-256 over everything that a study's features depend on.
 
-    It covers the text of :func:`settings_key`, the study's regions, and every byte of its files.
+    The hash covers the text of :func:`settings_key`, the study's regions, and every byte of the
+    study's files.
 
     Parameters
     ----------
@@ -161,16 +163,16 @@ def input_key(task: StudyTask) -> str:
 def fingerprint(ref: StudyRef, settings: str) -> str:
     """Return a hash of a study's input that is fast to compute, since no file is read.
 
-    It covers settings, regions, and each file's name, size and time of change. The same hash means
-    unchanged input, unless a file was changed without a change of its size and time; use
-    ``--no-resume`` then.
+    The hash covers settings, regions, and each file's name, size and time of change. The same hash
+    means unchanged input, unless a file was changed without a change of its size and time. In that
+    case use ``--no-resume``.
 
     Parameters
     ----------
     ref : StudyRef
         The study.
     settings : str
-        As :func:`settings_key` returns it.
+        Result of :func:`settings_key`.
     """
     files = [(name, s.st_size, s.st_mtime_ns) for name, s in study_files(ref.folder)]
     return hashlib.sha256((settings + _rois_text(ref) + json.dumps(files)).encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""A worker process that does one task at a time, with limits of time and memory.
+"""Do tasks in a worker process, one at a time, with limits of time and memory.
 
-A task that hangs or crashes its process is reported by name and does not stop other tasks. Its
-processor time and the time that it waits (for a disk, or for ever) have separate limits. Time in
-which other programs use the processor counts for neither, so that no task fails because the machine
+A task that hangs or crashes its process is reported by name and does not stop other tasks. A task's
+processor time and its waiting time (for a disk, or for ever) have separate limits. Time in which
+other programs use the processor counts for neither limit, so that no task fails because the machine
 is busy.
 """
 
@@ -31,22 +31,24 @@ Result = TypeVar("Result")
 
 _START_SECONDS = 300.0
 _STARTS = 5
-# Share of the time in which a process has no processor, where the system does not report it.
+# Assumed share of the time in which a process has no processor, where the system does not report
+# this share.
 _UNKNOWN_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class Confined:
-    """Hold the paths that a worker may open beside the program, where the kernel has Landlock.
+    """Hold the paths that a worker may open beside the program's own. Linux kernels with Landlock
+    enforce this.
 
     Parameters
     ----------
     read : tuple of Path
-        Files and folders that it reads.
+        Files and folders that the worker may read.
     write : tuple of Path
-        Folders in which it makes, changes and removes files.
+        Folders in which the worker may make, change and remove files.
     modules : tuple of str
-        Modules that it loads before.
+        Modules that the worker loads before the limits hold.
     """
 
     read: tuple[Path, ...]
@@ -61,10 +63,10 @@ class Fault:
     Parameters
     ----------
     reason, hint : str
-        The fault and the way out for the user, for ``failures.csv``.
+        The fault, and advice to the user, for ``failures.csv``.
     lasting : bool
-        Whether the same task would most likely fail again; a study is then not measured again
-        while its input is unchanged.
+        Whether the same task would most likely fail again. A study is then not measured again while
+        its input is unchanged.
     """
 
     reason: str
@@ -79,7 +81,7 @@ class Done(Generic[Task, Result]):
     Parameters
     ----------
     task : object
-        The task as it was given.
+        The task as the caller gave it.
     result : object or None
         Return value of the function; None where ``fault`` is set.
     fault : Fault or None
@@ -87,7 +89,8 @@ class Done(Generic[Task, Result]):
     seconds : float
         Wall time.
     peak_mb : float
-        Largest resident memory of its process during the task, megabytes; 0 where unknown.
+        Largest resident memory of the worker process during the task, in megabytes; 0 where
+        unknown.
     """
 
     task: Task
@@ -134,7 +137,7 @@ class Worker:
             self.connection.send((self.function, self.options, self.confined))
 
     def idle(self) -> bool:
-        """Tell whether the process waits for a task; one that has ended since does not."""
+        """Tell whether the process waits for a task; a process that has ended does not."""
         return self.ready and not self.busy and not self.connection.poll()
 
     def give(self, task: Any) -> None:
@@ -154,9 +157,10 @@ class Worker:
     def late(self) -> bool:
         """Tell whether the task has waited longer than allowed, and set a new deadline.
 
-        To be called once :attr:`deadline` has passed. Time in which the process was busy does not
-        count as waiting. The deadline is set to the present time plus the part of the allowed
-        waiting time that is left; all of it, where this process has slept past the deadline.
+        Call this method once :attr:`deadline` has passed. Time in which the process was busy does
+        not count as waiting. The new deadline is the present time plus the part of the allowed
+        waiting time that is left. Where this process has slept past the deadline, it is the present
+        time plus the whole allowed waiting time.
         """
         now = time.monotonic()
         if now - self.deadline > 1.0:  # this process was suspended, and the task with it
@@ -177,14 +181,15 @@ class Worker:
         -------
         Done or None
             The task that is done. None when the process only reports that it is ready, or was
-            started again. When the process has died, ``fault`` says so and ``busy`` stays true.
+            started again. When the process has died, the ``fault`` of the result says so, and
+            ``busy`` of this worker stays true.
         """
         try:
             answer = self.connection.recv()
         except (EOFError, OSError):
             code = self.process.wait()
             if not self.busy and self.starts < _STARTS and (self.ready or code == -signal.SIGKILL):
-                self.close()  # killed from outside before it had a task
+                self.close()  # the process was killed from outside before it had a task
                 self._start()
                 return None
             return self._lost(_death(code, self.time_limit))
@@ -232,8 +237,9 @@ class Worker:
 def busy_seconds(pid: int) -> float | None:
     """Return for how long a process has run, or was ready to run and waited for a processor.
 
-    The rest of the time it waited for something else, such as a disk. Linux states running time for
-    all threads of a process, but the wait for a processor for the first thread only.
+    In the rest of the time the process waited for something else, such as a disk. Linux states the
+    running time for all threads of a process, but the wait for a processor only for the first
+    thread.
 
     Parameters
     ----------
@@ -268,7 +274,8 @@ def _death(code: int, time_limit: float) -> Fault:
 
 
 def serve(connection: Connection[Any, Any]) -> None:
-    """Do tasks from the parent process until the pipe closes: main function of a worker process.
+    """Do tasks from the parent process until the pipe closes; this is the main function of a worker
+    process.
 
     Parameters
     ----------
@@ -289,7 +296,7 @@ def serve(connection: Connection[Any, Any]) -> None:
         else:
             compiled = []
         confine((*confined.read, *compiled), confined.write)
-        # Its own children are copies of this process, as they could not load modules that store
+        # Children of this process are copies of it, because they could not load modules that store
         # compiled code beside themselves.
         share_loaded(threads=2)
     connection.send("ready")
@@ -315,10 +322,11 @@ def _kernel_folders() -> list[Path]:
 
 
 def _keep_new_kernels_in_memory() -> None:
-    """Let numba go on where it may not write what it compiles to its cache.
+    """Let numba go on where it may not write compiled code to its cache.
 
-    A process that may change compiled code would choose what other processes execute. Unlike a
-    cache that is missing, one that is refused is an error to numba.
+    A process that may change compiled code would decide which code other processes execute, so the
+    cache is closed to it. numba goes on without a missing cache, but reports an error for a cache
+    that it may not write.
     """
     cache_of_functions: Any = import_module("numba.core.caching").FunctionCache
     save = cache_of_functions.save_overload
@@ -356,7 +364,7 @@ def attempt(
     seconds, megabytes : float
         Wall time, and largest resident memory of this process.
     """
-    with suppress(OSError):  # the kernel counts the peak anew (Linux; elsewhere it only grows)
+    with suppress(OSError):  # the kernel counts the peak anew (on Linux; elsewhere it only grows)
         Path("/proc/self/clear_refs").write_text("5")
     start = time.perf_counter()
     result = None
@@ -373,7 +381,7 @@ def attempt(
 
 @door("own", "process")
 def peak_mb() -> float:
-    """Return the largest resident memory that this process has had, megabytes.
+    """Return the largest resident memory that this process has had, in megabytes.
 
     On Linux this is ``VmHWM``, since ``ru_maxrss`` would include the memory of the parent process.
     """

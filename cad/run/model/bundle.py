@@ -1,9 +1,10 @@
 """Store trained models as plain arrays and JSON, with a hash for every file and without pickle.
 
 A bundle is a folder with these files. ``weights.npz`` has all fitted arrays. ``metadata.json`` says
-what the model is, how it was trained and validated, and has the structure of the fitted object.
-``reference.npz`` has some inputs and their predictions. ``training.parquet`` has feature rows and
-labels, for retraining. ``README.md`` is the card. ``hashes.json`` has the SHA-256 of the others.
+what the model is and how it was trained and validated. It also has the structure of the fitted
+object. ``reference.npz`` has some inputs and their predictions. ``training.parquet`` has feature
+rows and labels, for retraining. ``README.md`` is the card. ``hashes.json`` has the SHA-256 of the
+other files.
 """
 
 import hashlib
@@ -44,7 +45,9 @@ FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "R
 HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
 LARGEST = 1e100
-"""Largest absolute value of a feature: learners square differences, and 1e200 is still finite."""
+"""Largest absolute value of a feature. Learners square differences of features, and 1e200 is still
+finite.
+"""
 # Limits of time and memory for the process that recomputes the reference predictions, and the
 # libraries that it loads.
 _SECONDS = 120.0
@@ -68,19 +71,21 @@ class Bundle:
     name : str
         Folder name.
     estimator : object
-        Fitted scikit-learn estimator; takes rows of features in the order of ``features``.
+        Fitted scikit-learn estimator. It takes rows of features in the order of ``features``.
     metadata : dict
         Content of ``metadata.json``.
     reference_X, reference_probability : ndarray
-        Stored inputs, shape (n, n_features), and the probabilities they gave, shape (n,).
+        Stored inputs, shape (n, n_features), and the model's stored probabilities for them, shape
+        (n,).
     training : DataFrame
-        A row for each training region: its keys, labels (``p, eta, certain, truth, label_kind``)
-        and features. For a model that was trained on a table: ``y``, ``eta`` and the table's
-        columns.
+        A row for each training region, with its keys, labels (``p, eta, certain, truth,
+        label_kind``) and features. For a model that was trained on a table, the rows have ``y``,
+        ``eta`` and the table's columns.
     hash : str
         SHA-256 of ``hashes.json``, which has the hash of every other file.
     gap : float
-        Largest absolute difference between the stored probabilities and those computed on loading.
+        Largest absolute difference between the stored probabilities and the probabilities computed
+        on loading.
     """
 
     name: str
@@ -106,7 +111,7 @@ class Bundle:
         return dict(self.metadata["pipeline"])
 
     def refused_for_images(self) -> CadError:
-        """Return the error for a model of a table that is asked to score images."""
+        """Return the error for a user who gives images to a model of a table."""
         return CadError(
             f"{self.name} was trained on a table: it scores rows of its columns, not images",
             hint="`cad table predict`, or cad.load_model(...).probability(X)",
@@ -127,12 +132,12 @@ class Bundle:
     def probability(self, X: pd.DataFrame) -> np.ndarray:
         """Return the probability of malignancy of every row, shape (n,).
 
-        Warns (``RangeWarning``) where rows differ from the training rows by more than chance.
+        A ``RangeWarning`` is given where rows differ from the training rows by more than chance.
 
         Parameters
         ----------
         X : DataFrame, shape (n, ...)
-            Holds at least the columns ``features``, in any order.
+            Features; at least the columns ``features``, in any order.
 
         Raises
         ------
@@ -169,7 +174,7 @@ def save_bundle(
     reference_X: np.ndarray,
     training: pd.DataFrame,
 ) -> None:
-    """Write a bundle, whole or not at all; equal content gives equal bytes.
+    """Write a whole bundle or nothing; equal content gives equal bytes.
 
     Parameters
     ----------
@@ -178,7 +183,7 @@ def save_bundle(
     estimator : object
         Fitted scikit-learn estimator.
     metadata : dict
-        JSON-serialisable; must hold ``features`` (list of names).
+        JSON-serialisable metadata, which must hold ``features`` (list of names).
     card : str
         Markdown text, written as ``README.md``.
     reference_X : ndarray, shape (n, n_features)
@@ -233,11 +238,13 @@ def save_bundle(
 
 
 def load_bundle(folder: Path) -> Bundle:
-    """Read a bundle and prove that it is the model that was written: the one way to load one.
+    """Read a bundle and prove that it is the model that was written; there is no other way to load
+    one.
 
-    Members, hashes and schema are checked; every stored object must be what its class declares; and
-    the reference predictions are computed again, in a child process with limits, since compiled
-    code runs there on arrays of others for the first time.
+    Files, hashes and schema are checked, and every stored object must agree with the declaration of
+    its class. The reference predictions are then computed again. This happens in a child process
+    with limits, since compiled code runs there for the first time on arrays that anybody may have
+    written.
 
     Parameters
     ----------
@@ -247,7 +254,7 @@ def load_bundle(folder: Path) -> Bundle:
     Returns
     -------
     Bundle
-        ``gap`` is the largest difference to the stored predictions.
+        The model; its ``gap`` is the largest difference to the stored predictions.
 
     Raises
     ------
@@ -359,9 +366,10 @@ def _check_training(training: pd.DataFrame, features: list[str]) -> None:
 
 @contextmanager
 def using(bundle: Bundle) -> Iterator[None]:
-    """Turn an error of the code inside this context manager into one that names the bundle.
+    """Turn an error of the code inside this context manager into an error that names the bundle.
 
-    Correct hashes prove that the files did not change, not that they hold a valid model.
+    Correct hashes prove that the files did not change. They do not prove that the files hold a
+    valid model.
 
     Parameters
     ----------
@@ -388,7 +396,7 @@ def verify_bundle(folder: Path) -> float:
     Raises
     ------
     CadError
-        As :func:`load_bundle`.
+        For the errors of :func:`load_bundle`.
     """
     return load_bundle(folder).gap
 
@@ -431,7 +439,7 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
 
 @door("own", "arrays")
 def _npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    """Return the bytes of an npz file; numpy gives all members the same date, so equal arrays give
+    """Return the bytes of an npz file. numpy gives all members the same date, so equal arrays give
     equal bytes.
     """
     stream = io.BytesIO()

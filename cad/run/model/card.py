@@ -66,7 +66,7 @@ def metadata(
     settings : PipelineSettings
         Settings that the model was trained with.
     features : DataFrame
-        Training rows, feature columns only.
+        Feature columns of the training rows.
     columns : mapping of str to Column
         Meaning of the columns that the pipeline measures, by name.
     labels : DataFrame

@@ -1,4 +1,5 @@
-"""Compare two models on the same regions: measures, and regions whose decision changes."""
+"""Compare two models on the same regions: their measures, and the regions whose decision changes.
+"""
 
 import numpy as np
 import pandas as pd
@@ -28,15 +29,16 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     -------
     dict
         ``models``: the two names, with " (a)" and " (b)". ``regions``: number of regions that both
-        scored; ``with_histology``: how many of them have histology. ``differences``: a list with a
-        row for each measure (paired; patients as clusters). ``calibration``: by model,
-        ``intercept`` and ``slope``. Both are None unless there are malignant and benign regions.
-        ``changed``: a list with a row for each region whose decision differs.
+        models scored. ``with_histology``: how many of these regions have histology.
+        ``differences``: a list with a row for each measure (paired; patients as clusters).
+        ``calibration``: for each model, ``intercept`` and ``slope``. ``differences`` and
+        ``calibration`` are None unless there are malignant and benign regions. ``changed``: a list
+        with a row for each region whose decision differs.
 
     Raises
     ------
     CadError
-        When no region was scored by both.
+        When no region was scored by both models.
     """
     both = a.merge(b, on=KEYS, suffixes=("_a", "_b"))
     both = both.dropna(subset=["probability_a", "probability_b"])
@@ -75,7 +77,7 @@ def comparison_text(result: JsonObject) -> str:
     Parameters
     ----------
     result : dict
-        From :func:`compare_runs`.
+        Result of :func:`compare_runs`.
     """
     lines = [
         *result["models"],

@@ -67,7 +67,8 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
 
 
 def _learner_of(estimator: Any) -> Any:
-    """Return the learner at the end of a pipeline; for a recalibrated learner, the one it wraps."""
+    """Return the learner at the end of a pipeline; for a recalibrated learner, the wrapped learner.
+    """
     learner = estimator
     if isinstance(estimator, Pipeline):
         learner = estimator.steps[-1][1]
@@ -85,7 +86,9 @@ def _steps_before(estimator: Any) -> list[JsonObject]:
 
 
 def _parameters(step: Any) -> JsonObject:
-    """Return the parameters that an estimator has; one from an older bundle may lack new ones."""
+    """Return the parameters that an estimator has; an estimator of an older bundle may lack new
+    ones.
+    """
     parameters = {}
     for name, value in vars(step).items():
         if not name.startswith("_") and not name.endswith("_"):
@@ -140,7 +143,7 @@ def _start_of_fit(learner: Any) -> str | None:
 def _weights_sentence(weights: JsonObject | None) -> str:
     """Say how much weight the values of eta0 and of the scaling have; empty without weights.
 
-    kappa is left out, because its weight is no evidence that it helps
+    kappa is left out, because its weight is no evidence that the readers' spread helps
     (:mod:`cad.learning.evaluation.folds.disagreement`).
     """
     if not weights:

@@ -34,8 +34,8 @@ def make_estimator(settings: PipelineSettings) -> Any:
     Raises
     ------
     CadError
-        For an unknown learner, one that gives no probability, a parameter that does not exist, or a
-        value of the wrong type.
+        For an unknown learner, a learner that gives no probability, a parameter that does not
+        exist, or a value of the wrong type.
     """
     learner = _unfitted_learner(settings.learner, settings.labels)
     # For a semi-supervised learner, the steps before it are fitted to labelled rows only. Otherwise
@@ -57,8 +57,8 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
         ``learner.scaling``, ``selection`` and ``n_features``.
     """
     steps: list[tuple[str, Any]] = [
-        # In this order: a column that is empty in a fold becomes constant and is dropped. Scaling
-        # would divide it by zero.
+        # The steps have this order because a column that is empty in a fold becomes constant by
+        # imputation and is then dropped. Scaling would divide such a column by zero.
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
     ]
@@ -111,14 +111,14 @@ def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
 
 
 def require_value_kind(where: str, default: Any, value: Any) -> None:
-    """Refuse a value of a parameter that is of another kind than the learner's own.
+    """Refuse a value of a parameter that is of another kind than the learner's own value.
 
     Parameters
     ----------
     where : str
         Name of the setting, for the message.
     default, value : object
-        The learner's own parameters, and the user's.
+        The learner's own value of the parameter, and the user's value.
 
     Raises
     ------
@@ -148,13 +148,14 @@ def require_value_kind(where: str, default: Any, value: Any) -> None:
 def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     """Raise an error for an unfitted estimator that no bundle could hold once it is fitted.
 
-    A copy of the learner is fitted to a small generated table to see what it stores.
+    A copy of the learner is fitted to a small generated table. The check looks at the attributes
+    that it then stores.
 
     Raises
     ------
     CadError
-        When it stores what a bundle cannot hold, or stores training rows although
-        ``settings.training_rows`` is "drop".
+        When the learner stores an attribute that a bundle cannot hold, or stores training rows
+        although ``settings.training_rows`` is "drop".
     """
     pipeline = getattr(estimator, "estimator", estimator)
     dump_state(pipeline)
@@ -183,8 +184,8 @@ def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
     Raises
     ------
     CadError
-        When the settings say ``drop`` and the learner itself keeps training rows: a kernel machine
-        its support vectors, a transductive learner its training points.
+        When the settings say ``drop`` and the learner itself keeps training rows. A kernel machine
+        keeps its support vectors, a transductive learner its training points.
     """
     if settings.training_rows == "carry":
         return True
@@ -210,6 +211,6 @@ def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     rows : DataFrame, shape (n, d)
-        Numbers only.
+        Table that holds only numbers.
     """
     return pd.DataFrame({name: np.sort(rows[name].to_numpy(float)) for name in rows.columns})

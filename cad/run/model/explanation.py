@@ -22,9 +22,11 @@ from cad.mri.columns import Column, units_of
 TOP = 10
 """Number of features that are kept for every region."""
 MOST_EXPLAINED = 5000
-"""Most regions of a table that are explained; a table has no page for a single region."""
+"""Most regions of a table for which explanations are computed; a table has no page for a single
+region.
+"""
 ORDERS = 4
-_CLIP = 1e-9  # distance from 0 and 1, where odds are not finite
+_CLIP = 1e-9  # least distance of probabilities from 0 and 1, where odds are not finite
 
 
 def explanation_rows(
@@ -54,11 +56,11 @@ def explanation_rows(
     keys : DataFrame, shape (n, 3)
         ``participant_id, study_id, roi_id`` of the rows.
     columns : mapping of str to Column
-        Meaning of the features, by name; a feature that is not there is a family of its own.
+        Meaning of the features, by name. A feature without an entry is a family of its own.
 
     Examples
     --------
-    The only feature of its family speaks for it:
+    Here each family has only one feature, which is shown for the family:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -107,8 +109,9 @@ def _spokesmen(
 ) -> dict[str, str]:
     """Return the feature that is shown for each family.
 
-    It is the one with the largest effect among those that move the region in the direction of the
-    whole family. If no feature does, it is the first feature of the family.
+    It is the feature with the largest effect among those that move the region in the direction of
+    the whole family. If no feature moves it in that direction, it is the first feature of the
+    family.
     """
     spokesman: dict[str, str] = {}
     for entry in entries:
@@ -128,7 +131,7 @@ def contributions(
     The average region has the training median of every feature. The families, one after another,
     then take the values of the region to explain, in ``2 * ORDERS`` random orders (each order and
     its reverse). A family's part is the mean change of the log odds at its turn (Shapley values by
-    sampling). The parts of a region sum to its log odds minus those of the average region.
+    sampling). The parts of a region sum to its log odds minus the log odds of the average region.
 
     Parameters
     ----------
@@ -146,7 +149,7 @@ def contributions(
     average : float
         Log odds of the average region.
     effects : ndarray, shape (n, n_groups)
-        By family, in the order in which ``groups`` first names them.
+        The part of each family; families are in the order in which ``groups`` first names them.
 
     Examples
     --------
@@ -212,7 +215,7 @@ def explain(
     names : list of str
         Feature names.
     top : int
-        Features kept per region.
+        Number of features that are kept per region.
 
     Returns
     -------
@@ -274,7 +277,7 @@ class _Mixtures:
     rows : ndarray, shape (n, d)
         Regions.
     median : ndarray, shape (d,)
-        The value that stands in.
+        The training median, which replaces values.
     """
 
     def __init__(self, estimator: Any, rows: np.ndarray, median: np.ndarray) -> None:
@@ -306,7 +309,7 @@ class _Mixtures:
         Parameters
         ----------
         replaced : ndarray of bool, shape (m, features)
-            For each mixture, which features stand at the median.
+            For each mixture, which features have the median.
         """
         if hasattr(self.learner, "decide_mixed"):
             columns = replaced[:, self.source]
@@ -319,7 +322,7 @@ class _Mixtures:
 
     def log_odds(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the log odds of every row's probability, each of shape (m,)."""
-        if hasattr(self.learner, "decide_mixed"):  # its decision values are log-odds
+        if hasattr(self.learner, "decide_mixed"):  # the estimator's decision values are log-odds
             lowest, highest = logit([_CLIP, 1 - _CLIP])
             for values in self.decision_values(replaced):
                 yield np.clip(values, lowest, highest)
@@ -337,8 +340,8 @@ class _Mixtures:
 
 
 def _medians_of_columns(training: np.ndarray) -> np.ndarray:
-    """Return the median of the finite values of each column; 0 where there are none."""
-    ordered = np.sort(np.where(np.isfinite(training), training, np.nan), axis=0)  # NaN come last
+    """Return the median of the finite values of each column; 0 where no value is finite."""
+    ordered = np.sort(np.where(np.isfinite(training), training, np.nan), axis=0)  # NaN comes last
     n_finite = np.isfinite(ordered).sum(axis=0)
     column = np.arange(ordered.shape[1])
     below = ordered[np.maximum(n_finite - 1, 0) // 2, column]
@@ -347,8 +350,8 @@ def _medians_of_columns(training: np.ndarray) -> np.ndarray:
 
 
 def _percentiles(training: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the percentile of each value among the training values of its column, in rows'
-    shape.
+    """Return the percentile of each value among the training values of its column, in the shape of
+    ``rows``.
     """
     percentiles = np.full(rows.shape, np.nan)
     for j in range(rows.shape[1]):

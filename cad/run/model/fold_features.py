@@ -1,6 +1,6 @@
-"""Fit in every fold what is fitted across patients before a learner gets the features.
+"""Fit in every fold the steps on features that are fitted across patients, before the learner.
 
-These are Nyul's scale of T2, the choice of stable features, and site harmonisation, which all
+The steps are Nyul's scale of T2, the choice of stable features, and site harmonisation. All of them
 depend on the patients in the training set. The validation gets a :class:`FoldFeatures` as a
 callable: it takes the training rows and returns the features of all rows, fitted to these patients
 alone. For the final model the fitted steps (:class:`Preparation`) are stored with the model, and
@@ -51,7 +51,7 @@ class Preparation:
         Features whose values change too much when the regions' outlines are varied a little; the
         learner gets no values of them.
     harmoniser : CombatHarmoniser or None
-        Removes site effects, where the pipeline does so.
+        The harmoniser that removes site effects; None where the pipeline does not harmonise.
     medians : ndarray, shape (n_features,), or None
         Training medians, which replace missing values only while a row is harmonised.
     """
@@ -69,7 +69,8 @@ class Preparation:
         Parameters
         ----------
         X : DataFrame, shape (n, n_features)
-            In the training columns' order; T2 features measured on :attr:`scale`.
+            Features in the order of the training columns; T2 features are measured on
+            :attr:`scale`.
         sites : sequence of str, length n
             Site of every row, empty where unknown; used for harmonisation only.
 
@@ -130,12 +131,16 @@ class Preparation:
 
     @classmethod
     def of(cls, metadata: JsonObject) -> Preparation:
-        """Return the preparation in a model's metadata; one that changes nothing if it has none."""
+        """Return the preparation in a model's metadata; where they have none, a preparation that
+        changes nothing.
+        """
         return cls.from_dict(metadata.get("preparation"))
 
     @classmethod
     def from_dict(cls, content: JsonObject | None) -> Preparation:
-        """Return the preparation that :meth:`as_dict` wrote; one that changes nothing for None."""
+        """Return the preparation that :meth:`as_dict` wrote; for None, a preparation that changes
+        nothing.
+        """
         if content is None:
             return cls()
         landmarks = content["nyul_landmarks"]
@@ -155,9 +160,9 @@ class Preparation:
 def without_copies(settings: PipelineSettings) -> PipelineSettings:
     """Return a copy of a trained model's settings to use for new patients.
 
-    ``features.robustness.stable_only`` is False in the copy: the training patients decided which
-    features stay nearly the same when outlines are varied a little, so that the outlines of new
-    regions need not be varied.
+    ``features.robustness.stable_only`` is False in the copy. The training patients decided which
+    features stay nearly the same when outlines are varied a little. So the outlines of new regions
+    need not be varied.
     """
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(update={"robustness": robustness})
@@ -167,19 +172,19 @@ def without_copies(settings: PipelineSettings) -> PipelineSettings:
 class FoldFeatures:
     """Fit the steps on features to some rows of a table, and apply them to all its rows.
 
-    The steps are Nyul's scale of T2, the choice of stable features (nearly the same when
-    outlines are varied a little) and site harmonisation, each where the settings ask for it. Call
-    the object with the numbers of the training rows to get the features of all rows,
-    shape (n, n_features).
+    The steps are Nyul's scale of T2, the choice of stable features (nearly the same when outlines
+    are varied a little) and site harmonisation, each where the settings switch it on. Call the
+    object with the numbers of the training rows to get the features of all rows, shape (n,
+    n_features).
 
     Parameters
     ----------
     keys : DataFrame
-        ``participant_id, study_id, roi_id``, one row per region, study after study.
+        Columns ``participant_id, study_id, roi_id``, with one row per region, study after study.
     X : DataFrame, shape (n, n_features)
         Features as measured. T2 features may be NaN if Nyul's scale is to be fitted.
     settings : PipelineSettings
-        Says what is fitted.
+        Settings that say which steps are fitted.
     results : sequence of Path
         Study files of the run folder, in the order of the rows. Rows of an earlier model come last
         in the table and have no study file.
@@ -261,8 +266,8 @@ class FoldFeatures:
         Raises
         ------
         CadError
-            For no stable feature; a patient without a site, or a site with too few regions, where
-            sites are harmonised; no training patient with a T2 image.
+            When no feature is stable, or no training patient has a T2 image. Where sites are
+            harmonised, also for a patient without a site, and for a site with too few regions.
         """
         scale = None
         unstable = ()
@@ -279,7 +284,9 @@ class FoldFeatures:
         return self._with_harmoniser(made, rows) if self._combat else made
 
     def measured(self, scale: NyulScale | None) -> pd.DataFrame:
-        """Return the feature table with T2 features on ``scale``; unchanged where that is None."""
+        """Return the feature table with T2 features on ``scale``; unchanged where ``scale`` is
+        None.
+        """
         if scale is None:
             return self.X
         columns = columns_of(self.settings.features)

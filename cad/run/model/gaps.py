@@ -41,24 +41,26 @@ def reasons(
 ) -> dict[int, str]:
     """Return a reason for every row that lacks an image.
 
-    Either the study has no such image, or the image does not measure this region.
+    The reason is either that the study has no such image, or that the image does not measure this
+    region.
 
     Parameters
     ----------
     gaps_of : callable
         Takes a study id and returns, by ROI id and image, why the image does not measure the
-        region; for studies in a run folder :func:`cad.folders.run_folder.study_file.study_gaps`.
+        region; for studies in a run folder this is
+        :func:`cad.folders.run_folder.study_file.study_gaps`.
     keys : DataFrame
         ``participant_id, study_id, roi_id`` of all rows.
     lacks : mapping of int to sequence of str
         The images that a row lacks, by the row's number.
     failures : sequence of Failure
-        Failures of the measurement; those of whole studies are quoted.
+        Failures of the measurement; the failures of whole studies are quoted.
 
     Returns
     -------
     dict of int to str
-        Sentence by the row's number; only rows of ``lacks`` are in it.
+        Sentences by the row's number, for the rows of ``lacks`` only.
     """
     sentences = {}
     by_study = keys.groupby("study_id", sort=False).indices

@@ -22,11 +22,11 @@ def of_bundles(
     Parameters
     ----------
     table : DataFrame, shape (n, ...)
-        ``probability_images``; ``model``, the name of the model that scored the region;
+        Columns ``probability_images``; ``model``, the name of the model that scored the region;
         ``p_benign`` and ``p_malignant``, conformal p-values.
     grades : DataFrame, shape (n, readers), or None
-        Every reader's score as probability, NaN where there is none. With None the result has no
-        reader.
+        Every reader's score as probability; NaN where a reader gave none. With None the result has
+        no reader.
     bundles : sequence of Bundle
         The models.
 
@@ -60,8 +60,8 @@ def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
     results : DataFrame, shape (n, ...)
         Regions of the cohort.
     given : Given
-        Values to add, one row per region; rows after the first ``n`` belong to the training table
-        of an earlier model and are left out.
+        Values to add, with one row per region. Rows after the first ``n`` belong to the training
+        table of an earlier model and are left out.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """Fit a model's probabilities to a site, by a new bundle with another joint model.
 
-The learner and its beliefs stay the same. Thresholds, and the combination of a reader with the
-tool, depend on the size of the probabilities. They are converted, or chosen again on the site's
-men.
+The learner and its beliefs stay the same. Thresholds, and the combination of a reader with the tool
+(the model), depend on the size of the probabilities. The combination is converted, and thresholds
+are chosen again on the site's men.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ from cad.run.model.card import card
 class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Wrap a fitted learner; its log-odds become ``intercept + slope * log-odds``.
 
-    Bundles that an earlier version recalibrated hold one; none is made any more.
+    Bundles that an earlier version recalibrated hold this wrapper. New bundles do not.
 
     Parameters
     ----------
@@ -82,11 +82,11 @@ def save_recalibrated(
     bundle : Bundle
         The model before recalibration.
     training : DataFrame
-        Its training regions, with the out-of-fold probabilities moved.
+        The model's training regions, with the out-of-fold probabilities moved.
     outcome : dict
-        Metadata that replace the model's: ``joint``, the site's joint model; ``operating_point``
-        and ``man``, thresholds chosen at the site; ``combinations``, what a reader makes of the
-        probabilities; ``recalibrated_on``, the participants.
+        Metadata that replace the model's metadata. ``joint`` is the site's joint model.
+        ``operating_point`` and ``man`` are thresholds chosen at the site. ``combinations`` are the
+        weights of readers' scores and of the model. ``recalibrated_on`` are the participants.
     report : dict
         Metadata ``recalibration`` for the card: measures of ``regions`` and ``men``, ``before`` and
         ``after``.
@@ -109,7 +109,7 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
     weights : Combinations
         Weights of each reader's score and of the tool's log-odds before recalibration.
     intercept, slope : float
-        Recalibration of the tool's log-odds x: it becomes ``intercept + slope * x``.
+        Recalibration of the tool's log-odds: x becomes ``intercept + slope * x``.
     """
     readers = {}
     for name, combination in weights.readers.items():
@@ -118,7 +118,7 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
 
 
 def _rescaled_combination(combination: Any, intercept: float, slope: float) -> Any:
-    # The new log-odds are intercept + slope x. With the weight w / slope they add w x, as before,
-    # and also the constant w / slope * intercept, which is subtracted again.
+    # The new log-odds are intercept + slope x. With the weight w / slope the new log-odds add w x,
+    # as before, and also the constant w / slope * intercept, which is subtracted again.
     tool = combination.tool / slope
     return replace(combination, tool=tool, intercept=combination.intercept - tool * intercept)

@@ -8,8 +8,8 @@ from cad.base.share import shared
 def released_models() -> list[str]:
     """Return the names of the released models: first those that measure more images.
 
-    A study is scored by the first model whose images it has: one with a dynamic series by the model
-    that was trained with it, one without by the next.
+    A study is scored by the first model whose images the study has. A study with a dynamic series
+    is scored by the model that was trained with such series, a study without one by the next model.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """Convert a fitted estimator into plain arrays and a JSON structure, and back.
 
-Nothing is executed. Only classes of a fixed list are created, and they get data as attributes only.
+Nothing is executed. Only objects of classes on a fixed list are created, and data are only set as
+their attributes.
 """
 
 from collections.abc import Iterator
@@ -198,17 +199,19 @@ def check_stored(estimator: Any, width: int | None = None) -> int:
     estimator : object
         Result of :func:`load_state`, or a fitted estimator that is to be stored.
     width : int, optional
-        Number of columns that it will be given; it says so itself when not given.
+        Number of columns that the estimator will be given; when not given, the estimator's own
+        ``n_features_in_``.
 
     Returns
     -------
     int
-        Number of columns that it gives on: for one that selects, those that it keeps.
+        Number of columns that the estimator returns; for an estimator that selects columns, the
+        number of kept columns.
 
     Raises
     ------
     CadError
-        For anything that is not as declared, and for a class that declares nothing.
+        For an attribute that is not as declared, and for a class that declares nothing.
     """
     if isinstance(estimator, Pipeline):
         return _check_pipeline(estimator, width)

@@ -58,7 +58,7 @@ def save_table_model(
 
     Examples
     --------
-    The bundle says how many patients there were, and not who:
+    The bundle has the number of patients, but not their names:
 
     >>> import tempfile
     >>> from cad.learners import ProbabilisticSVC
@@ -101,7 +101,7 @@ def save_table_model(
 
 
 def _nameless(learner: Any) -> Any:
-    """Return a copy of the learner that accepts rows without column names, as bundles use them."""
+    """Return a copy of the learner that accepts rows without column names, which bundles use."""
     copy = deepcopy(learner)
     for step in copy if hasattr(copy, "steps") else [copy]:
         vars(step).pop("feature_names_in_", None)

@@ -32,7 +32,8 @@ def check_transductive(bundle: Bundle) -> None:
 
 
 def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
-    """Return the bundle's estimator fitted to its training regions and to new ones without labels.
+    """Return the bundle's estimator fitted to its training regions and to new regions without
+    labels.
 
     Parameters
     ----------
@@ -40,18 +41,18 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
         A model that :func:`check_transductive` accepts.
     training : ndarray, shape (n, d)
         Features of the model's labelled training regions, in the order of ``bundle.training``. A
-        bundle keeps no training regions without labels, so they are missing.
+        bundle keeps no training regions without labels, so such regions are missing here.
     new : ndarray, shape (m, d)
         Features of the new regions, all of one patient.
 
     Returns
     -------
     estimator
-        A new estimator; the bundle's stays as it is.
+        A new estimator; the bundle's estimator stays as it is.
 
     Examples
     --------
-    The new man's two regions have no label, and take part in the fit all the same:
+    The new man's two regions have no label, but still take part in the fit:
 
     >>> import pandas as pd
     >>> from sklearn.preprocessing import StandardScaler
@@ -70,7 +71,8 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
     table = bundle.training
     y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
     eta = np.concatenate([table["eta"].to_numpy(float), np.zeros(len(new))])
-    # All new regions form one group, as they are of one man and inner folds must not split him.
+    # All new regions form one group, because they belong to one man and inner folds must keep men
+    # whole.
     patients = np.concatenate([table["participant_id"].to_numpy(str), np.full(len(new), "new")])
     estimator = clone(bundle.estimator)
     return estimator.fit(np.vstack([training, new]), y, **fit_keywords(estimator, eta, patients))

@@ -13,5 +13,7 @@ def library_versions() -> dict[str, str]:
 
 @cache
 def _version(name: str) -> str:
-    """Return the version of an installed library, which is one for the life of a process."""
+    """Return the version of an installed library, which does not change during the life of a
+    process.
+    """
     return version(name)

@@ -16,9 +16,10 @@ class AlignmentView(NamedTuple):
     title : str
         Name of the image.
     text : str
-        How far the image was moved and turned, or why it was not.
+        How far the image was moved and turned, or why it was not moved.
     pictures : list of (str, str)
-        Caption and data URL: before and after, or one picture of an image that was not moved.
+        Caption and data URL of each picture: before and after, or one picture of an image that was
+        not moved.
     width, height : float
         Extent of each picture, mm.
     """
@@ -73,7 +74,8 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
 
 
 def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return an RGB image with edges drawn in, at three times the size: edges hide little of it."""
+    """Return an RGB image with edges drawn in, at three times the size, so that edges hide little.
+    """
     large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
     marked = np.zeros(large.shape[:2], bool)
     marked[1::3, 1::3] = edges > 0

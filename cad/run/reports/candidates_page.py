@@ -1,4 +1,4 @@
-"""The page that shows series between which a person has to decide, before an import."""
+"""Make the page that shows series between which a person has to decide, before an import."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,8 @@ import numpy as np
 from cad.run.reports.images import data_url
 from cad.run.reports.pages import template
 
-# Most series of a role on the page: with those of all men of a source it would be endless.
+# Most series of a role on the page. With the series of all men of a source the page would be
+# endless.
 MOST = 24
 _IMAGES = {"t2w": "T2", "adc": "ADC", "hbv": "high-b image"}
 
@@ -20,9 +21,9 @@ def candidates_page(
     Parameters
     ----------
     undecided : mapping of str to sequence of (str, sequence of ndarray of uint8)
-        By role (``t2w``, ``adc`` or ``hbv``) the candidate series: a line of text on each, and the
-        grey levels of its slices, each of shape (rows, columns). The first :data:`MOST` series of a
-        role are shown.
+        The candidate series by role (``t2w``, ``adc`` or ``hbv``). Each has a line of text and the
+        grey levels of its slices, of shape (rows, columns). The first :data:`MOST` series of a role
+        are shown.
 
     Examples
     --------

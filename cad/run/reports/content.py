@@ -1,4 +1,4 @@
-"""Collect the content of a man's page and of his sheet on paper, which show the same."""
+"""Collect the content of a man's page and of his paper sheet, which show the same content."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,14 +23,14 @@ class PatientContent(NamedTuple):
     studies : list of StudyView
         His studies.
     regions : list of RegionView
-        All his regions, the first to look at on top. The regions of a man who is held back stay in
-        the order of his studies.
+        All regions of the man, with the first to look at on top. If his results are held back until
+        a reader has scored him, the regions stay in the order of his studies.
     models : list of dict
         Name and training of each model that scored his regions.
     head : dict
         Content of the head of the page (:func:`cad.run.reports.headline.headline`).
     earlier : EarlierView or None
-        His latest study compared with the one before it; None for a man with one study.
+        His latest study compared with the study before it; None for a man with one study.
     """
 
     studies: list[StudyView]
@@ -66,13 +66,13 @@ def patient_content(
     Returns
     -------
     PatientContent
-        The content of both.
+        The content of the page and of the sheet.
     """
     studies = study_views(results, patient, scroller=scroller, words=words)
     regions = []
     for study in studies:
         regions += study.regions
-    # Of a man who is held back the order by suspicion would reveal the result.
+    # If a man's results are held back, an order by suspicion would reveal them.
     if not patient.blinded:
         ranked = [id(region) for region in (*patient.head, *patient.ranked)]
         regions.sort(key=lambda view: ranked.index(id(view.region)))
@@ -84,7 +84,9 @@ def patient_content(
 
 
 def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
-    """Return the regions with their marks moved: on one sector map no mark may hide another."""
+    """Return the regions with their marks moved, because on one sector map no mark may hide
+    another.
+    """
     marks = iter(apart([view.sector for view in regions if view.sector is not None]))
     moved = []
     for view in regions:

@@ -1,4 +1,4 @@
-"""Compare a man's latest study with the one before it, for his page and sheet."""
+"""Compare a man's latest study with the study before it, for his page and sheet."""
 
 from __future__ import annotations
 
@@ -51,18 +51,19 @@ class EarlierView:
     title : str
         Heading.
     sentences : list of str
-        Sentences that say which studies are compared, how, and that no decision rests on it.
+        Sentences that say which studies are compared, how they are compared, and that no decision
+        rests on the comparison.
     facts_head : list of str
         Heads of the columns of ``facts``.
     facts : list of list of str
-        Rows of a fact's name and its values then and now. Facts that are known of neither study are
-        left out.
+        Rows with a fact's name and its values then and now. Facts that are known of neither study
+        are left out.
     regions_head : list of str
         Heads of the columns of ``regions``; empty if no region is compared.
     regions : list of list of str
         A row for each region now: its name, the nearest region then, distance, sizes, probabilities
-        if there are any, and ``Same region?``. Rows for earlier regions that no region is near to
-        follow.
+        if there are any, and ``Same region?``. After them, rows for earlier regions that have no
+        near region now.
     """
 
     title: str
@@ -138,7 +139,7 @@ class _Shown:
     scored : mapping of (str, str) to RegionResult
         Regions with a row of results, by study and ROI id.
     of_latest : bool
-        Whether the man's number is that of his latest study, as a prediction's is.
+        Whether the man's number is the number of his latest study, as in a prediction.
     """
 
     sizes_now: Mapping[str, JsonObject]
@@ -158,7 +159,7 @@ class _Shown:
         return bool(numbered) and all(region.of_cancer for region in numbered)
 
     def number(self, study: str, roi: str) -> float | None:
-        """Return the probability of a region, or its belief; None where it has none."""
+        """Return the probability of a region, or its belief; None where the region has neither."""
         region = self.scored.get((study, roi))
         if region is None:
             return None
@@ -261,7 +262,7 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
-    """Return the cells of a region now, or of an earlier region that no region now is near to."""
+    """Return the cells of a region now, or of an earlier region that has no near region now."""
     none_near = words.say("none within {limit} mm", limit=f"{NEAR_MM:g}")
     size_now = shown.sizes_now.get(row.roi_id, {})
     size_then = shown.sizes_then.get(row.earlier_roi_id, {})

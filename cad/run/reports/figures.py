@@ -13,12 +13,12 @@ from cad.learning.evaluation.summary import Summary
 
 _TABLES = table_beside(__file__)
 INK, DIM, LINE, PAPER, MAIN, SECOND, THIRD = _TABLES["colours"].values()
-SIZE = (4.2, 3.5)  # inches
+SIZE = (4.2, 3.5)  # width and height in inches
 MOST_POINTS = 400  # longer curves are thinned to this; the difference is below a pixel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
 _MARKERS = "osD^vPX<>*"
-# Figures with names of readers at the left, which need room of their own. matplotlib makes it, and
-# takes a third longer, so the other figures do without.
+# Figures with names of readers at the left, which need room of their own. matplotlib's layout makes
+# this room, but takes a third longer, so the other figures are drawn without it.
 _NAMED = ("readers", "ceiling")
 
 
@@ -32,7 +32,8 @@ def draw_figures(
     metrics : Summary
         Measures of the run; any part may be absent.
     thresholds : (float, float), optional
-        P- and P+ (below: benign, above: malignant), marked in figures of probabilities.
+        P- (below it a region is benign) and P+ (above it malignant), which figures of probabilities
+        mark.
 
     Returns
     -------
@@ -42,7 +43,8 @@ def draw_figures(
     measured = (metrics.histology, metrics.consensus, metrics.null, metrics.ceiling, metrics.reject)
     if not any(measured):
         return {}
-    # Imported only now: it takes a quarter of a second, which a report without figures saves.
+    # matplotlib is imported only now, because the import takes a quarter of a second, which a
+    # report without figures saves.
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -72,7 +74,7 @@ def draw(
     name : str
         Name of the figure, as :func:`draw_figures` returns it.
     axes : Axes
-        Where to draw.
+        The axes to draw on.
     metrics : Summary
         Measures of the run.
     thresholds : tuple of float or None
@@ -101,8 +103,8 @@ _ARRAYS = {
 def _comparison(metrics: Summary, figure: str) -> Any:
     """Return the comparison that a figure is drawn from.
 
-    It is the comparison with histology if that has the figure's array, else that with the readers.
-    None if neither has the array.
+    It is the comparison with histology if that comparison has the figure's array, else the
+    comparison with the readers. None if neither comparison has the array.
     """
     for comparison in (metrics.histology, metrics.consensus):
         if comparison and getattr(comparison, _ARRAYS[figure]):
@@ -124,9 +126,9 @@ def _against(metrics: Summary, figure: str) -> str:
 def inline(name: str, svg: str) -> str:
     """Return the SVG text of a figure file, changed so that it can be part of an HTML page.
 
-    Colours become those of the page's style sheet, ids get the figure's name in front, and style
-    attributes become presentation attributes, as the page's content security policy allows no other
-    style.
+    Colours become the colours of the page's style sheet, and ids get the figure's name in front.
+    Style attributes become presentation attributes, because the page's content security policy
+    allows no other style.
 
     Parameters
     ----------
@@ -170,7 +172,9 @@ def _svg(canvas: Any) -> str:
 
 
 def _arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
-    """Return a curve's arrays, thinned and without points that lack a value; None without any."""
+    """Return a curve's arrays, thinned and without points that lack a value; None without such
+    points.
+    """
     if curve is None:
         return None
     arrays = curve if isinstance(curve, dict) else vars(curve)
@@ -217,7 +221,7 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         place = 1 - point["specificity"].value, point["sensitivity"].value
         if np.isfinite(place).all():
             axes.plot(*place, "o", color=MAIN, markersize=5, clip_on=False)
-            # Near the right edge the text would be cut off: it stands left of its point there.
+            # Near the right edge the text would be cut off, so there it stands left of its point.
             right = place[0] > 0.85
             axes.annotate(
                 f"P > {point['threshold']:.2g}",

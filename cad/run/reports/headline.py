@@ -1,4 +1,5 @@
-"""The head of a patient's page: the man in a line, and every lesion worth looking at in a row."""
+"""Make the head of a patient's page: the man in a line, and every lesion worth looking at in a row.
+"""
 
 from collections.abc import Sequence
 from math import ceil, floor, isfinite
@@ -22,7 +23,8 @@ _AGREE = {
 
 
 class RegionSentences(NamedTuple):
-    """Hold a region with the sentences on it, which can be copied or read aloud as they are.
+    """Hold a region with the sentences on this region, which can be copied or read aloud as they
+    are.
 
     Parameters
     ----------
@@ -74,20 +76,21 @@ def headline(
     models : sequence of dict
         Name and training of each model that scored these regions.
     words : Wording
-        The language; the views are in the same.
+        The language, which is also the language of the views.
 
     Returns
     -------
     dict
-        ``histology`` (str): text before the word of the decision: the result of histology if it is
-        known of every region, else empty. ``man`` (str): text after that word: what to do, the
-        probability and why. ``about`` (list of str): facts on study and patient, then missing
-        sequences and unknown facts. ``reliable`` (list of (str, bool)): sentences on how far the
-        probabilities can be trusted, true if a sentence asks for caution. ``sentences`` (list of
-        RegionSentences): every region. ``lesions`` (list of (RegionSentences, str)): the regions
-        for the head of the page, each with the text ``most suspicious to the tool``, ``to the
-        readers``, to both, or an empty text. ``other_regions`` (str): names of the regions that are
-        not in the head, and the order of those that are.
+        ``histology`` (str): text before the word of the decision. It is the result of histology if
+        histology is known of every region, else empty. ``man`` (str): text after that word, which
+        says what to do, the probability and the reasons. ``about`` (list of str): facts on study
+        and patient, then missing sequences and unknown facts. ``reliable`` (list of (str, bool)):
+        sentences on how far the probabilities can be trusted, true if a sentence asks for caution.
+        ``sentences`` (list of RegionSentences): every region. ``lesions`` (list of
+        (RegionSentences, str)): the regions for the head of the page, each with the text ``most
+        suspicious to the tool``, ``most suspicious to the readers``, a text that names both, or an
+        empty text. ``other_regions`` (str): names of the regions that are not in the head, and the
+        order of the regions in the head.
     """
     man = results.men.get(patient.patient)
     man_reason = man.decision_reason if man is not None else []
@@ -144,7 +147,8 @@ def headline(
 
 
 def _first_to(patient: PatientView, region: RegionResult, words: Wording) -> str:
-    """Say to whom a region is the most suspicious one, the tool or the readers; else empty."""
+    """Say whether a region is the most suspicious region to the tool or to the readers; else empty.
+    """
     of_tool = patient.top is region
     of_readers = patient.readers_first is region
     if of_tool and of_readers:
@@ -164,7 +168,8 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
     view : RegionView
         The region.
     views : sequence of RegionView
-        All regions of the same man. If all have one size, the size is called that of a mark.
+        All regions of the same man. If all regions have one size, the size is called the size of a
+        mark.
     words : Wording
         The language.
     """
@@ -181,7 +186,7 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
 
 
 def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
-    """Say on which T2 image a region is largest: by the archive's numbers, else by slice.
+    """Say on which T2 image a region is largest, by the archive's numbers or else by slice number.
 
     Parameters
     ----------
@@ -197,7 +202,8 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
     height = f"{view.z_mm:.1f}".replace("-", "−")
     number = str(view.slice_number)
     text = words.say("T2 slice {number} (z {height} mm)", number=number, height=height)
-    # No-break spaces: at the beginning of a line the minus would be read as a dash.
+    # The spaces are no-break spaces, because at the beginning of a line the minus would be read as
+    # a dash.
     return text.replace(f"z {height} mm", f"z\u00a0{height}\u00a0mm")
 
 
@@ -269,7 +275,7 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
 
 
 def readers_words(region: RegionResult, readers: Sequence[str], words: Wording = ENGLISH) -> str:
-    """Say the readers' scores of a region, who gave none, and whether the readers agree.
+    """Say the readers' scores of a region, which readers gave none, and whether the readers agree.
 
     Parameters
     ----------
@@ -306,7 +312,8 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
 def _estimate_disagrees(region: RegionResult) -> bool:
     """Tell whether the tool's estimate of the readers' mean contradicts their actual mean.
 
-    It does if the two are far apart, or if one is suspicious and the other is not.
+    The two contradict each other if they are far apart, or if one is suspicious and the other is
+    not.
     """
     if region.belief is None or region.readers_mean is None:
         return False
@@ -315,14 +322,15 @@ def _estimate_disagrees(region: RegionResult) -> bool:
 
 
 def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wording = ENGLISH) -> str:
-    """Say what to do with a region and why; for a region that is referred, also who reads it again.
+    """Say what to do with a region and why; for a referred region, also who reads the region again.
 
     Parameters
     ----------
     view : RegionView
         The region.
     man_reason : sequence of str
-        Reasons that the page states for the man. If the region has the same, they are not repeated.
+        Reasons that the page states for the man. If the region has the same reasons, they are not
+        repeated.
     words : Wording
         The language.
     """
@@ -347,7 +355,8 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     if histology:
         by_tool = region.decision_before_histology
         if by_tool == region.decision_model != region.decision:
-            # The present decision is histology's; here the tool's own decision is stated instead.
+            # The present decision comes from histology. Here the tool's own decision is stated
+            # instead.
             decision = words.say(region.decision_model)
             alone = words.say("the tool alone, without histology: {decision}", decision=decision)
             return f"{histology}; {alone}"
@@ -374,7 +383,9 @@ def _reasons(reasons: Sequence[str], words: Wording) -> str:
 
 
 def _known_words(region: RegionResult, words: Wording) -> str:
-    """Say what to do with a region of known histology; empty if its histology is not known."""
+    """Say what to do with a region of known histology; empty if the region's histology is not
+    known.
+    """
     if region.truth is None:
         return ""
     histology = histology_in(region, words)
@@ -398,7 +409,8 @@ def _perhaps_missed(region: RegionResult) -> bool:
 
 
 def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> str:
-    """Say the result of histology if it is known of all a man's regions; else return an empty text.
+    """Say the result of histology if histology is known of all a man's regions; else return an
+    empty text.
 
     Parameters
     ----------
@@ -439,14 +451,16 @@ _WOULD = {
     "benign": "{number} is below the site's limit of {limit} for benign, but: {reasons}",
     "malignant": "{number} is above the site's limit of {limit} for malignant, but: {reasons}",
 }
-"""Sentences by the decision that the number alone would give, before the reasons against it."""
+"""Sentences by the decision that the number alone would give, before the reasons against this
+decision.
+"""
 
 
 def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
     """Say why a region has its decision.
 
-    These are the reasons that changed the decision to ``refer``, or else the place of the region's
-    number among the site's limits.
+    The text gives the reasons that changed the decision to ``refer``. Without such reasons it gives
+    the place of the region's number among the site's limits.
     """
     against = region.decision == "refer" and bool(region.decision_reason)
     if against and (not limits or region.decision_model not in _WOULD):
@@ -514,7 +528,7 @@ def man_words(
     none: str = "",
     words: Wording = ENGLISH,
 ) -> str:
-    """Say what follows from the decision on a man, and give his probability with the reasons.
+    """Say the consequences of the decision on a man, and give his probability with the reasons.
 
     Parameters
     ----------
@@ -523,12 +537,13 @@ def man_words(
     man : Man or None
         Result for the whole man; None where the run has none.
     cancer : str
-        The outcome that the probability is of, ``cancer of ISUP 2 or more``.
+        The outcome whose probability is given, ``cancer of ISUP 2 or more``.
     place : str
-        Where the probability looks for it: ``in this man``, or ``in the outlined regions of this
-        man``.
+        Where the probability looks for this outcome: ``in this man``, or ``in the outlined regions
+        of this man``.
     none : str
-        Reason why no man of the run has a probability; it is stated if this man has none.
+        Reason why no man of the run has a probability. The text states this reason if this man has
+        none.
     words : Wording
         The language.
 
@@ -597,7 +612,7 @@ def upper_first(text: str) -> str:
     Parameters
     ----------
     text : str
-        At least one letter.
+        The text, with at least one letter.
 
     Examples
     --------
@@ -637,7 +652,8 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
             clauses.append(proof)
         return f": {'; '.join(clauses)}."
     if decision == "refer":
-        # If no region is referred, the man's own probability is the reason: all are read again.
+        # If no region is referred, the man's own probability is the reason, and all regions are
+        # read again.
         regions_to_read = again or targets or unproven
         after = f"; {proof}" if proof else ""
         reading = words.say(_WHOM[_whom(again)])
@@ -664,14 +680,16 @@ _READ_AGAIN = {
 def _whom(regions: Sequence[RegionResult]) -> str:
     """Return who reads regions again: ``joint``, ``second``, or ``other`` if they differ.
 
-    Several readers of a region read it again together; a single one gets a second radiologist.
+    Several readers of a region read the region again together. If only one reader read it, a second
+    radiologist does.
     """
     whom = {"joint" if len(region.scores) > 1 else "second" for region in regions}
     return whom.pop() if len(whom) == 1 else "other"
 
 
 def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
-    """Name the region most suspicious to the tool and the one most suspicious to the readers."""
+    """Name the region most suspicious to the tool, and the region most suspicious to the readers.
+    """
     number = probability_text(top.probability)
     first = f"{_regions([top], words)} ({number})"
     of_readers = patient.readers_first
@@ -725,7 +743,7 @@ def _about(
     age = region.age if region else None
     psa = region.psa if region else None
     density = man.psa_density if man else None
-    # The gland volume of the latest study comes first, if the run knows which one is the latest.
+    # The gland volume of the latest study comes first, if the run knows which study is the latest.
     studies_with_gland = [study for study in studies if study.gland_ml]
     studies_with_gland.sort(key=lambda study: study.study != latest)
     gland = studies_with_gland[0].gland_ml if studies_with_gland else None
@@ -769,7 +787,8 @@ def _reliable(
 ) -> list[tuple[str, bool]]:
     """Return sentences on how far the man's probabilities can be trusted.
 
-    They name the training, regions unlike those of the training, and the number of failures.
+    The sentences name the training, the regions unlike regions of the training, and the number of
+    failures.
     """
     simulated = bool(results.run.get("cohort_simulated"))
     sentences = [_trained(metrics, models, simulated, words)]
@@ -818,12 +837,12 @@ def _reliable(
 
 
 def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
-    """Name the images in which regions are unlike those of the training.
+    """Name the images in which regions are unlike the regions of the training.
 
     Parameters
     ----------
     regions : sequence of RegionResult
-        Regions that are unlike those of the training.
+        Regions that are unlike the regions of the training.
     words : Wording
         The language.
     """
@@ -880,8 +899,8 @@ def _trained(
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):
-        # Left out for real patients of a model of simulated ones: its training tells nothing of
-        # them.
+        # This sentence is left out for real patients if the model was trained on simulated
+        # patients, because such a training tells nothing about real patients.
         text += f" {_at_training(metrics, models, words)}"
     if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5

@@ -18,18 +18,19 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.study_file import read_map_display
 
 KEY_SIDE_MM = 64.0
-"""Least side of a picture if the place of the gland is not known."""
+"""Least side of a picture, mm, if the place of the gland is not known."""
 LEAST_SIDE_MM = 45.0
-"""Least side of a picture if it is known."""
+"""Least side of a picture, mm, if the place of the gland is known."""
 NEAR_MM = 8.0
-"""Width of the surroundings shown around a region on every side."""
+"""Width of the shown surroundings of a region on every side, mm."""
 RIM_MM = 4.0
-"""Width of the surroundings shown around the gland on every side."""
+"""Width of the shown surroundings of the gland on every side, mm."""
 SCALE_BAR_MM = 10
-# Slices are lossless if they need no more than this, else lossy: a page stays below 6 MB as text.
+# Slices are lossless if all of them need no more bytes than this, else lossy. So a page stays below
+# 6 MB as text.
 SLICES_BYTES = 4_500_000
 LOSSY_QUALITIES = (92, 80, 60)
-# The same for all studies, so that their pictures can be compared.
+# These windows are the same for all studies, so that pictures of studies can be compared.
 FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (400.0, 2000.0)}
 NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
 
@@ -50,12 +51,12 @@ class StudyImages:
     """Hold the images of one study for its page, read from ``studies/<study_id>.npz``.
 
     Arrays are turned so that rows run to the patient's back and columns to his left. H and W are
-    the numbers of rows and columns, T that of times, n that of images.
+    the numbers of rows and columns, T the number of times and n the number of images.
 
     Parameters
     ----------
     layers : dict of str to ndarray, shape (n_slices, H, W)
-        Float32, NaN outside the field of view; the keys are those of :data:`LAYERS`.
+        Arrays of float32, NaN outside the field of view; the keys are those of :data:`LAYERS`.
     roi_map : ndarray, shape (n_slices, H, W)
         Label map of the regions, uint8; labels above 255 are stored as 255.
     spacing : (float, float)
@@ -65,13 +66,14 @@ class StudyImages:
     sides : (str, str, str, str)
         Letters at the left, right, top and bottom edge; empty where the direction is unknown.
     curves : dict of str to ndarray
-        ``times`` in s, shape (T,); a row for each region, shape (n_roi, T), in ``signal`` and in
-        ``concentration`` and its ``fit``, both in mM.
+        ``times`` in s has shape (T,). ``signal``, ``concentration`` and ``fit`` (of the
+        concentration) have a row for each region, shape (n_roi, T). Concentration and fit are in
+        mM.
     meta : dict
         Facts written with the study: regions, slice numbers, notes, missing images.
     registration : ndarray of uint8, shape (n, 3, H, W), or None
-        For each image whose alignment to T2 was tried: before, after, and the edges of T2; numbers
-        in ``meta``.
+        For each image whose alignment to T2 was tried: the image before, the image after, and the
+        edges of T2. The numbers are in ``meta``.
     frame : ndarray of bool, shape (n_slices, H, W), or None
         The gland, or without a mask the middle of the image; None in a run of an earlier version.
     """
@@ -94,7 +96,7 @@ class StudyImages:
 
     @property
     def n_slices(self) -> int:
-        """Return the number of slices of the whole series, of which perhaps not all are shown."""
+        """Return the number of slices of the whole series; perhaps not all of them are shown."""
         return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
 
     @property
@@ -108,7 +110,7 @@ class StudyImages:
         Parameters
         ----------
         roi_id : str
-            The region; for an unknown one the result is empty.
+            The region; for an unknown region the result is empty.
 
         Returns
         -------
@@ -173,8 +175,8 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     Parameters
     ----------
     arrays : dict of str to ndarray
-        Arrays of ``studies/<study_id>.npz``; not changed. If their axes are far from the patient's,
-        or ``direction`` is absent, they stay as they are.
+        Arrays of ``studies/<study_id>.npz``, which are not changed. If their axes are far from the
+        patient's, or ``direction`` is absent, they stay as they are.
     meta : dict
         The file's ``meta``, parsed; slice numbers are put into the new order in a copy.
 
@@ -232,7 +234,7 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
 def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
     """Return the slices by which :func:`oriented` turns an array with axes z, y, x.
 
-    Indexing twice with them gives the first array again.
+    Indexing an array twice with these slices gives the first array again.
 
     Parameters
     ----------
@@ -242,7 +244,7 @@ def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
     Returns
     -------
     tuple of 3 slices
-        Each keeps or reverses its axis.
+        Three slices; each keeps or reverses its axis.
 
     Examples
     --------
@@ -256,7 +258,7 @@ def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
 
 
 def _upright(direction: np.ndarray) -> bool:
-    """Tell whether x, y and z of the grid run closest to those of the patient."""
+    """Tell whether the axes x, y and z of the grid run closest to the patient's x, y and z."""
     return list(np.abs(np.asarray(direction, float)).argmax(axis=0)) == [0, 1, 2]
 
 
@@ -325,8 +327,8 @@ class KeyImage(NamedTuple):
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
     """Cut one field of view around a region out of several layers, on the region's largest slice.
 
-    It shows the region and both sides of the gland, or without a gland mask the middle of the
-    image.
+    The field of view shows the region and both sides of the gland, or without a gland mask the
+    middle of the image.
 
     Parameters
     ----------
@@ -335,12 +337,12 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     label : int
         The region's label.
     keys : tuple of str
-        Layers to show; one that the study does not have is left out.
+        Layers to show; layers that the study does not have are left out.
 
     Returns
     -------
     list of KeyImage
-        In the order of :data:`LAYERS`; empty if the region is not on the shown slices.
+        The pictures in the order of :data:`LAYERS`; empty if the region is not on the shown slices.
     """
     z = key_slice(images, label)
     if z is None:
@@ -350,7 +352,8 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     if images.frame is not None:
         frame = images.frame[z]
         if not frame.any():
-            # The region is drawn beyond the last slice of the gland: all its slices give the frame.
+            # The region is drawn beyond the last slice of the gland. So all slices of the gland
+            # together give the frame.
             frame = np.asarray(images.frame.any(axis=0))
     rows, columns = _crop(inside, frame, images.spacing)
     other_regions = (images.roi_map[z] > 0) & ~inside
@@ -406,8 +409,8 @@ def _neighbours(
 def window(images: StudyImages, key: str) -> tuple[float, float]:
     """Return the two values of a layer that are shown as black and as white.
 
-    For ADC and probability they are fixed. For other layers they are the window that the study
-    states, or else the layer's 1st and 99.5th percentile.
+    For ADC and probability the two values are fixed. For other layers they are the window that the
+    study states, or else the layer's 1st and 99.5th percentile.
 
     Parameters
     ----------
@@ -495,7 +498,7 @@ def _crop(
 
 
 def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
-    """Return the first row (axis 0) or column (axis 1) of a mask, and its last plus 1."""
+    """Return the first row (axis 0) or column (axis 1) of a mask, and the last one plus 1."""
     places = np.flatnonzero(mask.any(axis=1 - axis))
     return int(places[0]), int(places[-1]) + 1
 
@@ -504,7 +507,7 @@ def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
     """Return the data of a page's slice viewers, compressed so that the page is not too large.
 
     Pictures are lossless if all fit into :data:`SLICES_BYTES`. Otherwise they get the best of
-    :data:`LOSSY_QUALITIES` with which they fit, or the lowest if they fit with none.
+    :data:`LOSSY_QUALITIES` with which they fit, or the lowest quality if they fit with none.
 
     Parameters
     ----------
@@ -598,7 +601,8 @@ def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
 
 
 def _tile(array: np.ndarray, columns: int) -> np.ndarray:
-    """Return the slices of an array side by side in one picture, ``columns`` of them in a row."""
+    """Return the slices of an array side by side in one picture, with ``columns`` slices in a row.
+    """
     n, height, width = array.shape
     rows = math.ceil(n / columns)
     full = np.zeros((rows * columns, height, width), np.uint8)

@@ -1,4 +1,4 @@
-"""The pages of a run: an index and one page per patient, each a single file."""
+"""Write the pages of a run: an index and one page per patient, each a single file."""
 
 import base64
 import hashlib
@@ -34,9 +34,9 @@ def write_report(run: Path) -> Path:
     """Write the pages and figures of a run: ``report/`` and ``figures/`` in its folder.
 
     Only the run folder is read, and no result is computed. Every page is one file without any
-    reference to another place: it opens from a disk, makes no network request, and prints on A4.
-    A run of a table, which has no images, has an index and no page of a patient.
-    Pages of patients that the run no longer has are deleted.
+    reference to another place. It opens from a disk, makes no network request, and prints on A4. A
+    run of a table, which has no images, has an index and no page of a patient. Pages of patients
+    that the run no longer has are deleted.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def write_report(run: Path) -> Path:
     ------
     CadError
         When the folder is no finished run, or its content cannot be shown. A study whose images are
-        damaged raises no error: its page says so.
+        damaged raises no error; the patient's page says that they are damaged.
     """
     everything = read_results(run)
     patients = list_patients(everything)
@@ -69,8 +69,8 @@ def write_report(run: Path) -> Path:
             page = _patient_page(results, metrics, patient, (before, after))
             write_atomic(folder.page(patient.page), page.encode())
 
-    # Threads help, because pictures are compressed without the interpreter's lock. The list raises
-    # the error of the first page that cannot be written, and so ends the others.
+    # Threads help, because pictures are compressed without the interpreter's lock. Making the list
+    # raises the error of the first page that cannot be written, and so ends the other pages.
     with ThreadPoolExecutor(_THREADS) as threads:
         drawn = threads.submit(draw_figures, metrics, results.thresholds)
         if results.pictured:
@@ -95,7 +95,7 @@ def _patient_page(
     studies = content.studies
     regions = content.regions
     viewers = [s.viewer for s in studies if s.viewer is not None]
-    # Of a man who is held back the order by suspicion would reveal the result.
+    # If a man's results are held back, an order by suspicion would reveal them.
     if not patient.blinded:
         order = [view.region.roi for view in regions]
         for viewer in viewers:
@@ -128,7 +128,7 @@ def _index_page(
 ) -> str:
     shown = [p for p in patients if not p.blinded]
     warnings = []
-    # Warnings of the run as a whole could reveal the result of a man who is held back.
+    # Warnings of the run as a whole could reveal results that are held back.
     if len(shown) == len(patients):
         run_warnings = results.run.get("warnings") or []
         warnings = list(dict.fromkeys([*metrics.warnings, *run_warnings]))
@@ -209,7 +209,8 @@ def _record(run: JsonObject) -> list[tuple[str, str]]:
 
 
 def _digest(text: str) -> Markup:
-    """Return the hash by which a content security policy admits a style or script of ours."""
+    """Return the hash by which a content security policy admits a style or script of this program.
+    """
     value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Markup("sha256-{}").format(value)
 
@@ -241,7 +242,7 @@ def template(name: str, folder: Path = TEMPLATES) -> jinja2.Template:
     name : str
         File name.
     folder : Path
-        Folder that is searched before that of the run's pages.
+        Folder that is searched before the folder of the run's pages.
     """
     return _environment(folder).get_template(name)
 

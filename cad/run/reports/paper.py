@@ -24,9 +24,9 @@ BOTTOM = 290.0
 _MM_PER_INCH = 25.4
 _MM_PER_POINT = _MM_PER_INCH / 72
 _LINE = 1.25
-"""Distance of two lines, in sizes of their type."""
+"""Distance of two lines, as a multiple of the size of their type."""
 _RISE = 0.93
-"""Distance of the base line from the top of its line, in sizes of the type."""
+"""Distance of the base line from the top of its line, as a multiple of the size of the type."""
 CAPTURE_DPI = 150
 _PEN = re.compile(r"([Mhvz])([^Mhvz]*)")
 
@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 
 Passage = list[Run]
-"""A paragraph."""
+"""A paragraph: pieces of text, each in one style."""
 
 
 def line_height(size: float) -> float:
@@ -150,7 +150,7 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
                     words[-1].append(styled)
                 else:
                     words.append([styled])
-                # A further piece of a word that was cut starts a line of its own.
+                # A further piece of a cut word starts a line of its own.
                 joined = False
             joined = True
     return words
@@ -243,7 +243,7 @@ class Paper:
         self._axes = axes
 
     def make_room(self, height: float) -> None:
-        """Begin another sheet if a block of this height (mm) does not fit on this one."""
+        """Begin another sheet if a block of this height (mm) does not fit on the present sheet."""
         if self.y + height > BOTTOM:
             self.new_sheet()
 
@@ -381,10 +381,11 @@ class Paper:
         self._axes.plot(xs, ys, color=colour, linewidth=width, scalex=False, scaley=False, **style)
 
     def picture(self, source: str, x: float, y: float, width: float, height: float) -> None:
-        """Draw a picture that is given as a data URL into a rectangle in mm."""
+        """Draw a picture, given as a data URL, into a rectangle in mm."""
         self.content.append(source)
         pixels = _pixels(source)
-        # An automatic aspect, because voxels need not be square and the axes must keep their mm.
+        # The aspect is automatic, because voxels need not be square and the axes must keep their
+        # mm.
         self._axes.imshow(
             pixels,
             cmap="gray",
@@ -401,7 +402,7 @@ class Paper:
     def drawing(
         self, path: str, x: float, y: float, scale: tuple[float, float], **style: Any
     ) -> None:
-        """Draw an SVG path that a page draws, too.
+        """Draw an SVG path that is also drawn on a page.
 
         Parameters
         ----------
@@ -416,7 +417,7 @@ class Paper:
         """
         from matplotlib.patches import PathPatch
 
-        self.content.append(path)  # the sheet's hash is made of all that is drawn
+        self.content.append(path)  # the sheet's hash is made of everything that is drawn
         patch_style = {"facecolor": "none", "edgecolor": "none", **style}
         self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **patch_style))
 
@@ -483,7 +484,7 @@ class Paper:
         for number, text in enumerate(texts):
             self._take(number)
             self.line([MARGIN, PAGE_WIDTH - MARGIN], [BOTTOM + 1, BOTTOM + 1], RULE, 0.6)
-            # Smaller type, if needed, so that no name is cut.
+            # The type is made smaller if needed, so that no name is cut.
             room = PAGE_WIDTH - 2 * MARGIN
             size = min(6.5, 6.5 * room / text_width(readable(text), 6.5))
             self.lines([[Run(readable(text), colour=DIM)]], MARGIN, BOTTOM + 1.6, size)
@@ -505,8 +506,8 @@ class Paper:
         from matplotlib.backends.backend_pdf import PdfPages
 
         stream = io.BytesIO()
-        # Without a date, which would make each copy another document. Fonts of type 42 keep the
-        # text searchable.
+        # The PDF has no date, because a date would make each copy another document. Fonts of type
+        # 42 keep the text searchable.
         stated = {"Title": title, "Creator": "cad", "Producer": None, "CreationDate": None}
         with rc_context({"pdf.fonttype": 42}), PdfPages(stream, metadata=stated) as pages:
             for figure in self._figures:
@@ -525,7 +526,8 @@ class Paper:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         shown = []
-        # Hinting makes letters up to 4 % wider than ``text_width`` computes: words would overlap.
+        # Hinting would make letters up to 4 % wider than ``text_width`` computes, so that words
+        # would overlap.
         with rc_context({"text.hinting": "none"}):
             for figure in self._figures:
                 canvas = FigureCanvasAgg(figure)

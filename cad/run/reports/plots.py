@@ -41,7 +41,8 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     Parameters
     ----------
     curve : dict of str to ndarray, shape (n_times,)
-        ``times`` s, ``concentration`` and ``fit`` mM, ``signal`` a.u.; any may be absent or NaN.
+        ``times`` in s, ``concentration`` and ``fit`` in mM, and ``signal`` in arbitrary units. Each
+        may be absent or NaN.
 
     Returns
     -------
@@ -100,11 +101,11 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
 
 
 def _ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Return ``about`` or so round numbers, evenly spaced, that cover [low, high]."""
+    """Return about ``about`` round numbers, evenly spaced, that cover [low, high]."""
     raw = max(high - low, 1e-9) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
-    # If values reach only a little beyond the last tick, as noise does, none is added.
+    # If values reach only a little beyond the last tick, as noise does, no tick is added.
     first = math.floor(low / step + 0.15)
     last = math.ceil(high / step - 0.15)
     return [round(k * step, 10) for k in range(first, last + 1)]
@@ -156,7 +157,7 @@ def probability_text(value: float | None) -> str:
     Parameters
     ----------
     value : float or None
-        From 0 to 1.
+        The probability, from 0 to 1.
 
     Examples
     --------
@@ -178,7 +179,7 @@ def benign_limit(threshold: float) -> str:
     Parameters
     ----------
     threshold : float
-        P-, from 0 to 1. It is 0 if no region can be called benign at the stated aim.
+        P-, from 0 to 1. P- is 0 if no region can be called benign at the stated aim.
 
     Examples
     --------
@@ -191,7 +192,8 @@ def benign_limit(threshold: float) -> str:
 
 
 def malignant_limit(threshold: float) -> str:
-    """Return the limit above which a region is called malignant, as text; at 1, that none is.
+    """Return the limit above which a region is called malignant, as text; at 1, a text that no
+    region is.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from cad.run.reports.views import PatientView, list_patients
 
 UNKNOWN = interval_text(None)
 MOST_PATIENTS = 3
-"""Patients that a command names at its end; the page has all."""
+"""Most patients that a command names at its end; the page has all patients."""
 
 
 def numbers(metrics: Summary) -> JsonObject:
@@ -35,11 +35,12 @@ def regions_as_json(results: Results) -> list[JsonObject]:
     Returns
     -------
     list of dict
-        In the order of ``probabilities.csv``: ``participant_id, study_id, roi_id, probability,
-        probability_of, probability_low, probability_high, probability_images, belief, decision,
-        decision_reason`` (a list), ``histology`` (in words), ``patient_probability``,
-        ``patient_decision``, ``patient_histology_known`` (of every region) and ``held_back``. If a
-        man is held back, ``held_back`` is true and his regions have no numbers.
+        A dictionary per region, in the order of ``probabilities.csv``, with the keys
+        ``participant_id, study_id, roi_id, probability, probability_of, probability_low,
+        probability_high, probability_images, belief, decision, decision_reason`` (a list),
+        ``histology`` (in words), ``patient_probability``, ``patient_decision``,
+        ``patient_histology_known`` (whether it is known of every region) and ``held_back``. If a
+        man's results are held back, ``held_back`` is true and his regions have no numbers.
     """
     regions: list[JsonObject] = []
     hidden = held_back(results)
@@ -111,7 +112,7 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
     Parameters
     ----------
     metrics : Summary
-        Measures of the run; a result that it does not have is left out.
+        Measures of the run; results that the run does not have are left out.
     """
     decisions = {name: decision.sentence for name, decision in metrics.decisions.items()}
     stated = decisions.get("stated")
@@ -168,8 +169,8 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
 
     The first line counts men, regions and decisions; where a model promised a share of decided men,
     it also compares that share with the last men. The second line names the first three men in the
-    order of the index, and is left out where no man has a result. Men who are held back are counted
-    and not named.
+    order of the index, and is left out where no man has a result. Men whose results are held back
+    are counted and not named.
 
     Parameters
     ----------
@@ -204,7 +205,7 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
 
 
 def _closing_lines_without(views: list[PatientView], n_regions: int, n_hidden: int) -> list[str]:
-    """Return the last lines of a run in which some men are held back."""
+    """Return the last lines of a run in which the results of some men are held back."""
     counts = []
     for word in ("malignant", "refer", "benign"):
         counts.append(f"{sum(view.count(word) for view in views)} {word}")
@@ -235,7 +236,7 @@ def _first_men(views: list[PatientView]) -> list[str]:
 def _common_reason(results: Results) -> str:
     """Return the reason, in brackets, why regions with a probability have no decision.
 
-    The text is empty if their reasons differ.
+    The text is empty if the reasons of the regions differ.
     """
     reasons = set()
     for region in results.regions:
@@ -248,7 +249,8 @@ def _common_reason(results: Results) -> str:
 
 
 def _drift(metrics: Summary) -> list[str]:
-    """Compare the share of decided men among the last men with that at the training, in a line.
+    """Compare the share of decided men among the last men with the share at the training, in a
+    line.
 
     The result is empty for a model that states no such share.
     """

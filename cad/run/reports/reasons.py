@@ -24,7 +24,7 @@ _WORDS: dict[str, list[str]] = _TABLES["families"]
 _DICTATED: dict[str, dict[str, str]] = _TABLES["dictated"]
 _FORMS: dict[str, list[str]] = {**dict.fromkeys(LEVELS, _TABLES["levels"]), **_TABLES["numbers"]}
 _DARK = ("ADC", "T2 signal")
-"""Families whose low values are what radiologists expect of cancer."""
+"""Families whose values radiologists expect to be low in cancer."""
 
 
 class ReasonBar(NamedTuple):
@@ -33,8 +33,8 @@ class ReasonBar(NamedTuple):
     Parameters
     ----------
     title, words : str
-        Name of the family with the level of its main feature, ``low ADC``, and an explanation of
-        that feature.
+        Name of the family with the level of its main feature, such as ``low ADC``, and an
+        explanation of that feature.
     feature, definition : str
         The feature that stands for the family: its short name and its definition.
     value : str
@@ -45,16 +45,17 @@ class ReasonBar(NamedTuple):
     contribution : float
         The number that the family adds to the log odds.
     share : float
-        ``contribution`` relative to the largest one of the region, from -1 (towards benign) to 1
-        (towards malignant).
+        ``contribution`` relative to the region's largest contribution, from -1 (towards benign) to
+        1 (towards malignant).
     dictated : str
-        A radiologist's words for it, ``low ADC``. Empty if there are none for the family, or if the
-        value moved the belief in a direction that a radiologist would not expect.
+        A radiologist's words for the family and its level, such as ``low ADC``. Empty if there are
+        no such words for the family, or if the value moved the belief in a direction that a
+        radiologist would not expect.
     family : str
-        Name of the family, ``ADC texture`` or ``plasma volume (vp)``.
+        Name of the family, such as ``ADC texture`` or ``plasma volume (vp)``.
     level : str
-        Level of its main feature among the training regions, ``low values``; empty if no word
-        describes it.
+        Level of the family's main feature among the training regions, such as ``low values``; empty
+        if no word describes this level.
     """
 
     title: str
@@ -81,9 +82,9 @@ class ReasonSum:
     bars : list of ReasonBar
         The families of features with the largest contributions, the largest first.
     n_without_bar : int
-        Number of the other families.
+        Number of families without a bar.
     sum_without_bar : float
-        Sum of the other families' contributions to the log odds.
+        Sum of these families' contributions to the log odds.
     """
 
     average: float
@@ -104,9 +105,9 @@ class ReasonSum:
     def sentence_in(self, words: Wording) -> str:
         """Say in one line which families raised and lowered the belief, in a radiologist's words.
 
-        There are at most three phrases. The family that raised the belief most and the one that
-        lowered it most are named even if a radiologist has no word for them: a sheet of paper has
-        no table of all families.
+        There are at most three phrases. The family that raised the belief most and the family that
+        lowered it most are always named, even if a radiologist has no word for them. The reason is
+        that a sheet of paper has no table of all families.
 
         Parameters
         ----------
@@ -144,7 +145,7 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
     Returns
     -------
     ReasonSum or None
-        The largest contributions, and the sum of the others; None if the region has no
+        The largest contributions, and the sum of the other contributions; None if the region has no
         contributions.
     """
     ranked = [reason for reason in reasons if reason.contribution is not None]
@@ -173,7 +174,8 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         word = ""
     elif _LOW <= percentile <= _HIGH:
         word = "ordinary"
-    # Only a mean or percentile makes its family low or high: a wide spread of ADC is no high ADC.
+    # Only a mean or percentile makes its family low or high, because a wide spread of ADC is no
+    # high ADC.
     elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
         word = low if percentile < _LOW else high
         lowers = (reason.contribution or 0.0) < 0
@@ -224,7 +226,9 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
 
 
 def _dictated(reason: Reason, column: Column | None) -> str:
-    """Return a radiologist's words for a family whose level and effect agree as he expects."""
+    """Return a radiologist's words for a family whose level and effect agree as a radiologist
+    expects.
+    """
     words = _DICTATED.get(reason.group)
     percentile = reason.percentile
     if words is None or percentile is None or _LOW <= percentile <= _HIGH:

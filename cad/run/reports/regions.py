@@ -34,10 +34,11 @@ class RegionView:
     anchor : str
         HTML id of the region's card.
     thresholds : (float, float) or None
-        P- and P+ of the model that scored it: benign below the first, malignant above the second.
+        P- and P+ of the model that scored the region: benign below P-, malignant above P+.
     where : str
-        Place: ``left mid PZpl (estimated)``, or without a gland mask ``PZ left, middle third (by
-        the image)``, or side or zone alone if nothing else is known; empty if nothing is.
+        Place, such as ``left mid PZpl (estimated)``; without a gland mask, such as ``PZ left,
+        middle third (by the image)``. It is side or zone alone if nothing else is known, and empty
+        if nothing is known.
     place : str
         The place in words: ``left mid posterolateral peripheral zone (estimated)``.
     sector : Mark or None
@@ -45,14 +46,14 @@ class RegionView:
     images : list of KeyImage
         A picture for each modality, on the slice where the region is largest.
     slice_number, z_mm : int, float, or None
-        Number of that slice in the series, and its position along the slice normal.
+        Number of the slice of ``images`` in the series, and its position along the slice normal.
     archive, archive_adc : str
-        That slice of T2 and of ADC by the archive's numbers, ``series 4 image 9``; empty if the
-        import kept no numbers.
+        The same slice of T2 and of ADC by the archive's numbers, such as ``series 4 image 9``;
+        empty if the import kept no numbers.
     facts : dict of str to str
-        Measurements by name, as text with unit; only those that were made.
+        The measurements that were made, by name, as text with unit.
     fit : str
-        Numbers of the perfusion model's fit; empty without any.
+        Numbers of the perfusion model's fit; empty without a fit.
     curve : CurvePlot or None
         The enhancement curve.
     no_curve : str
@@ -64,13 +65,13 @@ class RegionView:
     cancer : str
         Name of the run's malignant outcome, ``cancer of ISUP 2 or more``.
     mark : bool
-        Whether the region is a ball or a box, whose size is not that of a lesion.
+        Whether the region is a ball or a box, whose size is not the size of a lesion.
     outline : str
         Range of the belief when the outline moves (:func:`outline_words`); empty if not
         computed.
     unmeasured : str
-        Sentence on images in which nothing was measured in the region, if it has no result because
-        of them; else empty.
+        Sentence on the images in which nothing was measured in the region, if the region has no
+        result because of these images; else empty.
     """
 
     region: RegionResult
@@ -141,8 +142,8 @@ def region_view(
         thresholds=limits,
         where=_where(region, place, in_image),
         place=_place_words(region, place, in_image, words),
-        # If a person named the sector, the measured place is not used: a dot outside that sector
-        # would contradict him.
+        # If a person named the sector, the measured place is not used, because a dot outside that
+        # sector would contradict the person.
         sector=mark(sector, None if region.sector else place) if sector else None,
         images=key_images(images, region.label, _key_layers(images)) if images else [],
         slice_number=None if z is None or images is None else images.slice_numbers[z],
@@ -212,7 +213,7 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
     Parameters
     ----------
     region : RegionResult
-        Holds the lowest and highest belief over several outlines.
+        The region, which holds the lowest and highest belief over several outlines.
     words : Wording
         The language.
 
@@ -256,7 +257,9 @@ def _place_words(
     in_image: JsonObject | None,
     words: Wording,
 ) -> str:
-    """Say in whole words where a region lies, and whether gland mask or image tells it."""
+    """Say in whole words where a region lies, and whether the place comes from the gland mask or
+    the image.
+    """
     if region.sector or place is not None or in_image is None:
         where = re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
         return words.again(where)

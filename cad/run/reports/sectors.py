@@ -28,7 +28,7 @@ class Mark(NamedTuple):
     path : str
         SVG path data (``d``) of the sector's area.
     point : (float, float)
-        x and y of the point in the sector nearest to the region's centre at which a mark has room.
+        x and y of the nearest point to the region's centre at which a mark has room in the sector.
     sector : str
         Name of the sector.
     """
@@ -39,7 +39,7 @@ class Mark(NamedTuple):
 
 
 _MARK_RADIUS = 4.0
-"""Distance from the sector's border, in cells, at which a mark does not cross the border."""
+"""Least distance from the sector's border, in cells, at which a mark does not cross the border."""
 
 
 @cache
@@ -88,7 +88,7 @@ def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     Parameters
     ----------
     sector : str
-        Name such as ``left mid PZpl``.
+        Name of the sector, such as ``left mid PZpl``.
     place : dict, optional
         Coordinates ``u`` and ``v`` of the region in the gland. Without them the mark goes to the
         middle of the sector.
@@ -117,11 +117,11 @@ def apart(marks: Sequence[Mark]) -> list[Mark]:
     Parameters
     ----------
     marks : sequence of Mark
-        A mark makes room only for the marks before it.
+        Marks, of which each makes room only for the earlier ones.
 
     Examples
     --------
-    Two regions in the middle of one sector:
+    Two regions lie in the middle of one sector:
 
     >>> region = mark("left mid PZpl", None)
     >>> first, second = apart([region, region])
@@ -142,8 +142,9 @@ def _within(
 ) -> tuple[float, float]:
     """Return the point of a sector where a mark has room that is nearest to a wanted point.
 
-    The wanted point may lie outside the sector: the gland's box is larger than its ellipse, and a
-    table may name another sector than that of the region's place.
+    The wanted point may lie outside the sector. One reason is that the gland's box is larger than
+    its ellipse. Another is that a table may name another sector than the sector at the region's
+    place.
     """
     level = sector.split(" ")[1]
     inside = sector_cells(level) == sector

@@ -1,4 +1,4 @@
-"""Draw one sheet of A4 for each man for the tumour board: his page's content as PDF or picture."""
+"""Draw the A4 sheet of each man for the tumour board: his page's content as PDF or picture."""
 
 import json
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ from cad.run.reports.views import PatientView
 from cad.run.reports.wording import Wording
 
 FIRST_SHEET = 3
-"""Number of lesions on the first sheet, if a second one is needed."""
+"""Number of lesions on the first sheet, if a second sheet is needed."""
 _INNER = PAGE_WIDTH - 2 * MARGIN
 _GAP = 1.0
 _CAPTION = 2.9
 _CURVE = (52.0, 25.0)
 _MAP = (60.0, 264.0)
-"""Width of the sector map, mm, and of its drawing in its own units."""
+"""Width of the sector map in mm, and width of its drawing in drawing units."""
 _HEAD = 8.4
 _TEXT = 7.0
 _SMALL = 6.4
@@ -51,7 +51,8 @@ _MOST_PROBLEMS = 12
 _LAYOUT = 3
 """Number of the sheet's layout; raise it with each change of what a sheet shows.
 
-The UID of a sheet is made from it, and an archive keeps the first object that it gets under a UID.
+The UID of a sheet is made from this number, and an archive keeps the first object that it gets
+under a UID.
 """
 
 
@@ -84,9 +85,9 @@ def draw_sheet(
 ) -> Sheet:
     """Draw the sheets of one man.
 
-    They have the content of his page, from the same functions. A man who is held back until a
-    reader has scored him gets no sheet: the caller asks
-    :func:`cad.folders.run_folder.blinding.held_back` first.
+    The sheets have the content of his page, made by the same functions. A man whose results are
+    held back until a reader has scored him gets no sheet. The caller checks this first by
+    :func:`cad.folders.run_folder.blinding.held_back`.
 
     Parameters
     ----------
@@ -172,12 +173,13 @@ def _decision(decision: str, words: Wording) -> Run:
 
 
 def _colour(region: RegionResult) -> str:
-    """Return the colour of a region's decision, or grey if histology is known: it counts more."""
+    """Return the colour of a region's decision, or grey if histology is known, which counts more.
+    """
     return COLOURS[region.decision] if region.truth is None else DIM
 
 
 def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wording) -> None:
-    """Draw the decision on the man, how far it can be trusted, and the sector map."""
+    """Draw the decision on the man, how far this decision can be trusted, and the sector map."""
     views = [lesion.view for lesion, _ in content.head["lesions"]]
     marked = [view for view in views if view.sector is not None]
     width = _INNER - (_MAP[0] + 3 if marked else 0)
@@ -185,7 +187,8 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     decided = [decision]
     if content.head["histology"]:
         decision[0] = decision[0]._replace(colour=DIM)
-        # Histology comes first: the tool's decision is then a comparison, and nothing follows.
+        # Histology comes first. The tool's decision then only serves comparison, and nothing
+        # follows from it.
         comparison = Run(f"{words.say('Tool, for comparison:')} ", colour=DIM)
         decided = [[Run(content.head["histology"], bold=True)], [comparison, *decision]]
     reliable: Passage = []
@@ -281,7 +284,8 @@ def _map_colour(region: RegionResult) -> str:
 def free_box(
     x: float, y: float, width: float, taken: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float]:
-    """Return the left, upper, right and lower edge of a marker's label where it covers least.
+    """Return the left, upper, right and lower edge of a marker's label, at the place where it
+    covers least.
 
     Parameters
     ----------
@@ -290,7 +294,7 @@ def free_box(
     width : float
         Width of the label, mm.
     taken : sequence of (float, float, float, float)
-        Left, upper, right and lower edge of each mark and label that is not to be covered.
+        Left, upper, right and lower edge of each mark and label that should not be covered.
 
     Examples
     --------
@@ -347,7 +351,9 @@ LAYOUTS = (
     _Layout(40.0),
     _Layout(35.6, curve_below=True),
 )
-"""Layouts from the largest pictures to the smallest, with which four lesions fit on one sheet."""
+"""Layouts from the largest pictures to the smallest; with the smallest, four lesions fit on one
+sheet.
+"""
 
 
 class _Lesion(NamedTuple):
@@ -368,7 +374,7 @@ class _Lesion(NamedTuple):
         return max(text, _CURVE[1]) if beside else text
 
     def rows(self, layout: _Layout) -> list[list[KeyImage]]:
-        """Deal the pictures to rows, so that all rows are filled alike as far as possible."""
+        """Divide the pictures into rows, so that all rows are filled alike as far as possible."""
         images = self.view.images
         if not images:
             return []
@@ -387,15 +393,17 @@ class _Lesion(NamedTuple):
         return self.top(layout) + sum(rows) + 2.6
 
     def fills_its_rows(self, layout: _Layout) -> bool:
-        """Tell whether all rows have equally many pictures: no part of the sheet may be blank."""
+        """Tell whether all rows have equally many pictures, because no part of the sheet may be
+        blank.
+        """
         return len({len(row) for row in self.rows(layout)}) < 2
 
 
 def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
     """Draw the lesions of the head of the page.
 
-    If all lesions fit on one sheet with everything below them, they get one. If not, the first
-    sheet gets three.
+    If all lesions fit on one sheet with everything below them, they get one sheet. If not, the
+    first sheet gets three lesions.
     """
     lesions = []
     for lesion, name in content.head["lesions"]:
@@ -499,7 +507,7 @@ def _row_height(row: Sequence[KeyImage], side: float) -> float:
 
 
 def _two_lines(row: Sequence[KeyImage], side: float) -> bool:
-    """Tell whether some caption of a row is too long for one line in readable type."""
+    """Tell whether a caption of a row is too long for one line in readable type."""
     return any(text_width(_title_of(image), 6.5, True) > side - 24 for image in row)
 
 
@@ -598,7 +606,7 @@ def _picture(
     below = y + height + 2.4
     paper.label(title, x, below, 6.5, colour=INK, bold=True)
     after = 0.0 if two_lines else text_width(f"{title}  ", 6.5, True)
-    # Smaller type, if needed: the caption must not run into the next one.
+    # The type is made smaller if needed, because the caption must not run into the next caption.
     size = min(6.0, 6.0 * (side - after) / text_width(window, 6.0))
     paper.label(window, x + after, below + (_CAPTION - 0.3 if two_lines else 0), size)
 

@@ -40,13 +40,13 @@ class StudyView:
     gland_ml : float or None
         Volume of the gland.
     lost : str
-        Why the images cannot be shown; empty if they can.
+        Why the images cannot be shown; empty if they can be shown.
     acquired : list of str
         Date, scanner and field strength, as far as they are known.
     date : str
         The date alone; empty if it is not known.
     sizes : dict of str to dict
-        Measurements of every region as drawn, by ROI id; also of regions without a result.
+        Measurements of every region as drawn, by ROI id, including regions without a result.
     """
 
     study: str
@@ -83,7 +83,7 @@ class PatientView:
     missing : set of str
         Names of the modalities that a study lacks; :func:`study_views` fills it.
     pictured : bool
-        Whether the run measured images; only then the patient has a page.
+        Whether the run measured images. Only then does the patient have a page.
     blinded : bool
         Whether the patient's results are held back until a reader has scored a region.
     """
@@ -109,9 +109,9 @@ class PatientView:
     def ranked(self) -> list[RegionResult]:
         """Return the regions in the order in which to look at them.
 
-        The region most suspicious to the tool comes first, then the one most suspicious to the
-        readers, then cancer that histology proved, then all others by decision (malignant first,
-        benign last) and by suspicion.
+        The region most suspicious to the tool comes first, then the region most suspicious to the
+        readers. Then comes cancer that histology proved. All other regions follow by decision
+        (malignant first, benign last) and by suspicion.
         """
         rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
         return sorted(
@@ -151,7 +151,7 @@ class PatientView:
 
     @property
     def probability(self) -> float | None:
-        """Return the man's probability of any cancer; None without one."""
+        """Return the man's probability of any cancer; None without a probability."""
         for region in self.regions:
             if region.patient_probability is not None:
                 return region.patient_probability
@@ -159,7 +159,8 @@ class PatientView:
 
     @property
     def current(self) -> list[RegionResult]:
-        """Return the regions on which the man's probability rests; all if he has none.
+        """Return the regions on which the man's probability rests; all regions if he has no
+        probability.
 
         In a prediction of several studies these are the regions of the latest study.
         """
@@ -198,7 +199,7 @@ class PatientView:
 
         It is ``scored``, ``scored without`` and the missing modalities, ``scored in part`` (some
         region has no probability, or something failed), ``awaiting ROI`` (no region is drawn yet),
-        ``awaiting a reader`` (held back until one has scored) or ``failed``.
+        ``awaiting a reader`` (results are held back until a reader has scored) or ``failed``.
         """
         if self.blinded:
             return "awaiting a reader"
@@ -235,16 +236,16 @@ class PatientView:
 def list_patients(results: Results) -> list[PatientView]:
     """Return every patient of a run, the most urgent one first, for index and terminal.
 
-    First come patients with a failure, then patients to be read again, then malignant ones, then
-    those without a decision, last benign ones; within each group the man's probability falls. A
-    referred patient whose histology is known of every region is in the group without a decision.
-    Patients who are held back come last, sorted by name, because a place by probability would
-    reveal their result before the reading.
+    First come patients with a failure, then patients to be read again, then malignant patients,
+    then patients without a decision, and last benign patients. Within each group the man's
+    probability falls. A referred patient whose histology is known of every region is in the group
+    without a decision. Patients whose results are held back come last, sorted by name, because a
+    place by probability would reveal their result before the reading.
 
     Parameters
     ----------
     results : Results
-        Content of the run folder. The results of patients who are held back are left out.
+        Content of the run folder. Results that are held back are left out.
     """
     hidden = held_back(results)
     results = open_results(results)
@@ -289,7 +290,7 @@ def study_views(
     patient : PatientView
         The patient.
     scroller : bool
-        Whether slices are compressed for the slice viewer; paper has none.
+        Whether slices are compressed for the slice viewer; a sheet of paper has no viewer.
     words : Wording
         The language in which regions are described.
 

@@ -1,4 +1,4 @@
-"""The page of models at work: charts of drift, and challengers beside the champion."""
+"""Make the page on models at work: charts of drift, and challengers beside the champion."""
 
 from collections.abc import Sequence
 

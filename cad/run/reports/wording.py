@@ -1,4 +1,4 @@
-"""Translate the sentences of pages and sheets: one catalogue holds each of them as a whole."""
+"""Translate the sentences of pages and sheets; a catalogue holds each sentence as a whole."""
 
 import re
 from functools import cache
@@ -43,7 +43,7 @@ class Wording:
         sentence : str
             The sentence in English, with ``{name}`` in place of each value.
         **values : str
-            The values, as they are printed.
+            The values, in the form in which they are printed.
 
         Raises
         ------
@@ -73,8 +73,8 @@ class Wording:
         Parameters
         ----------
         stored : str
-            The sentence. If the catalogue lacks it, as it lacks messages of the program, it stays
-            in English.
+            The sentence. If the catalogue lacks the sentence, as it lacks messages of the program,
+            the sentence stays in English.
         """
         if self.language == "en":
             return stored
@@ -90,7 +90,7 @@ ENGLISH = Wording("en")
 
 
 def places(sentence: str) -> set[str]:
-    """Return the names of the values that a sentence has places for.
+    """Return the names of the values for which a sentence has places.
 
     Parameters
     ----------
@@ -107,7 +107,8 @@ def places(sentence: str) -> set[str]:
 
 @cache
 def catalogue() -> dict[str, dict[str, str]]:
-    """Return the catalogue: by English sentence a dictionary of its translations by language."""
+    """Return the catalogue: for each English sentence a dictionary of its translations by language.
+    """
     texts: dict[str, dict[str, str]] = {}
     for section in table_beside(__file__).values():
         texts.update(section)
@@ -118,7 +119,8 @@ def catalogue() -> dict[str, dict[str, str]]:
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
     """Return a pattern for each sentence that tables store, the longest sentences first.
 
-    A long sentence may match the pattern of a shorter one, too, and is then the better match.
+    A text may match the pattern of a long sentence and the pattern of a shorter one. The long
+    sentence is then the better match.
     """
     stored = sorted(table_beside(__file__)["stored"], key=len, reverse=True)
     patterns = []

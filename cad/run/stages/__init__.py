@@ -1,4 +1,4 @@
-"""Run the stages, one module each: load, extract, aggregate, validate, train, predict, emit.
+"""Run the stages, each in its own module: load, extract, aggregate, validate, train, predict, emit.
 
 A stage is a function that takes the results of earlier stages and returns its own. Each file of the
 run folder is written by one stage only (:data:`cad.folders.run_folder.folder.WRITERS`).

@@ -1,4 +1,4 @@
-"""Aggregate: turn readers' scores and histology into a label for every region."""
+"""Turn readers' scores and histology into a label for every region: the stage ``aggregate``."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ class Table:
     Parameters
     ----------
     keys : DataFrame
-        ``participant_id, study_id, roi_id``, one row per ROI.
+        Columns ``participant_id, study_id, roi_id``, with one row per ROI.
     X : DataFrame, shape (n, n_features)
-        Features, a column each; NaN where a modality is missing.
+        Features, each in a column; NaN where a modality is missing.
     y : ndarray, shape (n,)
-        Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
+        Label: the readers' probability, 0 or 1 where the label is certain, NaN where nothing is
+        known.
     spread : ndarray, shape (n,)
         How much the readers disagree: their standard deviation, ``eta`` of ``labels.parquet``.
     labels : DataFrame
@@ -55,7 +56,7 @@ class Table:
     labels: pd.DataFrame
 
     def with_rows(self, rows: pd.DataFrame, features: list[str]) -> Table:
-        """Return a new table: these rows, followed by others.
+        """Return a new table: the rows of this table, followed by other rows.
 
         Parameters
         ----------
@@ -65,7 +66,7 @@ class Table:
             Which columns of ``rows`` are features. A feature that only this table or only the
             added rows have is NaN in the other rows.
         """
-        # The cohort's columns come first and keep their order: adding rows must not reorder
+        # The cohort's columns come first and keep their order, because added rows must not reorder
         # features.
         names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
         X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
@@ -114,9 +115,10 @@ class FoldLabels:
         1 or 0 where histology overrides the readers, else NaN.
     y, spread : ndarray, shape (n,)
         Label, and standard deviation of the readers, of the rows for which the rule gives no label,
-        such as those of an earlier model.
+        such as rows of an earlier model.
     eta : float or None
-        Constant that stands for every standard deviation; None for the rule's own.
+        Constant that replaces every standard deviation; None for the rule's own standard
+        deviations.
     """
 
     rule: str
@@ -133,10 +135,10 @@ class FoldLabels:
         Parameters
         ----------
         rows : ndarray of int
-            Training rows: the rule is fitted on these alone.
+            Training rows; the rule is fitted on these rows alone.
         """
-        # The rule is fitted on the training rows, and then gives labels to all rows, left-out ones
-        # too.
+        # The rule is fitted on the training rows, and then gives labels to all rows, including
+        # left-out rows.
         y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
         if self.eta is not None:
             spread = np.where(np.isfinite(spread), self.eta, spread)
@@ -162,7 +164,7 @@ class Aggregated:
     grades : DataFrame
         Every score as a probability (:func:`cad.learning.labels.consensus.reader_probabilities`).
     provenance : DataFrame
-        How the regions of the cohort were measured, one row each.
+        How the regions of the cohort were measured, with one row per region.
     labels : DataFrame
         Content of ``labels.parquet``: consensus, histology and kind of label of each region.
     table : Table
@@ -172,7 +174,7 @@ class Aggregated:
         Makes the features of the rows of ``table`` again for each fold, where they depend on the
         fold's training rows, such as an intensity scale.
     own_rows : int
-        How many rows of ``table`` are the cohort's; they come first.
+        Number of rows of ``table`` that belong to the cohort; these rows come first.
     simulated : bool
         Whether any row is of a simulated patient.
     parents : tuple of str
@@ -199,14 +201,14 @@ class Aggregated:
 
 
 def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
-    """Make labels of readers' scores and histology, and join them to the measured regions.
+    """Make labels from readers' scores and histology, and join them to the measured regions.
 
-    Writes ``labels.parquet``.
+    The function writes ``labels.parquet``.
 
     Parameters
     ----------
     loaded, extracted : Loaded, Extracted
-        Results of the stages before.
+        Results of the earlier stages.
 
     Returns
     -------
@@ -215,8 +217,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     """
     cohort = loaded.cohort
     settings = loaded.settings.labels
-    # Patients without a measured region are left out: their scores would change what a consensus
-    # rule learns about readers.
+    # Patients without a measured region are left out, because their scores would change what a
+    # consensus rule learns about readers.
     measured_patients = set(extracted.features["participant_id"])
     rois = cohort.rois[cohort.rois["participant_id"].isin(measured_patients)].reset_index(drop=True)
     scores = cohort.scores[cohort.scores["participant_id"].isin(measured_patients)].reset_index(
@@ -324,7 +326,7 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
     Parameters
     ----------
     loaded : Loaded
-        The run; patients who withdrew from it are left out of the added rows, too.
+        The run. Patients who withdrew from the cohort are left out of the added rows, too.
     aggregated : Aggregated
         The cohort's regions; not changed.
     bundle : Bundle
@@ -369,7 +371,8 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
         region = ["participant_id", "roi_id"]
-        # A region in both tables would count twice, and be validated by a model trained on it.
+        # A region in both tables would count twice, and would be validated by a model that was
+        # trained on it.
         both = _kept_rows(loaded, bundle)[region].merge(regions[region])
     if len(both):
         raise CadError(
@@ -418,9 +421,10 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     Returns
     -------
     Table
-        One row per row of ``features``, in that order; ``y`` is NaN without a row of ``labels``.
+        One row per row of ``features``, in the same order; ``y`` is NaN without a row of
+        ``labels``.
     """
-    # A left join, so that a region without a score stays in the table, without a label.
+    # A left join keeps a region without a score in the table, without a label.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
     return Table(
         features[KEYS].reset_index(drop=True),
@@ -435,7 +439,7 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     """Name the kind of label that every region gives the learner (docs/methods.md 1).
 
     The kind depends on the reading precision (η₀). A learner that tries several precisions decides
-    anew in every fold; here the largest of them counts.
+    anew in every fold; here the largest precision counts.
 
     Parameters
     ----------
@@ -443,7 +447,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
         ``p``, the probability by consensus; ``eta``, the spread; ``certain``, 1 or 0 where
         histology overrides the readers.
     settings : PipelineSettings
-        ``labels`` and ``learner`` say the precision and how labels at 0 and 1 are treated.
+        Settings whose ``labels`` and ``learner`` state the precision, and how labels at 0 and 1 are
+        treated.
 
     Returns
     -------
@@ -462,7 +467,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     learner_keywords |= {
         name: value for name, value in settings.learner.params.items() if name in learner_keywords
     }
-    # Where several precisions are tried, the largest one gives the least that a label can state.
+    # Where several precisions are tried, the largest precision gives the weakest statement that a
+    # label can make.
     precision, share = (float(np.max(learner_keywords[name])) for name in ("eta0", "kappa"))
     boundary: Rule = "paper" if learner_keywords["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
@@ -472,8 +478,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     codes = soft_labels(p[labelled], half_width, boundary, precision).kinds
     kinds[labelled] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
-    # Set last, because histology that overrides makes a label certain, whatever the readers' scores
-    # are.
+    # These kinds are set last, because overriding histology makes a label certain, whatever the
+    # readers' scores are.
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
     return pd.Series(kinds, index=labels.index)

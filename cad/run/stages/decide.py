@@ -1,7 +1,7 @@
 """Decide on every region and every man; no other module makes decisions.
 
-The thresholds give a first decision. Reasons against it change it to ``refer``. Tables, pages,
-structured reports, FHIR and terminal show the columns that are made here.
+The thresholds give a first decision. Reasons against this decision change it to ``refer``. Tables,
+pages, structured reports, FHIR and terminal show the columns that are made here.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,8 +23,9 @@ from cad.run.stages.load import Loaded
 
 AGREE = 0.25
 FAR = 0.5
-"""Limits of the distance between the belief and the readers' mean: below the first they agree, from
-the second on they are far apart. They are one and two steps of a five-point scale.
+"""Limits of the distance between the belief and the readers' mean. Below the first limit the two
+agree, from the second limit on they are far apart. The limits are one and two steps of a five-point
+scale.
 """
 SUSPICIOUS = 0.75
 """A reader's probability from which this reader alone turns ``benign`` into ``refer``."""
@@ -33,17 +34,17 @@ UNSEEN = "outlined by a detector, seen by nobody"
 SET_ERROR = 0.1
 """Error level of the conformal sets that decide and are shown: 90 % confidence."""
 LATELY = 100
-"""Number of men, the last of the cohort, in whose results drift is measured."""
+"""Number of last men of the cohort in whose results drift is measured."""
 REAL_MEN = 30
 """Least number of men with histology for recalibrating a model that was trained on simulated
-patients. Before that it does not decide on a real man.
+patients. With fewer men the model does not decide on a real man.
 """
 SIMULATED_TRAINING = (
     "trained on simulated patients, so no decision is made on a real man; recalibrating the model "
     f"on {REAL_MEN} men with histology (cad recalibrate) changes that"
 )
 NO_LATEST = "his latest study gave no result"
-"""Reason why no decision is made on a man whose earlier studies alone have regions."""
+"""Reason why no decision is made on a man if only his earlier studies have regions."""
 DECISION_COLUMNS = {
     "stated": "decision",
     "before_histology": "decision_before_histology",
@@ -60,7 +61,7 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
     loaded : Loaded
         The run.
     measured : sequence of Failure
-        Failures of measuring. Whoever failed in any part is not called benign.
+        Failures of measuring. A man with any such failure is not called benign.
     judged : Judged
         Probabilities of regions and men, with their thresholds.
 
@@ -106,34 +107,36 @@ def decide_regions(
     """Decide on each region by the thresholds, and change a doubtful decision to ``refer``.
 
     ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, where their
-    mean is 0.5 or more from what the tool believes they would say, or where one reader's
-    probability is 0.75 or more and the tool calls the region benign. The same holds where the
-    region is unlike the training cohort, where an image may lie too far beside T2, where the
-    conformal prediction set (90 %) excludes the decision, or where histology says otherwise. A
-    region that software detected and no reader has scored is not called benign.
+    mean is 0.5 or more away from the belief, or where one reader's probability is 0.75 or more and
+    the tool calls the region benign. The decision also becomes ``refer`` where the region is unlike
+    the training cohort, where an image may be displaced too far against T2, where the conformal
+    prediction set (90 %) excludes the decision, or where histology contradicts it. A region that
+    software detected and no reader has scored is not called benign.
 
     Parameters
     ----------
     results : DataFrame, shape (n, ...)
-        ``probability, belief``; ``readers_mean``; ``truth``: 1 or 0 by histology, NaN where
-        histology does not tell. Optional: ``reader_values``, the readers' probabilities as text;
-        ``unlike``, how the region differs from the training cohort; ``displaced``, which image lies
-        too far beside T2; ``confidence``, of the software that detected it; ``p_benign,
-        p_malignant``, conformal p-values; ``model``, the name of the model that scored it.
+        Columns ``probability``, ``belief``, ``readers_mean``, and ``truth``: 1 or 0 by histology,
+        NaN where histology does not tell. Optional columns: ``reader_values``, the readers'
+        probabilities as text; ``unlike``, how the region differs from the training cohort;
+        ``displaced``, which image is displaced too far against T2; ``confidence`` of the software
+        that detected the region; ``p_benign, p_malignant``, conformal p-values; ``model``, the name
+        of the model that scored the region.
     lower, upper : ndarray, shape (n,)
-        Thresholds of each row: benign below the first, malignant above the second.
+        Thresholds of each row: a region is benign below the first, malignant above the second.
     withheld : collection of str
         Models that make no decision.
 
     Returns
     -------
     DataFrame
-        A copy with these columns. ``decision_model``: by the thresholds alone.
-        ``decision_before_histology``: after all checks but histology. ``decision``: after all
-        checks. ``decision_reason``: why it was changed, or why none is made. ``plausible``: the
-        classes in the conformal set, ``neither``, or empty. ``readers_agree``. ``gap`` and
+        A copy with further columns. ``decision_model``: the decision by the thresholds alone.
+        ``decision_before_histology``: the decision after all checks but histology. ``decision``:
+        the decision after all checks. ``decision_reason``: why the decision was changed, or why
+        none is made. ``plausible``: the classes in the conformal set, ``neither``, or empty.
+        ``readers_agree``: how far the readers' scores are apart from each other. ``gap`` and
         ``apart``: how far belief and readers are from each other. ``suspicion``: the belief or the
-        readers' mean, whichever is higher; where the readers contradict the tool, the most
+        readers' mean, whichever is higher. Where the readers contradict the tool, the most
         suspicious reader's probability counts.
 
     Examples
@@ -160,7 +163,7 @@ def decide_regions(
     >>> decided["decision_reason"].iloc[2]
     'the tool does not suspect cancer, the reader does'
     """
-    # A missing probability is neither below nor above a threshold; it gets no decision.
+    # A missing probability is neither below nor above a threshold, so the region gets no decision.
     codes = by_thresholds(results["probability"], lower, upper)
     rows = []
     for row, code in zip(results.to_dict("records"), codes.tolist(), strict=True):
@@ -176,7 +179,8 @@ def decide_regions(
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a region on which its model makes no decision."""
-    # Conformal sets hold for men like those of the training, as the limits do, so none is shown.
+    # Conformal sets, like the limits, hold only for men like the men of the training, so no set is
+    # shown.
     return {**_decision_columns("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
@@ -207,8 +211,8 @@ def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
             histology.append("histology found it malignant")
     suspicion = np.fmax(row["belief"], mean)
     if readers:
-        # The page sorts by suspicion. A region that one reader suspects must not come late because
-        # the mean is low.
+        # The page sorts by suspicion. A region that one reader suspects must not come late just
+        # because the mean is low.
         suspicion = np.fmax(row["belief"], max(values))
     return {
         "decision_model": model,
@@ -229,13 +233,14 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
     model : str
         The decision by the thresholds.
     against, histology : list of str
-        Reasons against it that do not come from histology, and those that do; may be empty.
+        Reasons against the decision that do not come from histology, and reasons that come from
+        histology. Both lists may be empty.
 
     Returns
     -------
     dict of str to str
-        ``decision_before_histology``, changed for the first reasons only; ``decision``, changed for
-        both; and ``decision_reason``, the reasons as text.
+        ``decision_before_histology`` is changed for the reasons ``against`` only, and ``decision``
+        for both kinds of reasons. ``decision_reason`` has the reasons as text.
     """
     before = model
     if against:
@@ -290,7 +295,7 @@ def _readers_against(model: str, values: list[float], mean: float, gap: float) -
         return []
     readers_do = "the readers on average do" if len(values) > 1 else "the reader does"
     # This case comes first, because its sentence says whether the readers or the tool suspect
-    # cancer. The sentence on the distance does not.
+    # cancer. The sentence on the distance does not say so.
     side = side_of_half(mean)
     if model == "malignant" and side == "not suspicious":
         return [f"the tool suspects cancer, {readers_do} not"]
@@ -330,18 +335,19 @@ def _plausible(row: dict[str, Any]) -> str:
 def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]) -> pd.DataFrame:
     """Decide on every man, who never goes further than his regions.
 
-    ``malignant`` where one of his regions is: there is a target. ``benign`` where every region is
-    and his own probability lies below his lower limit. ``refer`` otherwise. ``benign`` becomes
-    ``refer`` where a study or region of his gave no result or the readers' mean suspects a region,
-    and either becomes ``refer`` where histology says otherwise. A man none of whose regions has a
-    decision has none.
+    A man is ``malignant`` where one of his regions is malignant, because there is a target for a
+    biopsy. He is ``benign`` where every region is benign and his own probability lies below his
+    lower limit. Otherwise the decision is ``refer``. ``benign`` becomes ``refer`` where a study or
+    region of the man gave no result, or the readers' mean suspects a region. Both ``benign`` and
+    ``malignant`` become ``refer`` where histology contradicts them. If no region of a man has a
+    decision, the man has no decision.
 
     Parameters
     ----------
     men : DataFrame
-        Indexed by ``participant_id``: ``probability, lower, truth``.
+        Table indexed by ``participant_id``, with the columns ``probability, lower, truth``.
     results : DataFrame
-        Regions with their decisions. A man without any has a latest study that gave no result.
+        Regions with their decisions. If a man has no region here, his latest study gave no result.
     failed : collection of str
         Men of whom a study or a region gave no result.
 
@@ -431,19 +437,21 @@ def _measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) ->
 
 
 def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
-    """Count the decisions on men before histology is looked at, and how many of them are right.
+    """Count the decisions on men before the check against histology, and how many of them are
+    right.
 
     Parameters
     ----------
     men : DataFrame
-        From :func:`decide_men`.
+        Result of :func:`decide_men`.
 
     Returns
     -------
     dict
-        ``n``, men with a decision. For ``benign`` and ``malignant``: how many men were so decided
-        (``n``), how many of them have histology (``known``) and how many it confirms (``right``).
-        ``lately``: share decided and calibration of the last 100 men, where drift shows first.
+        ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each tell how many
+        men have that decision (``n``), how many of these have histology (``known``) and how many
+        histology confirms (``right``). ``lately`` has the share of decided men and the calibration
+        among the last 100 men, where drift shows first.
     """
     decision = men["decision_before_histology"]
     with_truth = men["truth"].notna()

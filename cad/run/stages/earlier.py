@@ -1,7 +1,7 @@
-"""Compare the latest study of a man with the one before it, for the reader of his page.
+"""Compare the latest study of a man with the study before it, for the reader of his page.
 
-No decision depends on it. The table tells which studies are compared, how their images were aligned
-and which regions are near each other. Sizes and probabilities stay in their own files.
+No decision depends on this comparison. Its table tells which studies are compared, how their images
+were aligned and which regions are near each other. Sizes and probabilities stay in their own files.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Pair:
     Parameters
     ----------
     latest, earlier : StudyRef
-        His latest study and the one before it.
+        The man's latest study and the study before it.
     order : str
-        By what the latest is known: ``date`` or ``session``.
+        How the latest study is recognised: by ``date`` or by ``session``.
     """
 
     latest: StudyRef
@@ -63,8 +63,8 @@ def of_latest_study(
 ) -> np.ndarray:
     """Tell which regions are of the latest study of their man.
 
-    A latest study that could not be measured has no region here, and then no region of the man is
-    of it: an earlier study never stands for it in silence.
+    A latest study that could not be measured has no region here. Then no region of the man counts
+    as one of the latest study, so that an earlier study never silently replaces the latest.
 
     Parameters
     ----------
@@ -73,16 +73,17 @@ def of_latest_study(
     keys : DataFrame, shape (n, ...)
         ``participant_id, study_id``, one row per region.
     studies : iterable of StudyRef
-        All studies of the cohort. Those of ``keys`` alone count where there is none, as in a table.
+        All studies of the cohort. Where this is empty, as for a table, only the studies of ``keys``
+        count.
 
     Returns
     -------
     ndarray of bool, shape (n,)
-        True in every row of a man with one study.
+        Whether each row is of the latest study; True in every row of a man with one study.
 
     Examples
     --------
-    Two studies of one man, which a table names without their dates:
+    A table names two studies of one man without their dates:
 
     >>> from pathlib import Path
     >>> import pandas as pd
@@ -101,7 +102,7 @@ def of_latest_study(
     for patient, of_man in studies_of_men.items():
         dates = {}
         for study in of_man:
-            # A study that failed, and one of a table, has no file and so no date.
+            # A study that failed, and a study of a table, has no file and so no date.
             if len(of_man) > 1 and folder.study(study).is_file():
                 dates[study] = study_date(folder, study)
         ordered, _ = in_order(of_man, dates)
@@ -111,9 +112,9 @@ def of_latest_study(
 
 
 def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
-    """Compare the latest study of every man with the one before it.
+    """Compare the latest study of every man with the study before it.
 
-    What an earlier run compared stays where neither study changed. A comparison that fails becomes
+    Comparisons of an earlier run stay where neither study changed. A comparison that fails becomes
     a row that says why, and costs no other result.
 
     Parameters
@@ -124,8 +125,8 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
     Returns
     -------
     list of EarlierRow
-        In the order of the cohort; for each man his latest study's regions, then the regions of the
-        earlier study that none of them is near to.
+        Rows in the order of the cohort. For each man the regions of his latest study come first,
+        then the regions of the earlier study that are near none of these.
     """
     pairs = _pairs_of_studies(loaded, measured)
     if not pairs:
@@ -155,7 +156,8 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
 
 
 def compare_pair(pair: Pair) -> list[EarlierRow]:
-    """Align the T2 images of two studies of a man and find for each region the nearest one.
+    """Align the T2 images of two studies of a man, and find for each region the nearest earlier
+    region.
 
     Parameters
     ----------
@@ -165,7 +167,7 @@ def compare_pair(pair: Pair) -> list[EarlierRow]:
     Returns
     -------
     list of EarlierRow
-        Without PSA. Where the images cannot be read or aligned, the rows say so.
+        Rows without PSA. Where the images cannot be read or aligned, the rows say so.
     """
     try:
         return _compared_regions(pair)
@@ -181,15 +183,15 @@ def in_order(studies: Sequence[str], dates: Mapping[str, str]) -> tuple[list[str
     Parameters
     ----------
     studies : sequence of str
-        Ids, ``sub-XXX_ses-YY``.
+        Ids of the studies, ``sub-XXX_ses-YY``.
     dates : mapping of str to str
         Date of each study, ``2024-05-31`` or ``20240531``; empty where it is not known.
 
     Returns
     -------
     studies : list of str
-        By date where every date is known and no two are the same, else by the session's label, a
-        number in it by its value.
+        The studies, sorted by date where every date is known and no two dates are the same.
+        Otherwise they are sorted by the session's label, in which numbers count by their value.
     order : str
         ``date`` or ``session``.
 
@@ -217,7 +219,7 @@ def _label_key(study: str) -> list[tuple[int, str]]:
 
 
 def _men_with_several(measured: Measured) -> dict[str, list[str]]:
-    """Return the measured studies of every man who has more than one."""
+    """Return the measured studies of every man who has more than one measured study."""
     studies_of_men: dict[str, list[str]] = {}
     for outcome in measured.outcomes:
         patient, mark, _ = outcome.study_id.partition("_ses-")
@@ -227,7 +229,9 @@ def _men_with_several(measured: Measured) -> dict[str, list[str]]:
 
 
 def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
-    """Return the pairs of studies to compare: the latest of every man and the one before it."""
+    """Return the pairs of studies to compare: the latest study of every man and the study before
+    it.
+    """
     studies_of_men = _men_with_several(measured)
     if not studies_of_men:
         return []
@@ -352,7 +356,7 @@ def _stated_psa(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
     stated: dict[str, float | None] = {"psa": None, "psa_density": None}
     if rows.empty:
         return stated
-    # A man at one study is one row, as in participants.tsv, so the same function derives the
+    # A man at one study is one row, as in participants.tsv. So the same function derives the
     # values.
     values = men_stated(rows, loaded.settings.labels.isup_min).iloc[0]
     for name in stated:

@@ -1,4 +1,6 @@
-"""Emit: write the tables, records and pages of a run, and the text that a command prints."""
+"""Write the tables, records and pages of a run, and the text that a command prints: the stage
+``emit``.
+"""
 
 import hashlib
 import json
@@ -30,23 +32,23 @@ from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
 
 MOST_FAILURES = 2
-"""Most failures that a command prints at its end; ``failures.csv`` has all."""
+"""Most failures that a command prints at its end; ``failures.csv`` has all failures."""
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """Hold what a command prints at its end.
+    """Hold the content that a command prints at its end.
 
     Parameters
     ----------
     out : Path
         Run folder.
     studies, regions : int
-        Studies and regions with a probability.
+        Numbers of studies and regions with a probability.
     failures : list of Failure
         Rows of ``failures.csv``.
     kinds : SortedFailures
-        The same, told apart: new, known and acknowledged.
+        The same failures in three groups: new, known and acknowledged.
     metrics : Summary
         Content of ``metrics.json``.
     model : Path or None
@@ -75,8 +77,8 @@ class Emitted:
             "regions": self.regions,
             "failures": [asdict(f) for f in self.failures],
             "failures_by_kind": self.kinds.as_dict(),
-            # While results of a man are held back, measures are hidden as well: with few other men
-            # they would reveal his.
+            # While results of a man are held back, measures are hidden as well, because with few
+            # other men they would reveal his results.
             "metrics": None if hidden else numbers(self.metrics),
             "results": regions_as_json(results),
         }
@@ -127,16 +129,17 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far. Settings, input and models are compared with those of the finished run.
+        The run so far. Its settings, input and models are compared with the settings, input and
+        models of the finished run.
 
     Returns
     -------
     Emitted or None
-        None where the run must be computed: its input changed, a file of it is missing or damaged,
-        or ``--no-resume`` asks for it.
+        None where the run must be computed, because its input changed, one of its files is missing
+        or damaged, or the user gave ``--no-resume``.
     """
     folder = loaded.folder
-    # All files are needed: a run by a version that did not write one of them is incomplete.
+    # All files are needed. A run by a version that did not write one of them is incomplete.
     needed = [*of_every_run(folder), folder.page("index.html")]
     if has_pairs(measured):
         needed.append(folder.earlier)
@@ -155,7 +158,7 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
                     # acknowledged it.
                     records.write_record(folder, {**record, "failures": emitted.kinds.counts})
                 return emitted
-    except (OSError, CadError):  # damaged, so it is computed again
+    except (OSError, CadError):  # the run is damaged, so it is computed again
         return None
     return None
 
@@ -173,9 +176,9 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     CadError
         When no study could be measured; ``failures.csv`` is written then and says why.
     """
-    # This comes first: a run that is killed from here on does not count as finished.
+    # This comes first, so that a run that is killed from here on does not count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
-    # Reports of the earlier results must not stand beside the new ones.
+    # Reports of the earlier results must not stand beside the new results.
     for delivered in (loaded.folder.objects, loaded.folder.bundles):
         for path in sorted(delivered.glob("sub-*")):
             path.unlink()
@@ -231,11 +234,11 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
             tables.write_earlier(aside, earlier)
         elif folder.earlier.exists():  # no man has several studies any more
             outdated.append(folder.earlier.name)
-        # Table, measures and record are replaced in one step: a page must never show the
+        # Table, measures and record are replaced in one step, because a page must never show the
         # probability of one run beside the threshold of another.
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())}, outdated)
     write_report(folder.root)
-    # The mark comes last: where it is, all other files are complete.
+    # The mark comes last, so that wherever it exists all other files are complete.
     records.write_complete(folder, _hash_of_inputs(loaded, measured))
     return _emitted(loaded, judged.results, summary, failures)
 
@@ -291,7 +294,7 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "failed": sum(outcome.status == "failed" for outcome in outcomes),
             "regions": len(judged.results),
             "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
-            # None where the tables have no sites.
+            # The entry is None where the tables have no sites.
             "sites": int(people["site"].nunique()) or None if "site" in people else None,
             "features": tables.count_features(loaded.folder, loaded.columns),
         },

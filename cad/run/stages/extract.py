@@ -1,4 +1,4 @@
-"""Extract: measure every study and collect one row of features per region."""
+"""Measure every study and collect one row of features per region: the stage ``extract``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Measured:
     Parameters
     ----------
     outcomes : list of StudyOutcome
-        One per study, in the order of the cohort.
+        One outcome per study, in the order of the cohort.
     results : list of Path
         Result files of the studies that were measured, now or in an earlier run.
     failures : list of Failure
@@ -51,10 +51,10 @@ class Extracted:
     Parameters
     ----------
     features : DataFrame
-        ``participant_id, study_id, roi_id`` and features, as stored. Where the intensity scale of
-        T2 is fitted across patients, it is fitted on all of them here.
+        Columns ``participant_id, study_id, roi_id`` and the features, as stored. Where the
+        intensity scale of T2 is fitted across patients, it is fitted on all patients here.
     provenance : DataFrame
-        How each row was measured; stored beside the features, seen by no learner.
+        How each row was measured. It is stored beside the features, and no learner sees it.
     source : FoldFeatures
         Makes the features of the same rows again for each fold, where they depend on the fold's
         training rows, such as the intensity scale of T2.
@@ -76,8 +76,8 @@ def measure(loaded: Loaded) -> Measured:
     Returns
     -------
     Measured
-        All studies, those kept from an earlier run, too. A study that fails is listed among the
-        failures and does not stop the others.
+        All studies, including studies kept from an earlier run. A study that fails is listed among
+        the failures and does not stop the others.
     """
     start = time.perf_counter()
     refs = loaded.cohort.studies()
@@ -99,7 +99,7 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
         The run so far.
     scale : NyulScale, optional
         The intensity scale of T2 that a trained model brings. A run that is no prediction ignores
-        it and fits the scale on all patients, where the settings ask for one.
+        this scale. Where the settings use such a scale, that run fits it on all patients.
     """
     rows = region_rows(measured.results)
     keys = rows[KEYS]
@@ -112,7 +112,7 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
         loaded.sites(keys["participant_id"]),
         loaded.folder,
     )
-    # Features for a prediction are on the intensity scale of the model's training, never on one
+    # Features for a prediction are on the intensity scale of the model's training, never on a scale
     # fitted to the new men.
     complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
     features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)

@@ -1,4 +1,4 @@
-"""Judge: join the probabilities of regions with their truth, and measure how good they are.
+"""Join the probabilities of regions with the regions' truth, and measure how good they are.
 
 No decision is made here (:mod:`cad.run.stages.decide`).
 """
@@ -29,7 +29,7 @@ MEASURED = (
     "centred",
     "centred_images",
 )
-"""Columns of scored regions that are measured; a prediction has none of those that begin with
+"""Columns of scored regions that are measured. A prediction lacks the columns that begin with
 ``centred``.
 """
 
@@ -54,19 +54,19 @@ class Judged:
     timings : dict of str to float
         Seconds by stage.
     thresholds : (float, float)
-        Benign below the first (P-), malignant above the second (P+); those of the first model,
-        where models differ.
+        A region is benign below the first (P-), malignant above the second (P+). Where models
+        differ, these are the thresholds of the first model.
     lower, upper : ndarray, shape (n,)
         The two thresholds of every row of ``results``.
     folds : OutOfFold or None
         The validation's folds; None for a prediction.
     joint : JointModel or None
-        Of a validation: the model of regions and men, fitted to all men; None where no histology
-        taught one.
+        In a validation: the model of regions and men, fitted to all men; None where there is no
+        histology to fit it to.
     out_of_fold : DataFrame
-        Of a validation, a row for each row of the aggregated table: ``belief`` and ``probability``
-        on the scale of a model that leaves nobody out. Thresholds and conformal sets of new cases
-        rest on them.
+        In a validation, a row for each row of the aggregated table, with ``belief`` and
+        ``probability`` on the scale of a model that leaves nobody out. Thresholds and conformal
+        sets of new cases rest on these numbers.
     model : dict or None
         Description of the models of a prediction; None for a validation.
     estimator : dict or None
@@ -77,10 +77,10 @@ class Judged:
         Models that make no decision on a real man.
     men : DataFrame
         One row per patient (:mod:`cad.run.stages.risk`), with ``lower``, the threshold below which
-        he may be benign.
+        the patient may be benign.
     latest : ndarray of bool, shape (n,), or None
-        Of a prediction: which rows of ``results`` are of their man's latest study, on which the
-        decision on him rests. None where it rests on all his regions.
+        In a prediction: which rows of ``results`` are of their man's latest study, on which the
+        decision on the man rests. None where the decision rests on all his regions.
     """
 
     results: pd.DataFrame
@@ -113,21 +113,21 @@ def judge(
     folds: OutOfFold | None = None,
     null: PermutationNull | None = None,
 ) -> tuple[pd.DataFrame, Summary]:
-    """Put probabilities beside what the cohort says of its regions, and measure them.
+    """Put probabilities beside the cohort's facts on its regions, and measure the probabilities.
 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
         The run so far.
     scored : DataFrame, shape (n, ...)
-        ``belief, probability, probability_images, decision_value`` for the rows of
-        ``aggregated.table``, NaN where there is none; of a validation also ``centred_belief,
+        Columns ``belief, probability, probability_images, decision_value`` for the rows of
+        ``aggregated.table``, NaN where there is no value. A validation also has ``centred_belief,
         centred, centred_images``, the log-odds by which regions of different folds are ranked.
         Further columns of the models are passed on.
     operating_point : OperatingChoice, optional
         How the thresholds were chosen, where they come from a stated aim and not from costs.
     given : Given, optional
-        For a prediction: what else the trained models say of each region and of themselves.
+        For a prediction: further values per region that the trained models return.
     folds : OutOfFold, optional
         For a validation: the folds that gave the beliefs.
     null : PermutationNull, optional
@@ -159,7 +159,7 @@ def judge(
     results = _described_regions(loaded, aggregated).assign(warnings="")
     if summary.rows is not None:
         results = with_given(results, summary.rows)
-    # rows of an earlier model's table come after the cohort's, and are cut off here
+    # rows of an earlier model's table come after the cohort's rows, and are cut off here
     for name in scored:
         results[name] = scored[name].to_numpy()[:rows]
     far = settings.images.withdraw_from_mm

@@ -1,4 +1,4 @@
-"""Load: read and check a cohort's tables before anything is measured."""
+"""Read and check a cohort's tables before anything is measured: the stage ``load``."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -37,21 +37,21 @@ class Loaded:
     cohort : Cohort
         The cohort's tables, checked.
     folder : RunFolder
-        Where the run is written.
+        The run folder.
     options : ExecutionOptions
         How the job is run.
     kind : str
         ``run``, ``train`` or ``predict``.
     basis : dict
-        Everything else that results depend on, as values that JSON can hold: for ``predict`` the
-        models and options. A finished run with another basis is computed again.
+        Everything besides cohort and settings that results depend on, as values that JSON can hold:
+        for ``predict`` the models and options. A finished run with another basis is computed again.
     withdrawn : tuple of str
         Patients who withdrew and are left out, whether or not the tables hold them.
     table_columns : tuple of str
-        Features of somebody's own table, of which no image was measured; else empty.
+        Features of a user's own table, for which no image was measured; else empty.
     table_roles : dict
-        Roles of the columns of that table, such as patient and scores. The model stores them, to
-        read later tables by them.
+        Roles of the columns of that table, such as patient and scores. The model stores these
+        roles, to read later tables by them.
     """
 
     settings: PipelineSettings
@@ -78,7 +78,7 @@ class Loaded:
 
     @property
     def site_of(self) -> dict[str, str]:
-        """Return the site by patient id; empty text where the tables name none."""
+        """Return the site by patient id; empty text where the tables name no site."""
         people = self.cohort.participants
         sites = people["site"].fillna("") if "site" in people else [""] * len(people)
         return dict(zip(people["participant_id"].astype(str), map(str, sites), strict=True))
@@ -97,20 +97,23 @@ def load(
     basis: JsonObject | None = None,
     without: Collection[str] = (),
 ) -> Loaded:
-    """Read a cohort's tables, and check early what would otherwise fail after hours of measuring.
+    """Read a cohort's tables, and check early everything that would otherwise fail after hours of
+    measuring.
 
     Parameters
     ----------
     settings : PipelineSettings
-        Settings as read; a value of ``auto`` is replaced by one choice for the whole cohort.
+        Settings as read from the pipeline. A value of ``auto`` is replaced by one choice for the
+        whole cohort.
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
         How the job is run.
     kind : {"run", "train", "predict"}
-        What the run folder is for.
+        Purpose of the run folder.
     basis : dict, optional
-        What results depend on besides cohort and settings: for ``predict`` the models and options.
+        Everything that results depend on besides cohort and settings: for ``predict`` the models
+        and options.
     without : collection of str
         Patients who withdrew and are left out.
 
@@ -118,10 +121,10 @@ def load(
     ------
     CadError
         For costs under which referring never pays, an unknown learner or filter, or a cohort that
-        cannot be read. Except for ``predict``: when one man has two ids in the cohort. For
-        ``train``: for a learner that a bundle cannot hold.
+        cannot be read. Except for ``predict``, also when one man has two ids in the cohort. For
+        ``train``, also for a learner that a bundle cannot hold.
     """
-    # Raises an error for unusable costs, before hours are spent on measuring.
+    # This raises an error for unusable costs, before hours are spent on measuring.
     _ = settings.decision.thresholds
     check_filters(settings.features)
     if kind != "predict":
@@ -130,7 +133,7 @@ def load(
             require_storable(estimator, settings.learner)
     withdrawn = tuple(labels_of(without))
     cohort = leave_out(read_cohort(root), withdrawn)
-    # A prediction trains nothing, so a man under two ids changes no result of it.
+    # A prediction trains nothing, so a man under two ids changes none of its results.
     same = twins(cohort.studies()) if kind != "predict" else []
     if same:
         raise same[0]

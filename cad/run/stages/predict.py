@@ -1,4 +1,4 @@
-"""Predict: give new regions probabilities, each from the first model that can score its study."""
+"""Give each new region a probability, from the first model that can score its study."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,19 +56,20 @@ _OTHER_MODEL = (
 def shared_settings(
     bundles: Sequence[Bundle], decision: DecisionSettings | None = None
 ) -> PipelineSettings:
-    """Return settings for a prediction with several models: the first model's, with all modalities.
+    """Return settings for a prediction with several models: the first model's settings, with all
+    modalities.
 
     Parameters
     ----------
     bundles : sequence of Bundle
         Models in order of preference. Every modality that one of them needs will be measured.
     decision : DecisionSettings, optional
-        Costs and aims that replace those the first model was trained with.
+        Costs and aims. They replace the costs and aims that the first model was trained with.
 
     Raises
     ------
     CadError
-        When the models measure images differently, or one was trained on a table.
+        When the models measure images differently, or a model was trained on a table.
     """
     for bundle in bundles:
         if bundle.of_table:
@@ -260,8 +261,9 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     Parameters
     ----------
     bundle : Bundle
-        The model. Its stored thresholds are returned for the aims and costs of its training. For
-        others, thresholds are chosen on the out-of-fold probabilities of its training regions.
+        The model. For the aims and costs of its training, its stored thresholds are returned. For
+        other aims and costs, thresholds are chosen on the out-of-fold probabilities of its training
+        regions.
     decision : DecisionSettings
         Aims and costs.
 
@@ -277,8 +279,8 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     settings = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
-        # The stored thresholds are for the aims and costs of the training. For others, thresholds
-        # are chosen on the same out-of-fold probabilities.
+        # The stored thresholds are for the aims and costs of the training. For other aims and
+        # costs, thresholds are chosen on the same out-of-fold probabilities.
         if settings == decision and stored is not None:
             return typed(OperatingChoice, stored)
         # A model without a joint model of regions and men decides by its belief.
@@ -315,7 +317,7 @@ def _records_of_models(
 ) -> dict[str, JsonObject]:
     """Return the record of each model of the run.
 
-    ``patients_of_training`` counts the run's patients who carry an id of a model's training;
+    ``patients_of_training`` counts the run's patients whose id also occurs in the model's training.
     ``decides`` tells whether the model may decide on a real man.
     """
     models = {}
@@ -353,7 +355,7 @@ class Scores:
     table : DataFrame
         A row per region: ``belief, decision_value, p_benign, p_malignant`` (conformal p-values),
         ``model, warnings`` and ``unlike`` (how the region differs from the training regions); NaN
-        or empty where no model could score it.
+        or empty where no model could score the region.
     explanations : list of dict
         Rows of ``explanations.csv``.
     refused : dict of int to str
@@ -387,18 +389,18 @@ def score_rows(
     folder : RunFolder
         The run: its study files explain why a modality is missing.
     failures : sequence of Failure
-        Failures of measuring, for the same explanation.
+        Failures of measuring, which also explain why a modality is missing.
     transductive : bool
         Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
         added as unlabelled rows. A probability then depends on the patient's other regions, too.
     explained : bool
-        Whether the features that moved every region are wanted.
+        Whether to return the features that moved every region's probability.
 
     Raises
     ------
     CadError
-        When no model can score any region, or ``transductive`` is asked of a model that cannot
-        do it.
+        When no model can score any region, or ``transductive`` is set for a model that cannot learn
+        from new regions without labels.
     """
     features = extracted.features
     n = len(features)
@@ -415,7 +417,8 @@ def score_rows(
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
-    # Of scored regions, too: an image that all regions of a study lack is absent from the study.
+    # Scored regions are included, because an image that all regions of a study lack is absent from
+    # the study.
     absent_images = {}
     for row, by_model in lacks.items():
         absent_images[row] = sorted(set(chain(*by_model.values())))
@@ -485,13 +488,14 @@ def _rows_by_estimator(
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Yield groups of rows, each with the estimator that scores it.
 
-    This is the bundle's estimator for all rows, or in transductive mode a new fit for each patient.
+    The estimator is the bundle's estimator for all rows, or in transductive mode a new fit for each
+    patient.
     """
     if not transductive:
         yield rows, bundle.estimator
         return
     patients = extracted.features["participant_id"].to_numpy(str)[rows]
-    # A fit for each man, so that no probability depends on other men of the cohort.
+    # There is a fit for each man, so that no probability depends on other men of the cohort.
     for patient in np.unique(patients):
         rows_of_patient = rows[patients == patient]
         yield rows_of_patient, fit_with(bundle, training_rows(bundle), adjusted[rows_of_patient])
@@ -508,7 +512,7 @@ def _write_scores(
 ) -> None:
     """Write the scores of one model for the given rows.
 
-    ``X`` has the features as measured, ``adjusted`` the features as the learner takes them.
+    ``X`` has the measured features, ``adjusted`` the features in the form that the learner takes.
     """
     table = scores.table
     training = bundle.training
@@ -542,7 +546,7 @@ def _write_scores(
 
 
 def training_rows(bundle: Bundle) -> np.ndarray:
-    """Return the features of a model's training regions, prepared as for its learner.
+    """Return the features of a model's training regions, prepared for its learner.
 
     Parameters
     ----------
@@ -552,7 +556,8 @@ def training_rows(bundle: Bundle) -> np.ndarray:
     Returns
     -------
     ndarray, shape (n, n_features)
-        Features after the adjustments that were fitted at training, such as those between sites.
+        Features after the adjustments that were fitted at training, such as adjustments between
+        sites.
     """
     training = bundle.training
     sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
@@ -572,7 +577,8 @@ def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -
 
 
 def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[str]:
-    """Return how each region differs from the model's training regions, ``LIKE`` where it does not.
+    """Return how each region differs from the model's training regions; ``LIKE`` where it does not
+    differ.
 
     The text is empty where the model has no limits for this comparison.
     """
@@ -590,7 +596,9 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
-    """Return for each region how its measurement differs from that of the training regions."""
+    """Return for each region how its measurement differs from the measurement of the training
+    regions.
+    """
     trained = bundle.metadata.get("provenance") or {}
     notes = []
     for row in provenance.to_dict("records"):

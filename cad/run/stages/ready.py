@@ -6,7 +6,9 @@ import numpy as np
 
 
 def ready_to_measure() -> None:
-    """Load the libraries that the first study needs: readers of images and kernels of features."""
+    """Load the libraries that the first study needs: readers of images, and compiled code for
+    features.
+    """
     import nibabel  # noqa: F401
     import scipy.ndimage  # noqa: F401
 

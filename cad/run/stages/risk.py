@@ -1,8 +1,9 @@
-"""Risk: compute probabilities of cancer of every region and man, from beliefs and other evidence.
+"""Compute probabilities of cancer of every region and man, from beliefs and other evidence.
 
-This is the only module that makes a ``probability``. If the training has histology, it comes from
-the joint model of regions and men (:mod:`cad.learning.joint_model`). Otherwise it is the belief
-(the probability that readers would call the region malignant), and ``probability_of`` says so.
+This is the only module that makes a ``probability``. If the training has histology, the probability
+comes from the joint model of regions and men (:mod:`cad.learning.joint_model`). Otherwise the
+column holds the belief (the probability that readers would call the region malignant), and
+``probability_of`` says so.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ EVIDENCE = (
     "psa_density",
     "man_truth",
 )
-"""Columns that a joint model is fitted to and predicts from, beside the belief."""
+"""Columns, besides the belief, that a joint model is fitted to and predicts from."""
 BELIEF_ONLY = "the training has no histology: the numbers are what readers would say, not cancer"
 
 
@@ -51,17 +52,17 @@ class Risk:
     Parameters
     ----------
     regions : DataFrame, shape (n, ...)
-        ``probability, probability_of, probability_low, probability_high, probability_images,
-        patient_probability``; in a validation also ``centred`` and ``centred_images``, the log-odds
-        by which regions of different folds are ranked.
+        Columns ``probability, probability_of, probability_low, probability_high,
+        probability_images, patient_probability``; in a validation also ``centred`` and
+        ``centred_images``, the log-odds by which regions of different folds are ranked.
     men : DataFrame
-        Indexed by ``participant_id``: ``probability, probability_of, probability_low,
-        probability_high, probability_images, unknown, truth, age, psa, psa_density, model``; in a
-        validation also ``centred``.
+        Table indexed by ``participant_id``, with the columns ``probability, probability_of,
+        probability_low, probability_high, probability_images, unknown, truth, age, psa,
+        psa_density, model``; in a validation also ``centred``.
     joint : JointModel or None
-        Of a validation: the model fitted to all men.
+        In a validation: the joint model fitted to all men.
     notes : tuple of str
-        What limits the meaning of the probabilities, in words.
+        Sentences on everything that limits the meaning of the probabilities.
     """
 
     regions: pd.DataFrame
@@ -71,16 +72,16 @@ class Risk:
 
 
 def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.Index]:
-    """Return rows of regions as men and regions, and the men's names in their order.
+    """Return rows of regions as men and regions, and the names of the men in the same order.
 
     Parameters
     ----------
     rows : DataFrame, shape (n, ...)
-        The columns ``EVIDENCE``: ``readers_mean`` as probability, ``truth`` 1 or 0, ``age`` in
-        years, ``psa_density`` in ng/mL2 and ``man_truth``, the man's truth where it is known beyond
-        his regions; NaN where unknown.
+        The columns ``EVIDENCE``. ``readers_mean`` is a probability, ``truth`` 1 or 0, ``age`` in
+        years and ``psa_density`` in ng/mL2. ``man_truth`` is the man's truth where it is known
+        beyond his regions. Values are NaN where unknown.
     belief : ndarray, shape (n,)
-        What readers would say of each region, on the scale of a model that leaves nobody out.
+        Belief in each region, on the scale of a model that leaves nobody out.
 
     Examples
     --------
@@ -120,13 +121,14 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
     rows : DataFrame, shape (n, ...)
         The columns ``EVIDENCE`` of all rows of the validation, and ``belief``, out of fold.
     teaching : ndarray, shape (n,)
-        The same beliefs freed of their folds' base rates.
+        The same beliefs without their folds' base rates
+        (:func:`cad.learning.joint_model.teaching_beliefs`).
     seed : int
-        Of the dealing of more than 100 men into parts that are left out in turn.
+        Seed of the random division of more than 100 men into parts that are left out in turn.
 
     Examples
     --------
-    Eight men with a region each, half of them with cancer, whose beliefs tell them apart:
+    Eight men have a region each. Half of the men have cancer, and the beliefs tell them apart:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -138,7 +140,7 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
     >>> (risk.regions["probability"] > 0.5).tolist()[:4]
     [False, True, False, True]
 
-    Without histology nothing is learned of cancer, and a note says so:
+    Without histology nothing is learned about cancer, and a note says so:
 
     >>> unknown = rows.assign(truth=np.nan)
     >>> risk = validated_risk(unknown, rows["belief"].to_numpy(), seed=0)
@@ -207,11 +209,12 @@ def predicted_risk(
 ) -> Risk:
     """Give every region and man the probability of the bundle that scored his regions.
 
-    A lesion that two studies of a man show is one lesion, so that his number is that of his latest
-    study. Each earlier study is judged by itself, as if it were the only one.
+    A lesion that two studies of a man show is one lesion. So the man's number is the number of his
+    latest study. Each earlier study is judged by itself, as if it were the only study.
 
-    Nothing is fitted, but a stated prevalence moves each bundle's model by one number, found on the
-    men of its training: no man's probability depends on who else is in the cohort.
+    Nothing is fitted, but a stated prevalence moves each bundle's model by one number. This number
+    is found on the men of the model's training, so that no man's probability depends on the other
+    men of the cohort.
 
     Parameters
     ----------
@@ -221,14 +224,16 @@ def predicted_risk(
     bundles : sequence of Bundle
         The models.
     prevalence : float or None
-        Share of men with cancer where the models are used; None for that of each training.
+        Share of men with cancer where the models are used; None for the share in each model's
+        training.
     latest : ndarray of bool, shape (n,), optional
-        Which rows are of their man's latest study. ``rows`` then have ``study_id``, too. A man none
-        of whose rows is has no probability. By default all rows of a man are of one study.
+        Which rows are of their man's latest study. ``rows`` then have ``study_id``, too. A man
+        without a row of his latest study has no probability. By default all rows of a man are of
+        one study.
 
     Examples
     --------
-    A region whose model is not among the bundles keeps what readers would say:
+    A region whose model is not among the bundles keeps its belief:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -262,7 +267,7 @@ def predicted_risk(
         # another meaning.
         if (chosen & ~latest).any():
             earlier = rows.loc[chosen & ~latest]
-            # Each study stands for a man of its own.
+            # Each study counts as a man of its own.
             earlier = earlier.assign(participant_id=earlier["study_id"])
             data, _ = evidence(earlier, earlier["belief"].to_numpy(float))
             columns = _predicted_region_columns(earlier, data, joint.predict(data))
@@ -285,13 +290,14 @@ def predicted_risk(
                 f"{joint.taught.prevalence_of_men:.3g}"
             )
             notes += _contradicted(predicted.man, bundle, prevalence)
-    # Cancer that an earlier study's biopsy proved is the man's, too.
+    # Cancer that a biopsy proved in an earlier study also counts for the man.
     men["truth"] = _truth_of_men(rows).reindex(names)
     return Risk(regions.infer_objects(), men.infer_objects(), None, tuple(notes))
 
 
 def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
-    """Return a bundle's joint model, moved to a stated prevalence; None where it has none.
+    """Return a bundle's joint model, moved to a stated prevalence; None where the bundle has no
+    joint model.
 
     Parameters
     ----------
@@ -303,7 +309,7 @@ def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
     Raises
     ------
     CadError
-        For a prevalence of 0 or 1, and a bundle whose joint model is no sound one.
+        For a prevalence of 0 or 1, and for a bundle whose joint model is not valid.
     """
     with using(bundle):
         content = bundle.metadata.get("joint")
@@ -333,7 +339,7 @@ def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.
     joint : JointModel
         The model of regions and men.
     belief : ndarray, shape (n,)
-        What readers would say of a region at each place.
+        Belief in a region at each place.
     man : Series
         ``age`` in years and ``psa_density`` in ng/mL2, NaN where unknown.
 
@@ -343,7 +349,7 @@ def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.
 
     Examples
     --------
-    A place of a higher belief is more probably cancer, whatever the man:
+    For every man, a place of higher belief is more probably cancer:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -366,9 +372,10 @@ def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.
 
 
 def decides_on_real_men(bundle: Bundle) -> bool:
-    """Tell whether a model may decide on a real man: simulated patients taught it nothing of him.
+    """Tell whether a model may decide on a real man, of whom simulated patients taught it nothing.
 
-    Recalibrating it on 30 real men or more makes it a model that may.
+    A model of simulated patients may decide on real men once it was recalibrated on 30 real men or
+    more.
 
     Parameters
     ----------
@@ -484,7 +491,9 @@ def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
 
 
 def _truth_of_men(rows: pd.DataFrame) -> pd.Series:
-    """Return what is known of each man: beyond his regions, else by their histology."""
+    """Return the truth of each man: as known beyond his regions, else by the histology of his
+    regions.
+    """
     patients = rows["participant_id"].to_numpy(str)
     of_regions = truth_of_men(rows["truth"].to_numpy(float), patients)
     stated = rows.groupby(rows["participant_id"].astype(str))["man_truth"].first()
@@ -494,14 +503,16 @@ def _truth_of_men(rows: pd.DataFrame) -> pd.Series:
 def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:
     """Return a validation's probabilities on the scale of a model that leaves nobody out.
 
-    What is chosen for new patients, such as a threshold, is chosen on these.
+    Everything that is chosen for new patients, such as a threshold, is chosen on these
+    probabilities.
 
     Parameters
     ----------
     risk : Risk
-        From :func:`validated_risk`.
+        Result of :func:`validated_risk`.
     folds : OutOfFold
-        The validation's folds, whose beliefs are the probabilities where no histology taught any.
+        The validation's folds. Where there is no histology, their beliefs take the place of
+        probabilities.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """Process one study: read its images, measure them, and write the result or the reason of a
 failure.
 
-Worker processes run this module. It imports what measuring needs, but no learners, so that a worker
-starts fast.
+Worker processes run this module. It imports the libraries that measuring needs, but no learners, so
+that a worker starts fast.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 def process_study(task: StudyTask) -> StudyOutcome:
     """Measure one study and write its result file.
 
-    A problem with the study is returned as a failure and raises nothing. Only MemoryError is raised
-    for the caller, who knows the memory limit.
+    A problem with the study is returned as a failure and raises no error. Only MemoryError is
+    raised for the caller, who knows the memory limit.
 
     Parameters
     ----------
     task : StudyTask
-        The study, the settings and where to write.
+        The study, the settings and the folder to write to.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         failure = failure_of(error, ref.participant_id, ref.study_id, stage)
     except MemoryError:
         raise
-    # an error of the disk and not of the input, so an earlier result stays
+    # this is an error of the disk and not of the input, so an earlier result stays
     except OSError as error:
         failure = _failure_of_files(ref, stage, error)
         return _study_outcome(ref, "failed", failure.reason, [failure], start)
@@ -87,7 +87,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
             "please report this with the study's headers",
         )
     with suppress(OSError):
-        task.result.unlink(missing_ok=True)  # a result of earlier input is not a result of this one
+        task.result.unlink(missing_ok=True)  # a result of earlier input does not count
     return _study_outcome(ref, "failed", failure.reason, [failure], start, key)
 
 
@@ -184,7 +184,7 @@ def _redrawn_copies(
 
 
 class AwaitingRoi(CadError):
-    """Report that a study has no region (ROI) yet, which is a state and no fault of the study."""
+    """Report that a study has no region (ROI) yet, which is a state of the study and no fault."""
 
 
 def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
@@ -232,7 +232,7 @@ def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
     Parameters
     ----------
     study : Study
-        Its protocols state the field strength in tesla.
+        The study, whose protocols state the field strength in tesla.
     settings : PipelineSettings
         Modalities, and the assumed T1 of tissue and blood.
 
@@ -240,7 +240,8 @@ def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
     ------
     CadError
         When the stated field is not 3 T, but the T1 of tissue or blood would be the value for 3 T.
-        An unstated field raises nothing, nor does tissue T1 where flip-angle images measure it.
+        There is no error where the field is not stated, nor for the T1 of tissue where flip-angle
+        images measure it.
     """
     from cad.mri.imaging.plausibility import t1_default_problem
 
@@ -257,7 +258,8 @@ def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure
     Parameters
     ----------
     error : CadError
-        Reason, hint and region. A patient that it names is used instead of ``patient``.
+        The error with reason, hint and region. A patient that the error names is used instead of
+        ``patient``.
     patient, study, stage : str
         Patient, study and stage of the run in which the error was raised.
     """

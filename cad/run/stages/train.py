@@ -1,4 +1,4 @@
-"""Train: fit the model to all patients, and write it as a bundle."""
+"""Fit the model to all patients, and write it as a bundle: the stage ``train``."""
 
 from pathlib import Path
 
@@ -39,7 +39,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     Raises
     ------
     CadError
-        When the settings forbid training rows in the bundle, and the fitted learner contains them.
+        When the settings forbid training rows in the bundle, but the fitted learner contains such
+        rows.
     """
     table = aggregated.table
     source = aggregated.source
@@ -60,7 +61,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     estimator = getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
     # Thresholds and conformal sets for new cases need probabilities by models that were not trained
-    # on the region. Those of the final fit would be too certain.
+    # on the region. Probabilities of the final fit would be too certain.
     labels = table.labels.assign(out_of_fold=np.nan, out_of_fold_probability=np.nan)
     if len(judged.out_of_fold):
         labels["out_of_fold"] = judged.out_of_fold["belief"].to_numpy()
@@ -72,7 +73,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         labels[["age", "psa", "psa_density"]] = np.nan
     used_rows = X[labelled].reset_index(drop=True)
     training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)
-    # If a bundle may carry no patient's rows, its reference rows must not be any patient's either.
+    # If a bundle may carry no patient's rows, its reference rows must not be rows of a patient
+    # either.
     reference = rows[labelled] if carried else unlinked(pd.DataFrame(rows[labelled])).to_numpy()
     columns = loaded.columns
     meta = metadata(
@@ -93,7 +95,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _facts_of_validation(judged.summary, judged.joint)
     if loaded.withdrawn:
-        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # their number, but not their ids
+        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # the number, but not the ids
     meta["carries_training_rows"] = carried
     if loaded.table_roles:
         meta["table"] = loaded.table_roles
@@ -104,7 +106,9 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
 def _typicality(
     X: pd.DataFrame, patients: np.ndarray, columns: dict[str, Column]
 ) -> JsonObject | None:
-    """Return limits beyond which a region counts as unlike these; None for too few patients."""
+    """Return limits beyond which a region counts as unlike the training regions; None for too few
+    patients.
+    """
     try:
         return Typicality.fit(X, patients, columns).as_dict()
     except CadError:
@@ -112,9 +116,10 @@ def _typicality(
 
 
 def _facts_of_validation(summary: Summary, joint: JointModel | None) -> JsonObject:
-    """Return what new cases need from the validation: thresholds, weights and the joint model.
+    """Return the results of the validation that new cases need: thresholds, weights and the joint
+    model.
 
-    The value is None for what was not fitted.
+    A value is None where nothing was fitted.
     """
     outcome: JsonObject = dict.fromkeys(("operating_point", "combinations", "joint", "man"))
     if summary.operating_point is not None:

@@ -1,4 +1,6 @@
-"""Validate: compute out-of-fold probabilities, with every step fitted on other patients."""
+"""Compute out-of-fold probabilities, with every step fitted on other patients: the stage
+``validate``.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -51,7 +53,7 @@ _DRAW = (
 
 
 def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure] = ()) -> Judged:
-    """Give every region an out-of-fold probability: that of a model fitted on other patients.
+    """Give every region an out-of-fold probability, from a model fitted on other patients.
 
     A region without features of one of the modalities gets no probability, because a trained model
     would refuse it, too.
@@ -72,7 +74,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     Raises
     ------
     CadError
-        When no region has a label, or sites are left out and a patient has none.
+        When no region has a label, or when sites are left out in turn and a patient has no site.
     """
     start = time.perf_counter()
     table = aggregated.table
@@ -114,9 +116,9 @@ def judge_folds(
         Predictions of every row of ``aggregated.table``. Without the folds' estimators nothing is
         explained.
     rivals : RivalTable, optional
-        Comparison with other learners on the same folds, where it is made already.
+        Comparison with other learners on the same folds, where it was made already.
     measuring : sequence of Failure
-        As for :func:`validate`.
+        The same as for :func:`validate`.
 
     Returns
     -------
@@ -140,8 +142,8 @@ def judge_folds(
         folds.on_common_base,
         loaded.settings.validate_.seed,
     )
-    # The thresholds are for new patients, so probabilities must not depend on which fold a region
-    # was in.
+    # The thresholds are for new patients, so the probabilities must not depend on the fold that a
+    # region was in.
     probability = on_common_base(risk, folds)
     operating_point, substitute = _chosen_thresholds(loaded, aggregated, probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
@@ -249,18 +251,18 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     Returns
     -------
     ndarray of str or int, shape (n,)
-        Each row's patient, its patient's site, or the fold that its patient is dealt to.
+        Each row's patient, its patient's site, or the fold of its patient.
 
     Raises
     ------
     CadError
-        When sites are left out and a patient has none.
+        When sites are left out in turn and a patient has no site.
     """
     table = aggregated.table
     chosen = loaded.settings.validate_
     if chosen.scheme == "patient-folds":
-        # Patients are dealt as a whole: two regions of one man are alike, and one would reveal the
-        # other.
+        # All regions of a patient go to one fold, because two regions of one man are alike, and one
+        # would reveal the other.
         return deal_patients(table.groups, chosen.folds, chosen.seed)
     if chosen.scheme != "leave-one-site-out":
         return table.groups
@@ -453,8 +455,8 @@ def _explained_fold(
     rows = fold.rows[says[fold.rows]]
     if not len(rows) or fold.estimator is None:
         return []
-    # Only the rows that the fold was trained on are used for comparison: others would contain the
-    # tested ones.
+    # Only the rows that the fold was trained on are used for comparison, because the other rows
+    # would contain the tested rows.
     training = np.setdiff1d(labelled, fold.rows)
     X = source(training)
     columns = columns_of(source.settings.features)
@@ -510,8 +512,8 @@ def _null_of_validation(
     table = aggregated.table
     if settings.permutations == 0:
         return None
-    # Agreement between readers stays the same under permutation; other rules would have to be
-    # fitted anew.
+    # Agreement between readers stays the same under permutation. Other consensus rules would have
+    # to be fitted anew.
     if aggregated.relabel is not None and loaded.settings.labels.consensus != "agreement":
         raise CadError(
             f"labels.consensus {loaded.settings.labels.consensus!r} learns labels in every fold, "

@@ -2,9 +2,9 @@
 
 A path may be a file with a row per region (or per reading), or a folder of run folders
 (:func:`cad.folders.run_folder.partitions.read_partitions`), which contain labels already. The
-modules in order: ``dialects`` turns bytes into texts, ``roles`` gives each column its role,
-``values`` turns texts into values, and ``doubts`` finds columns with a wrong role. ``regions``
-combines them. Then the stages of a run follow, as for a cohort.
+modules work in this order: ``dialects`` turns bytes into texts, ``roles`` gives each column its
+role, ``values`` turns texts into values, and ``doubts`` finds columns with a wrong role.
+``regions`` combines these modules. Then the stages of a run follow, as for a cohort.
 """
 
 from cad.run.tables.dialects import Dialect

@@ -1,7 +1,7 @@
 """Read a table in various forms as texts: separators, encodings, spreadsheets, parquet.
 
-The kind of a file is derived from its bytes and never from its name alone. If two readings are
-possible, the file is refused, and the message names the option that decides. Cells remain texts
+The kind of a file is derived from its bytes and never from its name alone. If the bytes can be read
+in two ways, the file is refused, and the message names the option that decides. Cells remain texts
 here. :mod:`cad.run.tables.values` turns them into values column by column, so that messages can
 name row and column.
 """
@@ -74,7 +74,7 @@ _OTHER_FILES = (
 """First bytes of files that are not tables (text in small letters), with the kind of file."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # The mark of UTF-32 begins with that of UTF-16, so it is tested first.
+    # The mark of UTF-32 begins with the mark of UTF-16, so UTF-32 is tested first.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -84,19 +84,19 @@ _MARKS = (
 
 @dataclass(frozen=True)
 class Dialect:
-    """Say how a file is to be read, where its bytes leave a choice.
+    """Say how to read a file, where its bytes leave a choice.
 
     Parameters
     ----------
     separator : str
-        ``comma``, ``semicolon``, ``tab`` or ``bar``; empty to find out.
+        ``comma``, ``semicolon``, ``tab`` or ``bar``; empty to derive it from the file.
     decimal : str
-        ``point`` or ``comma``; empty to find out.
+        ``point`` or ``comma``; empty to derive it from the file.
     encoding : str
-        Name of a text encoding, such as ``latin-1``; empty for UTF-8 or UTF-16, which prove
-        themselves.
+        Name of a text encoding, such as ``latin-1``; empty for UTF-8 or UTF-16, which can be
+        recognised.
     sheet : str
-        Sheet of a spreadsheet; empty where only one holds cells.
+        Name of a sheet of a spreadsheet; empty where only one sheet holds cells.
     """
 
     separator: str = ""
@@ -106,7 +106,7 @@ class Dialect:
 
 
 UNSTATED = Dialect()
-"""Nothing is stated: everything is derived from the bytes."""
+"""The user states nothing, so everything is derived from the bytes."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ class Cells:
     table : DataFrame
         Cells as texts, without blanks around them; a missing cell is empty.
     rows : ndarray of int, shape (n,)
-        Number of every row as a spreadsheet shows it: the head is row 1.
+        Number of every row in a spreadsheet program: the head is row 1.
     decimal_comma : bool
-        Whether numbers are written 0,75.
+        Whether numbers are written with a comma, as 0,75.
     notes : list of str
         Sentences on how the file was read, where it is no plain CSV in UTF-8.
     """
@@ -143,7 +143,7 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
         CSV with commas, semicolons, tabs or bars, in UTF-8 or UTF-16; an Excel workbook
         (``.xlsx``); or parquet.
     dialect : Dialect
-        What the user says of the form of the file; what is not said is found out.
+        The user's statements on the form of the file; everything else is derived from the file.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
     ------
     CadError
         For a file that is missing, empty, too large, no table or without rows; for rows of
-        different widths and two columns of one name; and where the bytes allow two readings.
+        different widths and two columns of one name; and where the bytes can be read in two ways.
     """
     _check_words(dialect)
     try:
@@ -278,7 +278,7 @@ def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int
     first_line = text.partition("\n")[0].strip().strip('"').lower()
     declared = ""
     if re.fullmatch(r"sep=.", first_line + ("\t" if first_line == "sep=" else "")):
-        # A line "sep=;" by Excel, which states the separator.
+        # This is a line "sep=;" by Excel, which states the separator.
         declared = text.partition("=")[2][0]
         text = "\n" + text.partition("\n")[2]
     if separator:
@@ -389,21 +389,23 @@ def _text_of_cell(value: Any) -> str:
 
 @door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
 def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str]]], str]:
-    """Return row number and cells of the rows of one sheet of a workbook, and which sheet it was.
+    """Return row number and cells of the rows of one sheet of a workbook, and the name of the
+    sheet.
 
-    In a child process with limits: a workbook is packed XML.
+    Call it in a child process with limits, because a workbook is packed XML.
 
     Parameters
     ----------
     content : bytes
         The file.
     wanted : str
-        Title of the sheet; empty where only one may hold cells.
+        Title of the sheet; empty where only one sheet may hold cells.
 
     Raises
     ------
     CadError
-        For a file that is no workbook, and a sheet that is not there or not the only one.
+        For a file that is no workbook, for a sheet that does not exist, and where no title is given
+        but several sheets hold cells.
     """
     try:
         from openpyxl import load_workbook
@@ -450,7 +452,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that contain anything, cut after the last column that does."""
+    """Return the rows that are not empty, cut after the last column that is not empty."""
     rows: list[tuple[int, list[Any]]] = []
     width = 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
@@ -535,7 +537,9 @@ def _cells(
 
 
 def _check_head(number: int, names: list[str], body: list[tuple[int, list[str]]]) -> None:
-    """Raise an error for a title above the head: one cell, where the next row has several."""
+    """Raise an error for a title above the head: a single cell, where the next row has several
+    cells.
+    """
     filled = [name for name in names if name]
     width = 0
     if body:
@@ -665,8 +669,7 @@ def _or_whole(cell: str) -> str:
 
 
 def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
-    """Return advice if one of the two columns is not a feature; empty if both are the same
-    column.
+    """Return advice if one of the two columns is not a feature; empty if both are the same column.
     """
     if comma[1] == point[1]:
         return ""

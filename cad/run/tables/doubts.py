@@ -1,9 +1,10 @@
 """Check whether a feature is really a label, a reader, a name or a code.
 
-A column that reveals the label makes every measure of a validation worthless, and no number shows
-it. Therefore the command stops at a feature that has the name of another role, looks like a
-reader's scale, is nearly equal to the labels, counts the rows, or contains a code for missing
-values. The message names the option that accepts the column and the one that leaves it out.
+A column that reveals the label makes every measure of a validation worthless, and no number of the
+validation shows this. Therefore the command stops at a feature that has the name of another role,
+looks like a reader's scale, is nearly equal to the labels, counts the rows, or contains a code for
+missing values. The message names the option that accepts the column and the option that leaves it
+out.
 """
 
 import math
@@ -21,23 +22,23 @@ from cad.run.tables.roles import Roles
 
 _CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 _FAR = 3.0
-"""A value is a code if the distance to its nearest value is this many times the range of the
-others.
+"""A value counts as a code if its distance to the nearest value is this number of times the range
+of the other values.
 """
 _EQUAL = 0.98
 _EQUAL_CLASSES = 0.9
 _MANY = 20
-"""Correlations with the labels from which a column counts as the label: ``_EQUAL`` for any column,
-``_EQUAL_CLASSES`` for a column of two values with at least ``_MANY`` rows.
+"""Limits of the correlation with the labels, from which on a column counts as the label: ``_EQUAL``
+for any column, ``_EQUAL_CLASSES`` for a column of two values with at least ``_MANY`` rows.
 """
 _CHANCE = 1e-3
-"""A column that separates the classes without an error counts as the label, if noise would do so
-with less than this probability, over all columns.
+"""A column that separates the classes without an error counts as the label, if noise would do the
+same with less than this probability, over all columns.
 """
 _LONGEST = 40
 """Most characters of a cell that a message shows."""
 _LEAST = 8
-"""Least number of rows for checks of content; with fewer, chance can produce anything."""
+"""Least number of rows for checks of content; with fewer rows, chance can produce anything."""
 
 
 def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
@@ -46,7 +47,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
     Parameters
     ----------
     names : sequence of str
-        Columns taken for features that the user did not declare as such.
+        Columns that are taken for features although the user did not declare them as features.
     cells : Cells
         The table.
     roles : Roles
@@ -55,7 +56,8 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
     Raises
     ------
     CadError
-        With the name, the role it speaks of and the options.
+        For such a feature. The message has the name, the role that the name suggests, and the
+        options.
     """
     for name in names:
         kind = kind_of(name)
@@ -99,7 +101,7 @@ def doubt_values(
     belief: np.ndarray,
     truth: np.ndarray,
 ) -> None:
-    """Refuse a feature whose values are those of something else.
+    """Refuse a feature whose values look like the values of another role.
 
     Parameters
     ----------
@@ -117,11 +119,12 @@ def doubt_values(
     Raises
     ------
     CadError
-        With the column, the values, what they look like and the options.
+        For such a feature. The message has the column, the values, the role that they look like,
+        and the options.
 
     Examples
     --------
-    The column ``x`` says of every row what histology says:
+    The column ``x`` has in every row the same meaning as histology:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -158,7 +161,8 @@ def _way_out(name: str, taken: str) -> str:
 
 
 def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Raise an error for a value that stands for missing ones and lies far from all others."""
+    """Raise an error for a value that stands for missing values and lies far from all other values.
+    """
     for code in _CODES:
         coded = values == code
         uncoded = values[np.isfinite(values) & ~coded]
@@ -204,7 +208,8 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
     patients = cells.table[roles.patient].to_numpy(dtype=object)
     pairs = list(dict.fromkeys(zip(patients.tolist(), values.tolist(), strict=True)))
     numbers = np.array([number for _, number in pairs])
-    # If a patient has two numbers, or two patients have the same, patients are not counted.
+    # If a patient has two numbers, or two patients have the same number, the column does not count
+    # patients.
     if len(pairs) != len(set(patients.tolist())) or len(pairs) < _LEAST:
         return
     if (np.diff(numbers) == 1).all():
@@ -243,21 +248,21 @@ def _are_whole(values: np.ndarray) -> bool:
 
 
 def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
-    """Refuse two names that differ by capitals, blanks, dashes or ``.0`` alone.
+    """Refuse two names that differ only by capitals, blanks, dashes or ``.0``.
 
     Parameters
     ----------
     names : sequence of str
-        Of every row: a patient, a site or a reader.
+        The patient, the site or the reader of every row.
     column : str
-        The column that holds them.
+        The column that holds the names.
     cells : Cells
         The table, for the numbers of its rows.
 
     Raises
     ------
     CadError
-        With both names and their rows.
+        For two such names. The message has both names and their rows.
     """
     first_of: dict[str, int] = {}
     for place, name in enumerate(names):
@@ -323,8 +328,8 @@ def _doubt_labels(
     way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
-    # In noise, a correlation of .98 over eight rows has a probability of 1e-5, and one of .9 over
-    # twenty rows less.
+    # In noise, a correlation of .98 over eight rows has a probability of 1e-5, and a correlation of
+    # .9 over twenty rows is less probable.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
     limit = _EQUAL_CLASSES if classes else _EQUAL
     if abs(r) >= limit:

@@ -8,18 +8,18 @@ from shlex import quote
 
 @dataclass(frozen=True)
 class Kind:
-    """Say which names speak of one role.
+    """Say which column names suggest one role.
 
     Parameters
     ----------
     title : str
-        The role, as a message says it.
+        The role in the words of a message.
     option : str
-        The option that declares it.
+        The option that declares the role.
     names : tuple of str
-        Whole names, of small letters alone: ``patientid`` for ``Patient_ID2``.
+        Whole names, reduced to small letters: ``patientid`` for ``Patient_ID2``.
     words : tuple of str
-        Words of which one within a longer name is enough.
+        Words of which a single one within a longer name is enough.
     """
 
     title: str
@@ -171,7 +171,7 @@ LISTS = ("--scores", "--ignore", "--features")
 
 
 def kind_of(name: str) -> Kind | None:
-    """Return the role that a column's name speaks of; None where it speaks of none.
+    """Return the role that a column's name suggests; None where the name suggests no role.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def kind_of(name: str) -> Kind | None:
 
 
 def looks_like(names: Sequence[str], option: str) -> str | None:
-    """Return the first column whose name speaks of the role that an option declares."""
+    """Return the first column whose name suggests the role that an option declares."""
     for name in names:
         kind = kind_of(name)
         if kind is not None and kind.option == option:
@@ -204,12 +204,13 @@ def looks_like(names: Sequence[str], option: str) -> str | None:
 
 
 def typed(name: str) -> str:
-    """Return a column's name as it is typed in the list of columns behind an option.
+    """Return a column's name in the form in which a user types it in the list of columns behind an
+    option.
 
     Parameters
     ----------
     name : str
-        The column. A comma in it would end the name, so that such a name is put in quotes.
+        The column. A comma in the name would end it, so a name with a comma is put in quotes.
 
     Examples
     --------

@@ -41,14 +41,14 @@ ADDED = (
 
 @dataclass(frozen=True)
 class Predicted:
-    """Hold a table that was scored.
+    """Hold a scored table.
 
     Parameters
     ----------
     table : DataFrame
-        What was written: all columns of the table as they were, and those of :data:`ADDED`.
+        The written table: all columns of the table as they were, and the columns of :data:`ADDED`.
     notes : list of str
-        How the file was read, and which of the training's columns it lacks.
+        Sentences on how the file was read, and on the columns of the training that it lacks.
     """
 
     table: pd.DataFrame
@@ -78,7 +78,7 @@ def predict_table(
     dialect : Dialect
         How the file is to be read, where its bytes leave a choice.
     missing : tuple of str
-        Further texts that stand for a missing value, beside those of the training.
+        Texts that stand for a missing value, in addition to such texts of the training.
     force : bool
         Whether to replace a file that this program did not write, as
         :func:`cad.base.files.write_own` does.
@@ -90,8 +90,9 @@ def predict_table(
     Raises
     ------
     CadError
-        For a table that lacks one of the model's columns or has one of those that are added, a cell
-        that is no number, a model that does not reproduce, and an output that is the input.
+        For a table that lacks one of the model's columns, or has a column that would be added. Also
+        for a cell that is no number, a model that does not reproduce its reference predictions, and
+        an output file that is the input file.
     """
     bundle = load_bundle(model)
     if not bundle.of_table:
@@ -198,7 +199,7 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     nothing = regions.X.isna().all(axis=1).to_numpy()
     numbers = [name for name in ADDED if name in results and is_numeric_dtype(results[name])]
     # A row without any feature is predicted from training medians only, which tell nothing about
-    # it.
+    # the row.
     results.loc[nothing, numbers] = np.nan
     for name, word in (
         ("decision", ""),

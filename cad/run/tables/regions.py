@@ -28,17 +28,18 @@ _KEY = ["participant_id", "roi_id"]
 _NAMED = 6
 _TOLD = 20
 _AGAINST = 0.5
-"""A reader is reported if his rank correlation with the others is below minus this; noise has ±.45
-in the least number of regions, ``_TOLD``.
+"""A reader is reported if his rank correlation with the other readers is below minus this number.
+In ``_TOLD`` regions, the least number for this check, noise has correlations of ±.45.
 """
 _SUMMARIES = ("mean", "average", "median", "total", "sum", "sd", "std", "min", "max", "count")
 LEAST_PATIENTS = 5
-"""Least number of patients: one is left out, and the others are divided into inner folds."""
+"""Least number of patients. One patient is left out, and the others are divided into inner folds.
+"""
 
 
 @dataclass(frozen=True)
 class Regions:
-    """Hold the regions of a table: n rows, one a region.
+    """Hold the regions of a table: n rows, one for each region.
 
     Parameters
     ----------
@@ -47,21 +48,22 @@ class Regions:
     X : DataFrame, shape (n, n_features)
         Features as numbers, NaN where missing.
     rois : DataFrame, shape (n, ...)
-        ``participant_id, roi_id, histology, isup, site`` as texts, empty where unknown: what
-        ``rois.tsv`` and ``participants.tsv`` of a cohort say.
+        Columns ``participant_id, roi_id, histology, isup, site`` as texts, empty where unknown. In
+        a cohort they are in ``rois.tsv`` and ``participants.tsv``.
     scores : DataFrame
-        ``participant_id, roi_id, reader_id, scale, score``: one row a reading, as ``scores.tsv``.
+        Columns ``participant_id, roi_id, reader_id, scale, score``, with one row per reading, as in
+        ``scores.tsv``.
     graded : bool
         Whether histology is stated as a grade, and not in two classes.
     stated : DataFrame or None
         Labels that runs made already, with the columns :data:`LABELS` of partitions; None for a
-        table, of which :mod:`cad.run.stages.aggregate` makes them.
+        table, whose labels :mod:`cad.run.stages.aggregate` makes.
     cells : Cells or None
         The table as it was read; None for a folder of runs.
     notes : list of str
-        How the table was read, and what was left out.
+        Sentences on how the table was read, and on everything that was left out.
     roles : dict
-        Which column is what, for a model of the table to find them in another.
+        The role of each column, by which a model of the table finds the columns in another table.
     """
 
     file: Path
@@ -95,15 +97,15 @@ class Regions:
         Parameters
         ----------
         settings : LabelSettings
-            Those of the pipeline.
+            The pipeline's settings of labels.
         isup_min : int or None
             Lowest malignant grade, where the user names one.
 
         Returns
         -------
         LabelSettings
-            Without readers, histology is what is learned from. Where histology has two classes,
-            they are the classes, whatever grade the pipeline begins at.
+            The settings. Without readers, learners learn from histology. Where histology has two
+            classes, these are the classes, whatever least malignant grade the pipeline states.
         """
         changed: dict[str, object] = {}
         if self.stated is None and self.scores.empty:
@@ -120,7 +122,7 @@ def read_regions(
     columns: Columns | None,
     dialect: Dialect = UNSTATED,
 ) -> Regions:
-    """Read a table of regions, and doubt what its columns are taken for.
+    """Read a table of regions, and check whether its columns have the right roles.
 
     Parameters
     ----------
@@ -140,7 +142,7 @@ def read_regions(
     ------
     CadError
         For a file that is no table, a column that is missing or doubtful, and a cell that is no
-        value of its column; with column, row, value and the way out.
+        value of its column. The message has column, row, value and advice.
     """
     if path.is_dir():
         return _regions_of_runs(path)
@@ -221,7 +223,8 @@ def _check_classes(
 ) -> None:
     """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
-    # With readers' scores, grades of one class mostly mean that no grade reaches the limit.
+    # With readers' scores, grades of one class mostly mean that no grade reaches the lowest
+    # malignant grade.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
         raise _one_class(regions, roles.histology, truth, columns.isup_min)
     if not roles.scores:
@@ -271,7 +274,9 @@ def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | N
 
 
 def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
-    """Raise an error if one patient has all regions of a class: without him there would be none."""
+    """Raise an error if one patient has all regions of a class: without him the class would be
+    absent.
+    """
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     patients = regions.patients.to_numpy()
@@ -350,7 +355,9 @@ def _remarks(
 
 
 def _reversed_readers(regions: Regions) -> list[str]:
-    """Name readers whose scores run against those of all others, as on a reversed scale."""
+    """Name readers whose scores run against the scores of all other readers, as on a reversed
+    scale.
+    """
     scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
     notes = []
     for name in scores:
@@ -390,7 +397,9 @@ def _ignored_columns(roles: Roles) -> list[str]:
 
 
 def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return the readers' mean and histology of every region, for the doubts."""
+    """Return the readers' mean and histology of every region, for the checks of
+    :mod:`cad.run.tables.doubts`.
+    """
     settings = regions.label_settings(LabelSettings(), columns.isup_min)
     rois = regions.rois.replace({"histology": {"": None}, "isup": {"": None}})
     readers = pd.DataFrame({"reader_id": regions.readers, "expert": False})
@@ -473,7 +482,7 @@ def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
 def _region_ids(
     cells: Cells, roles: Roles, patients: list[str], meaning: values.Meaning
 ) -> list[str]:
-    """Return the region id of every row: from its column, or by counting within the patient."""
+    """Return the region id of every row: from the id column, or by counting within the patient."""
     if roles.id is not None:
         return values.ids(cells, roles.id, "--id", meaning)
     if roles.reader is not None:

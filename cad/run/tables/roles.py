@@ -1,8 +1,8 @@
-"""Give every column of a table its role, by what the user declares.
+"""Give every column of a table its role, by the options of the user.
 
-Options name the columns of histology, readers, patient, site and region id, and those to leave out.
-All other columns are features. :mod:`cad.run.tables.doubts` raises an error where the name or the
-content of a column contradicts its role.
+Options name the columns of histology, readers, patient, site and region id, and the columns to
+leave out. All other columns are features. :mod:`cad.run.tables.doubts` raises an error where the
+name or the content of a column contradicts its role.
 """
 
 import difflib
@@ -64,7 +64,8 @@ class Columns:
     missing : tuple of str
         Further texts, such as ``-999``, that stand for a missing value.
     preset : str or None
-        Name of the program that wrote the features; only its columns are features then.
+        Name of the program that wrote the features. When given, only this program's columns are
+        features.
 
     Examples
     --------
@@ -101,13 +102,14 @@ class Roles:
     scores : tuple of str
         Columns of readers' scores.
     histology, site, id, reader : str or None
-        As in :class:`Columns`.
+        The same as in :class:`Columns`.
     ignored : tuple of str
-        Columns that are left out because the user said so.
+        Columns that are left out because the user named them.
     beyond : tuple of str
-        Columns that are left out because a preset does not have them.
+        Columns that are left out because they are no columns of the preset's program.
     trusted : tuple of str
-        Features that the user named as such (``Columns.features``), so that none is doubted.
+        Features that the user named as features (``Columns.features``), so that they are not
+        checked for another role.
     """
 
     patient: str
@@ -130,7 +132,7 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     names : sequence of str
         The table's columns, in order.
     columns : Columns
-        What the user declared.
+        The roles that the user declared.
 
     Raises
     ------
@@ -241,7 +243,7 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
 def _of_pyradiomics(name: str) -> bool:
     if name.startswith("diagnostics"):
         return False
-    # A name of the image may precede it, as in ADC_original_firstorder_Mean.
+    # The name of an image may precede the beginning, as in ADC_original_firstorder_Mean.
     return any(
         fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*_{pattern}")
         for pattern in PYRADIOMICS_FEATURES
@@ -257,7 +259,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _naming(name: str, patterns: Sequence[str]) -> str:
-    """Return the text in an option that names a column: its name or a wildcard."""
+    """Return the text in an option that names a column: the column's name or a wildcard."""
     return next(
         pattern for pattern in patterns if pattern == name or fnmatch.fnmatch(name, pattern)
     )
@@ -277,7 +279,7 @@ def _several(
 ) -> tuple[str, ...]:
     """Return the columns that names and wildcards stand for, in the order given.
 
-    A wildcard passes by the columns of ``taken``, which have a role.
+    A wildcard does not match the columns of ``taken``, which have a role already.
     """
     matched: list[str] = []
     for pattern in patterns:

@@ -25,7 +25,8 @@ from cad.run.tables.validating import NOTHING_MEASURED
 
 @dataclass(frozen=True, eq=False)
 class Validated:
-    """Hold the inputs of a validation in Python; arrays of shape (n,) unless stated.
+    """Hold the inputs of a validation in Python; arrays have the shape (n,) unless stated
+    otherwise.
 
     Parameters
     ----------
@@ -38,13 +39,13 @@ class Validated:
     patients : sequence of str
         Patient of every region.
     readers : DataFrame or None
-        Every reader's probability, a column a reader.
+        Every reader's probability, with a column for each reader.
     learner : str
         Name of the learner's class.
     n_folds : int or None
-        Number of folds; None where each patient was one.
+        Number of folds; None where each patient was a fold.
     seed : int
-        Seed of the deal.
+        Seed of the division of patients into folds.
     notes : sequence of str
         Remarks on the numbers.
     """
@@ -68,11 +69,11 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
     Parameters
     ----------
     made : Validated
-        What was validated.
+        The inputs of the validation.
     folds : OutOfFold
-        Its predictions.
+        The predictions of the validation.
     rivals : RivalTable
-        Its comparison with other learners.
+        The comparison of the validated learner with other learners.
     out : Path
         Run folder.
 

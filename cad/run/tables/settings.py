@@ -1,4 +1,4 @@
-"""Make the settings for a table: those of a pipeline, changed by options."""
+"""Make the settings for a table: the settings of a pipeline, changed by options."""
 
 import difflib
 import warnings
@@ -24,11 +24,11 @@ def table_settings(
     folds: int | None = None,
     seed: int | None = None,
 ) -> PipelineSettings:
-    """Return the settings by which a table is learned from and validated.
+    """Return the settings by which a learner is fitted to a table and validated.
 
-    ``images`` and ``features`` of a pipeline say nothing of a table; ``labels``, ``learner``,
+    ``images`` and ``features`` of a pipeline do not concern a table. ``labels``, ``learner``,
     ``validate`` and ``decision`` hold as for a cohort, so that the same rows get the same
-    probabilities through either door.
+    probabilities as a table and as a cohort.
 
     Parameters
     ----------
@@ -36,13 +36,14 @@ def table_settings(
         Name or file of a pipeline.
     learner : str
         Name of a class in :data:`cad.learning.learners.LEARNERS` or of a rival
-        (:func:`cad.learning.learners.rivals.rival_learners`) that replaces the pipeline's;
-        parameters may follow a colon: ``ProbabilisticSVC:kernel=linear,C=10``. Empty for the
-        pipeline's own.
+        (:func:`cad.learning.learners.rivals.rival_learners`) that replaces the pipeline's learner.
+        Parameters may follow a colon: ``ProbabilisticSVC:kernel=linear,C=10``. Empty for the
+        pipeline's own learner.
     folds : int, optional
-        Number of folds into which whole patients are dealt; the pipeline's scheme when not given.
+        Number of folds into which whole patients are divided; when not given, the pipeline's scheme
+        holds.
     seed : int, optional
-        Seed of that deal.
+        Seed of that division.
 
     Returns
     -------
@@ -51,7 +52,7 @@ def table_settings(
     Raises
     ------
     CadError
-        For an unknown pipeline, learner or parameter; the hint lists what there is.
+        For an unknown pipeline, learner or parameter; the hint lists the known ones.
 
     Examples
     --------
@@ -160,7 +161,7 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
 def _one_precision(labels: LabelSettings) -> LabelSettings:
     """Return settings with a single reading precision, where the pipeline has several.
 
-    Only the pipeline's own learner can weigh several.
+    Only the pipeline's own learner can weigh several precisions.
     """
     plain = LabelSettings()
     changed: dict[str, object] = {}

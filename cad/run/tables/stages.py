@@ -25,18 +25,18 @@ from cad.run.tables.regions import Regions
 
 
 def without_images(settings: PipelineSettings) -> PipelineSettings:
-    """Return a pipeline's settings for a table: nothing is asked of images that nobody has.
+    """Return a pipeline's settings for a table, which have no use for images.
 
     Parameters
     ----------
     settings : PipelineSettings
-        Not changed.
+        The pipeline's settings, which are not changed.
 
     Returns
     -------
     PipelineSettings
-        Without modalities and redrawn outlines; ``labels``, ``learner``,
-        ``validate`` and ``decision`` as they are.
+        Settings without modalities and redrawn outlines. ``labels``, ``learner``, ``validate`` and
+        ``decision`` stay as they are.
     """
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(
@@ -60,13 +60,13 @@ def load_table(
     regions : Regions
         The table.
     settings : PipelineSettings
-        Of :func:`cad.run.tables.settings.table_settings`.
+        Result of :func:`cad.run.tables.settings.table_settings`.
     folder : RunFolder
-        Where the run is written.
+        The folder that the run is written to.
     options : ExecutionOptions
         How the job is run.
     kind : {"run", "train", "predict"}
-        What the run folder is for.
+        Purpose of the run folder.
     isup_min : int or None
         Lowest malignant grade, where histology is a grade.
     """
@@ -114,7 +114,7 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     Parameters
     ----------
     loaded : Loaded
-        Of :func:`load_table`.
+        Result of :func:`load_table`.
     regions : Regions
         The table.
     """
@@ -134,7 +134,7 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     write_features(loaded.folder, extracted.features)
     aggregated = aggregate(loaded, extracted)
     if regions.stated is not None:
-        # Run folders bring their own labels, and no scores from which labels could be made again.
+        # Run folders bring their own labels, but no scores from which labels could be made again.
         labels = aggregated.labels.assign(**{name: regions.stated[name] for name in LABELS})
         labels["n_readers"] = labels["p"].notna().astype(int)
         write_labels(loaded.folder, labels)

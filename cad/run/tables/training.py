@@ -31,7 +31,7 @@ def train_table(
     regions : Regions
         The table (:func:`cad.run.tables.regions.read_regions`).
     settings : PipelineSettings
-        Of :func:`cad.run.tables.settings.table_settings`.
+        Result of :func:`cad.run.tables.settings.table_settings`.
     out : Path
         Folder of the bundle; its card has the validation's figures. The run folder of the
         validation is ``<out>.validation`` beside it.
@@ -48,7 +48,7 @@ def train_table(
     Raises
     ------
     CadError
-        For labels or settings that cannot be used, and a learner that no bundle can hold.
+        For labels or settings that cannot be used, and for a learner that no bundle can hold.
     """
     check_folds(regions, settings)
     require_kind(out, MODEL)

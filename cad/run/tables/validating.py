@@ -1,4 +1,5 @@
-"""Validate a learner on a table, leaving whole patients out, into a run folder."""
+"""Validate a learner on a table, leaving whole patients out, and write the result to a run folder.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,7 @@ def validate_table(
     regions : Regions
         The table (:func:`cad.run.tables.regions.read_regions`).
     settings : PipelineSettings
-        Of :func:`cad.run.tables.settings.table_settings`.
+        Result of :func:`cad.run.tables.settings.table_settings`.
     out : Path
         Run folder: probabilities, measures, validation, figures and an index page.
     options : ExecutionOptions
@@ -72,12 +73,12 @@ def check_folds(regions: Regions, settings: PipelineSettings) -> None:
     regions : Regions
         The table.
     settings : PipelineSettings
-        With the scheme of the validation.
+        Settings with the scheme of the validation.
 
     Raises
     ------
     CadError
-        With both numbers.
+        For more folds than patients; the message has both numbers.
     """
     folds = settings.validate_.folds
     patients = regions.patients.nunique()
@@ -97,11 +98,11 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     Parameters
     ----------
     loaded : Loaded
-        Of :func:`cad.run.tables.stages.load_table`.
+        Result of :func:`cad.run.tables.stages.load_table`.
     regions : Regions
         The table.
     """
-    # This comes first: a run that is killed from here on does not count as finished.
+    # This comes first, so that a run that is killed from here on does not count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
     count = len(regions.X)

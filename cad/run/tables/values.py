@@ -17,7 +17,9 @@ from cad.run.tables.names import typed
 MISSING = ("", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "<NA>", ".", "-")
 """Texts that stand for a missing value in every table."""
 LARGEST = 1e100
-"""Largest absolute number; a larger one would overflow when squared, as all scalings do."""
+"""Largest absolute number. All scalings square numbers, and the square of a larger number could
+overflow.
+"""
 _POINT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WORDED = re.compile(
@@ -76,11 +78,11 @@ class Meaning:
     Parameters
     ----------
     decimal_comma : bool
-        Whether numbers are written 0,75.
+        Whether numbers are written with a comma, as 0,75.
     missing : tuple of str
-        Texts that stand for a missing value, beside :data:`MISSING`.
+        Texts that stand for a missing value, in addition to :data:`MISSING`.
     of_model : bool
-        Whether a model says which columns there are: none of them can be left out then.
+        Whether a model states the columns. No column can be left out then.
     """
 
     decimal_comma: bool = False
@@ -98,7 +100,7 @@ class Meaning:
         return cell in MISSING or cell in self.missing
 
     def number(self, cell: str) -> float | None:
-        """Return the finite number that a cell states; None where it states none."""
+        """Return the finite number that a cell states; None where the cell states none."""
         pattern = _COMMA if self.decimal_comma else _POINT
         if not pattern.fullmatch(cell):
             return None
@@ -120,7 +122,8 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
     Raises
     ------
     CadError
-        For the first cell that is no number of reasonable size, with column, row and value.
+        For the first cell that is no number of reasonable size; the message has column, row and
+        value.
     """
     column = cells.table[name]
     # Most columns contain plain numbers only, which are converted at once.
@@ -263,7 +266,7 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
     cells : Cells
         The table.
     name : str
-        The column: one reader's scores, or those of all readers where a row is a reading.
+        The column: one reader's scores, or the scores of all readers where a row is a reading.
     scale : str
         Scale of the scores.
     meaning : Meaning
@@ -272,7 +275,7 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
     Raises
     ------
     CadError
-        For the first cell that is no score of the scale, with column, row and value.
+        For the first cell that is no score of the scale; the message has column, row and value.
     """
     values = np.full(len(cells.table), np.nan)
     score_of: dict[str, float] = {}
@@ -350,7 +353,7 @@ def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -
     Raises
     ------
     CadError
-        For the first cell that states neither, with column, row and value.
+        For the first cell that states no such result; the message has column, row and value.
     """
     stated: list[str] = []
     for place, cell in enumerate(cells.table[name]):
@@ -420,7 +423,7 @@ def _grade(cells: Cells, name: str, place: int, cell: str, isup_min: int, meanin
 
 
 def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
-    """Return a column of names (patients, regions, sites) as texts; refuse a missing one.
+    """Return a column of names (patients, regions, sites) as texts; refuse a missing name.
 
     Parameters
     ----------
@@ -450,7 +453,7 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
 
 
 def described(cells: Cells, names: Sequence[str], meaning: Meaning) -> str:
-    """Return a sentence on the missing values of columns; empty where there are none."""
+    """Return a sentence on the missing values of columns; empty where no value is missing."""
     counts: dict[str, int] = {}
     for name in names:
         for cell in cells.table[name]:

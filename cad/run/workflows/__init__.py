@@ -1,1 +1,2 @@
-"""Workflows beside the main one: import, check, compare, suggest, maps, outlines, delivery."""
+"""Provide workflows beside the main one: import, check, compare, suggest, maps, outlines, delivery.
+"""

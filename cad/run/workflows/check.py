@@ -38,8 +38,8 @@ def check(
         Processes and limits; by default, this process without limits. A study whose check
         exceeds a limit is a problem, too.
     settings : PipelineSettings, optional
-        A model's settings. With them the model's features are measured, so that everything that
-        ``predict`` would refuse is found.
+        A model's settings. With these settings the model's features are measured, so that
+        everything that ``predict`` would refuse is found.
 
     Returns
     -------
@@ -47,8 +47,8 @@ def check(
         Errors because of which a patient, a study or a region cannot be measured, or not
         completely.
     notes : dict of str to list of str
-        Keys are remarks, such as a missing or replaced image, that are no errors; values are the
-        ids of the studies concerned.
+        Keys are remarks that are no errors, such as a missing or replaced image. Values are the ids
+        of the studies concerned.
     """
     notes: dict[str, list[str]] = {}
     try:
@@ -104,7 +104,7 @@ def check_study_of(
     ref : StudyRef
         The study.
     settings : PipelineSettings, optional
-        A model's settings. With them the model's features are measured, too.
+        A model's settings. With these settings the model's features are measured, too.
 
     Returns
     -------
@@ -126,8 +126,8 @@ def check_study_of(
         read_study,
     )
 
-    # This comes first, and by file names alone: a missing or misspelt file does not show in a study
-    # that can be read.
+    # This check comes first, and uses file names alone, because a missing or misspelt file does not
+    # show in a study that can be read.
     problems = [
         *lost_images(ref.folder),
         *lost_sidecars(ref.folder),
@@ -169,12 +169,12 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
     study : Study
         The study; its gland mask tells left from right.
     rois : DataFrame
-        Rows of ``rois.tsv``: ``roi_id, label, sector``.
+        Rows of ``rois.tsv`` with ``roi_id, label, sector``.
 
     Returns
     -------
     list of CadError
-        One for each such region; empty without a gland mask.
+        An error for each such region; empty without a gland mask.
     """
     from cad.mri.features.place import place_of
     from cad.mri.imaging.drawn import gland_on
@@ -201,7 +201,8 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
 
 
 def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -> list[CadError]:
-    """Return the regions that a model cannot score, in the words of ``predict``, each once."""
+    """Return the regions that a model cannot score, in the words of ``predict``, each region once.
+    """
     from cad.run.model.gaps import lacking, reasons
 
     features = settings.features
@@ -220,7 +221,8 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:
-    """Return what the cohort lacks for ``run`` and ``train``; ``predict`` works without it."""
+    """Return everything that the cohort lacks for ``run`` and ``train``, but not for ``predict``.
+    """
     remarks = []
     if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
         remarks.append(
@@ -244,7 +246,7 @@ def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]
     root : Path
         The cohort.
     problems, notes : list, dict
-        From :func:`check`.
+        Results of :func:`check`.
     """
     lines = [str(problem) for problem in problems] or [f"{root}: no problem found"]
     for note, studies in notes.items():

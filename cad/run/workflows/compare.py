@@ -1,4 +1,4 @@
-"""Compare: two models, or several pipelines on the same folds, region by region."""
+"""Compare two models, or several pipelines on the same folds, region by region."""
 
 from collections.abc import Mapping
 
@@ -39,7 +39,7 @@ def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> 
 
 
 def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObject:
-    """Compare the probabilities of several pipelines with those of the first, region by region.
+    """Compare the probabilities of several pipelines with the first pipeline's, region by region.
 
     Parameters
     ----------
@@ -53,22 +53,22 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     dict
         Content of the file. ``reference``: name of the first pipeline. ``sentence``: the result in
         words. ``regions``: number of regions that all pipelines measured. ``table``: list of rows,
-        one for each truth (``against``: ``readers`` or ``histology``), ``measure`` and
-        pipeline (``learner``), with its ``value``, its ``difference`` from the first
-        and the ends of the interval, ``lower`` and ``upper``.
+        one for each truth (``against``: ``readers`` or ``histology``), ``measure`` and pipeline
+        (``learner``). Each row has the ``value``, its ``difference`` from the first pipeline's
+        value, and the ends of the difference's interval, ``lower`` and ``upper``.
 
     Raises
     ------
     CadError
-        When no region was measured by all, or neither histology nor readers' probabilities are
-        known.
+        When no region was measured by all pipelines, or neither histology nor readers'
+        probabilities are known.
     """
     tables = {name: run.results.set_index(KEYS) for name, run in runs.items()}
     reference = next(iter(tables))
     common = tables[reference].index
     for table in tables.values():
         # Differences are paired, so a region that one pipeline could not measure is left out for
-        # all.
+        # all pipelines.
         common = common.intersection(table.index)
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")
@@ -104,7 +104,7 @@ def comparison_table(result: JsonObject) -> str:
     Parameters
     ----------
     result : dict
-        From :func:`compare_validated`.
+        Result of :func:`compare_validated`.
     """
     columns = ["against", "measure", "learner", "value", "difference", "lower", "upper"]
     table = pd.DataFrame(result["table"])[columns].rename(columns={"learner": "pipeline"})

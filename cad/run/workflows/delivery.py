@@ -32,7 +32,7 @@ def deliver(
     """Write a run's results for each study as DICOM, and send them to an archive if one is given.
 
     The DICOM objects are a report (SR), the outlines (SEG), the probability map if there is one,
-    and the sheet for the tumour board if it is asked for.
+    and the sheet for the tumour board if it is wanted.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def deliver(
     limits : ArchiveLimits, optional
         Limits of time and amount for the transfer.
     audit : Path, optional
-        Audit trail that gets a line for every study that was sent, also when that failed.
+        Audit trail that gets a line for every study that was sent, even if the transfer failed.
     fhir : bool
         Whether to write a FHIR bundle of every report, too; bundles are not sent.
     objects : bool
@@ -56,12 +56,12 @@ def deliver(
     pdf, capture : bool
         Whether to write the man's sheet, too, as Encapsulated PDF and as Secondary Capture.
     language : str
-        Of the sheet: ``en``, ``de`` or ``fr``.
+        Language of the sheet: ``en``, ``de`` or ``fr``.
 
     Returns
     -------
     list of str
-        Lines for the user: what was written, sent and what failed.
+        Lines for the user on everything that was written, that was sent and that failed.
     list of CadError
         One error for each object that could not be written.
 
@@ -74,7 +74,7 @@ def deliver(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     hidden = sorted(held_back(read_results(run)))
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
-        # A bundle is made from the report, which is written to a temporary folder for this.
+        # A bundle is made from the report, which is written to a temporary folder for this purpose.
         folder = RunFolder(run).objects if objects else Path(scratch)
         files, failures = write_sr_and_seg(run, cohort, folder)
         lines = []
@@ -83,7 +83,7 @@ def deliver(
             files = files + maps
             failures = failures + unmapped
             if pdf or capture:
-                # Imported here, because it loads matplotlib, which only sheets need.
+                # This module is imported here, because it loads matplotlib, which only sheets need.
                 from cad.run.workflows.sheets import write_sheets
 
                 sheets, unwritten = write_sheets(
@@ -103,7 +103,7 @@ def deliver(
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
         except CadError:
             # The archive may have stored some of the objects before it refused, so the trail names
-            # them all.
+            # all objects.
             if audit is not None:
                 audit_delivery(audit, run, files, caller(), send, "not all stored")
             raise

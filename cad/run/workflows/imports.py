@@ -19,7 +19,7 @@ from cad.run.execution.task import StudyOutcome
 from cad.run.execution.worker import Confined
 from cad.run.reports.candidates_page import candidates_page
 
-# Modules loaded by the process that opens the source, before it is restricted to a few folders.
+# Modules that the process which opens the source loads, before it is restricted to a few folders.
 _LOADED = (
     "cad.dicom.into.conversion",
     "cad.dicom.into.file_cohort",
@@ -49,9 +49,9 @@ def import_cohort(
     Parameters
     ----------
     source : str
-        Folder or zip; with ``patient`` the address of an archive.
+        Folder or zip file; with ``patient`` the address of an archive.
     out : Path
-        Cohort folder; it may hold studies already, which stay.
+        Cohort folder. Studies that it holds already stay.
     rules : Path
         The site's rules file.
     options : ExecutionOptions
@@ -72,7 +72,7 @@ def import_cohort(
     Raises
     ------
     CadError
-        As :func:`cad.dicom.into.importer.import_source`, and
+        For the errors of :func:`cad.dicom.into.importer.import_source`, and of
         :func:`cad.dicom.into.importer.import_patient` where a patient is named.
     """
 
@@ -103,7 +103,9 @@ def import_cohort(
 
 @contextmanager
 def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Caller, Path]]:
-    """Yield a caller whose process can open only the source, and a folder for what it unpacks."""
+    """Yield a caller whose process can open only the source and a folder for unpacked files; yield
+    this folder, too.
+    """
     with tempfile.TemporaryDirectory(prefix="cad-look-") as name:
         scratch = Path(name)
         with Caller(options, confined=Confined((source,), (scratch,), _LOADED)) as call:
@@ -125,13 +127,13 @@ def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions
     Returns
     -------
     Explanation
-        As of :func:`cad.dicom.into.explain.explain_source`; it says so where the kernel confines no
-        process.
+        The result of :func:`cad.dicom.into.explain.explain_source`. It says so where the kernel
+        cannot confine a process.
 
     Raises
     ------
     CadError
-        As :func:`cad.dicom.into.explain.explain_source`.
+        For the errors of :func:`cad.dicom.into.explain.explain_source`.
     """
     with _looking_into(source, options) as (call, scratch):
         explanation = explain_source(source, rules, call, scratch)
@@ -152,21 +154,23 @@ def write_rules_confined(
     source : Path
         Folder or zip archive.
     rules : Path
-        File to write. The page has its name with ``.html`` behind it, and is for its user alone.
+        File to write. The page has the file's name followed by ``.html``, and only its user can
+        read it.
     take : mapping of str to int
-        A person's decisions, by role.
+        A person's decisions: the number of the chosen candidate, by role.
     options : ExecutionOptions
         Limits of each call.
 
     Returns
     -------
     dict of str to list of str
-        Roles that two kinds of series meet, with a line on each candidate.
+        Roles for which two kinds of series are candidates, with a line on each candidate.
 
     Raises
     ------
     CadError
-        As :func:`cad.dicom.into.explain.write_rules`, and where the page is there already.
+        For the errors of :func:`cad.dicom.into.explain.write_rules`, and where the page exists
+        already.
     """
     page = page_of(rules)
     if page.exists():

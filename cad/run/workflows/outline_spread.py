@@ -1,4 +1,4 @@
-"""Compute how far a region's belief changes when its outline does.
+"""Compute how far a region's belief changes when its outline changes.
 
 If two or more readers outlined a region (``masks/*_desc-<reader>_rois.nii.gz``), their outlines are
 used. Otherwise the region is redrawn as in :mod:`cad.mri.features.robustness`.
@@ -31,14 +31,14 @@ from cad.run.stages.load import Loaded
 from cad.run.stages.study import failure_of, read_study_of
 
 TAIL = 0.05
-"""Share of redrawn copies below the interval, and share above it."""
+"""Share of redrawn copies below the interval, and share above the interval."""
 
 
 Spread = tuple[float, float, float, str]
 """Low, median and high belief of a region, and a text on the outlines that they come from.
 
-They are NaN where only the region's own outline can be scored. The text is ``20 redrawn``, or ``18
-of 20 redrawn`` where two copies could not be measured, or the names of readers.
+The beliefs are NaN where only the region's own outline can be scored. The text is ``20 redrawn``,
+or ``18 of 20 redrawn`` where two copies could not be measured, or the names of readers.
 """
 
 
@@ -50,7 +50,7 @@ def spread_outlines(
     Parameters
     ----------
     loaded, judged : Loaded, Judged
-        Cohort and settings, and the predictions so far.
+        Cohort with settings, and the predictions so far.
     bundles : sequence of Bundle
         The models of the prediction.
     repeats : int
@@ -60,8 +60,8 @@ def spread_outlines(
     -------
     Judged
         A copy of ``judged``. Its results have the further columns ``outline_low, outline_median,
-        outline_high`` (beliefs) and ``outlines`` (text: which ones were used); studies that
-        could not be redrawn are added to its failures.
+        outline_high`` (beliefs) and ``outlines`` (a text that names the used outlines). Studies
+        that could not be redrawn are added to its failures.
     """
     start = time.perf_counter()
     results = judged.results
@@ -96,8 +96,8 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            # The belief in the results is that of the region's own outline; computed again here, it
-            # may differ in the last bit.
+            # The belief in the results is the belief of the region's own outline. Computed again
+            # here, this belief may differ in the last bit.
             outline_low=np.minimum(low, results["belief"]),
             outline_median=median,
             outline_high=np.maximum(high, results["belief"]),
@@ -146,7 +146,7 @@ def spread_study(
     Returns
     -------
     dict of str to Spread
-        By ``roi_id``: low, median and high belief, and a text that names the outlines.
+        Low, median and high belief, and a text that names the outlines, by ``roi_id``.
     Failure or None
         The reason why the study could not be read or redrawn; the dictionary is then empty.
     """
@@ -198,7 +198,7 @@ def outlines_of(
     Returns
     -------
     masks : list of Volume
-        The region's own mask, then the others.
+        The region's own mask, then the other masks.
     readers : list of str
         The reader of each mask after the first; empty for redrawn copies.
     """
@@ -209,7 +209,7 @@ def outlines_of(
         outline = labels.array == roi.label
         if not outline.any():
             continue
-        # The mask is cut out to the same grid as the region's own.
+        # The mask is cut out to the same grid as the region's own mask.
         alone = compact(replace(study, roi_map=labels.with_array(outline)))
         readers.append(reader)
         if alone.roi_map is not None:
@@ -227,7 +227,7 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     Parameters
     ----------
     values : ndarray, shape (n_outlines,)
-        Belief with each outline, that of the region's own first; NaN where an outline cannot
+        Belief with each outline, first with the region's own outline; NaN where an outline cannot
         be scored.
     readers : sequence of str
         The reader of each outline after the first; empty for redrawn copies.

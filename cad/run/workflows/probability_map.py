@@ -1,6 +1,6 @@
 """Map the probability over the prostate by a sliding sphere, as NIfTI and for the page.
 
-It is the probability of cancer from images alone if the model's training had histology, and
+The map shows the probability of cancer from images alone if the model's training had histology, and
 otherwise the belief (:mod:`cad.run.stages.risk`).
 """
 
@@ -80,7 +80,8 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
 
 
 def drop_maps(folder: RunFolder) -> None:
-    """Delete the maps of an earlier prediction in a run folder: another model may have made them.
+    """Delete the maps of an earlier prediction in a run folder, because another model may have made
+    them.
 
     Parameters
     ----------
@@ -100,7 +101,8 @@ def map_study(
     joint: JointModel | None = None,
     man: pd.Series | None = None,
 ) -> Failure | None:
-    """Write the probability map of one study: over its gland, else over and around its regions.
+    """Write the probability map of one study: over its gland, or without a gland mask over and
+    around its regions.
 
     Parameters
     ----------
@@ -115,7 +117,7 @@ def map_study(
     site : str
         Site of the patient; empty where unknown.
     joint : JointModel, optional
-        The bundle's joint model; without it the map is of what readers would say.
+        The bundle's joint model; without it the map shows the belief.
     man : Series, optional
         ``age`` in years and ``psa_density`` in ng/mL2 of the man.
 

@@ -1,7 +1,7 @@
 """Fit the probabilities of regions and men to a site, by the site's own histology.
 
-The learner and its beliefs stay the same, because what readers would say does not depend on how
-common cancer is. Only the few parameters of the joint model of regions and men change.
+The learner and its beliefs stay the same, because readers' scores do not depend on how common
+cancer is. Only the few parameters of the joint model of regions and men change.
 """
 
 from pathlib import Path
@@ -35,12 +35,13 @@ BLOCKS = 20
 def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> JsonObject:
     """Move a model's joint model to a site, and write a new bundle.
 
-    A model that was trained without histology gets its joint model from the site's.
+    A model that was trained without histology gets a joint model that is fitted to the site's
+    histology.
 
     Parameters
     ----------
     bundle : Bundle
-        The model; not changed.
+        The model, which is not changed.
     loaded : Loaded
         The site's cohort with settings and histology.
     judged : Judged
@@ -51,15 +52,15 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Returns
     -------
     dict
-        ``regions`` and ``men``: measures before and after, the men left out in turn. ``text``: the
-        same as lines for people. ``sites``, ``simulated`` and ``of_training``: on whom it was
-        fitted.
+        ``regions`` and ``men`` have measures before and after recalibration, with the site's men
+        left out in turn. ``text`` has the same measures as lines for people. ``sites``,
+        ``simulated`` and ``of_training`` tell on whom the recalibration was fitted.
 
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, histology of one kind, and a model that ranks the
-        site's men the wrong way; nothing is then written.
+        For fewer than 30 men with histology, for histology of one kind, and for a model that ranks
+        the site's men the wrong way. Nothing is written then.
     """
     if bundle.metadata.get("recalibration"):
         raise CadError(
@@ -91,8 +92,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     chosen = {}
     decision = loaded.settings.decision
     if decision.aim_npv is not None or decision.aim_ppv is not None:
-        # Thresholds from the training apply to the old probabilities; these are chosen on the new
-        # ones.
+        # Thresholds from the training apply to the old probabilities. The thresholds here are
+        # chosen on the new probabilities.
         chosen["regions"] = choose_operating_point(truth, after_regions, patients, decision)
         outcome["operating_point"] = chosen["regions"].as_dict()
     if decision.of_men is not None:
@@ -111,7 +112,7 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
 def _moved_training(bundle: Bundle, joint: JointModel) -> pd.DataFrame:
     """Return the training regions with probabilities by the site's joint model.
 
-    Thresholds for other aims will be chosen on these.
+    Thresholds for other aims will be chosen on these probabilities.
     """
     training = bundle.training
     # a model of an earlier version lacks these columns
@@ -126,12 +127,13 @@ def _combinations(
 ) -> JsonObject | None:
     """Return the weights of each reader and the tool, converted to the new probabilities.
 
-    None where the model has no such weights.
+    The result is None where the model has no such weights.
     """
     content = bundle.metadata.get("combinations")
     if content is None or before is None:
         return None
-    # The site's log-odds of a region, from images, are intercept + slope times the model's.
+    # The site's log-odds of a region, from images, are intercept + slope times the model's
+    # log-odds.
     slope = float(joint.estimate[0, BELIEF] / before.estimate[0, BELIEF])
     intercept = float(joint.estimate[0, INTERCEPT] - slope * before.estimate[0, INTERCEPT])
     moved = moved_combinations(typed(Combinations, content), intercept, slope)
@@ -141,8 +143,8 @@ def _combinations(
 def _site_model(
     before: JointModel | None, data: MenAndRegions, least: int = LEAST_SITE_MEN
 ) -> JointModel:
-    """Return a site's joint model: the bundle's, fitted to the site, or a new one if it has
-    none.
+    """Return a site's joint model: the bundle's joint model fitted to the site, or a new one if the
+    bundle has none.
     """
     if before is not None:
         return before.recalibrated(data, least)
@@ -159,7 +161,8 @@ def _site_model(
 def _probabilities_left_out(
     before: JointModel | None, data: MenAndRegions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the site's probabilities of regions and men, by models fitted without these men."""
+    """Return the site's probabilities of regions and men; each man's model is fitted without him.
+    """
     regions = np.full(len(data.belief), np.nan)
     men = np.full(data.men, np.nan)
     order = np.random.default_rng(0).permutation(data.men)

@@ -38,28 +38,28 @@ def write_sheets(
 ) -> tuple[list[Path], list[CadError]]:
     """Write ``<study>_PDF.dcm`` and ``<study>_SC_1.dcm``, … for every study of a run.
 
-    The sheet is of the man, and lies under each of his studies that has a region in the run. No
-    sheet is made of a man who is held back until a reader has scored him.
+    The sheet is about the man, and is written for each of his studies that has a region in the run.
+    A man whose results are held back until a reader has scored him gets no sheet.
 
     Parameters
     ----------
     run_dir : Path
         Run folder, with its images.
     cohort_root : Path
-        The cohort the run was made on; its studies must have been imported from DICOM.
+        The cohort that the run was made on. Its studies must have been imported from DICOM.
     out : Path
         Folder to write.
     pdf, capture : bool
         Whether to write the sheet as Encapsulated PDF, and as Secondary Capture.
     language : str
-        Of the sheet: ``en``, ``de`` or ``fr``.
+        Language of the sheet: ``en``, ``de`` or ``fr``.
 
     Returns
     -------
     list of Path
-        The files written.
+        The written files.
     list of CadError
-        One error for each study whose sheet could not be written; the others are written.
+        One error for each study whose sheet could not be written; the other sheets are written.
 
     Raises
     ------
@@ -128,6 +128,6 @@ def _write_objects(
     for path, dataset in made.items():
         write_atomic(path, objects.content(dataset))
     for path in out.glob(f"{study.study_id}_SC_*.dcm"):
-        if path not in made:  # left over from a result with more sheets
+        if path not in made:  # files left over from a result with more sheets
             path.unlink()
     return list(made)

@@ -1,14 +1,15 @@
-"""Suggest which region to have read next, by how much one more reading of it would teach.
+"""Suggest which region to have read next, by how much one more reading of the region would teach.
 
 [N14] VI proposes to choose the regions that are annotated instead of annotating at random. Ranking
-by the model's uncertainty alone was measured, and does not help: it fills the training set with
-borderline regions and makes probabilities worse.
+by the model's uncertainty alone was measured, and does not help. It fills the training set with
+borderline regions and makes probabilities worse than random choice does.
 
 A better question is where a reading teaches most about all regions that matter. Regions are related
-by a Gaussian kernel on their features. Every reading removes variance around it, but less where
-readers and model disagree, because such a label is uncertain. Variance counts most where the model
-is undecided. The next region is the one whose reading removes most of the remaining variance (Cohn
-et al., J Artif Intell Res 4 (1996) 129). Each further choice takes the earlier ones into account.
+by a Gaussian kernel on their features. Every reading removes variance around its region, but less
+where readers and model disagree, because such a label is uncertain. Variance counts most where the
+model is undecided. The next region is the one whose reading removes most of the remaining variance
+(Cohn et al., J Artif Intell Res 4 (1996) 129). Each further choice takes the earlier choices into
+account.
 """
 
 from collections.abc import Mapping
@@ -28,10 +29,10 @@ _KEY = ["participant_id", "roi_id"]
 ENOUGH = 2
 """Number of readings after which a region is not suggested any more."""
 NOISE = 0.3
-"""Variance of one reading, relative to the variance of what the model can learn."""
+"""Variance of one reading, relative to the variance of the quantity that the model can learn."""
 DISPUTE = 32.0
-"""Factor by which (p - q)^2 between readers and model raises this variance: eight times 4 (p -
-q)^2.
+"""Factor with which the squared difference (p - q)^2 between readers and model raises this
+variance: eight times 4 (p - q)^2.
 """
 MOST_REGIONS = 6000
 """Most regions that are ranked together; their kernel matrix takes 290 MB."""
@@ -54,11 +55,11 @@ def suggest_readings(
     Returns
     -------
     DataFrame
-        The table that was written, one row per region, most valuable first; columns as in
-        :func:`suggest`.
+        The written table, with one row per region, the most valuable region first. Its columns are
+        those of :func:`suggest`.
     """
     with_belief = judged.results["belief"].notna().to_numpy()
-    # A reading teaches what readers would say, so regions are ranked by the belief.
+    # A reading improves the belief, so regions are ranked by the belief.
     table = suggest(
         judged.results.loc[with_belief].assign(probability=judged.results["belief"]),
         extracted.features.loc[with_belief],
@@ -92,23 +93,25 @@ def suggest(
     count: int = 20,
     pirads_probability: str | Mapping[int, float] = "pi-cai",
 ) -> pd.DataFrame:
-    """Rank regions by the value of one more reading of each: how much variance it would remove.
+    """Rank regions by the value of one more reading of each: how much variance the reading would
+    remove.
 
     The formula is in the module's description.
 
     Parameters
     ----------
     predictions : DataFrame
-        ``participant_id, roi_id, probability``: the model's, one row for each region.
+        Columns ``participant_id, roi_id, probability``: the model's probability, one row for each
+        region.
     features : DataFrame
-        The model's features of the same rows in the same order, any units; missing values count as
-        the median. Columns that are not numbers are left out.
+        The model's features of the same rows in the same order, in any units. Missing values count
+        as the median. Columns that are not numbers are left out.
     scores : DataFrame
-        ``participant_id, roi_id, reader_id, scale, score`` as in ``scores.tsv``; a missing score is
-        NaN, or has no row. Scores of other regions are ignored.
+        Columns ``participant_id, roi_id, reader_id, scale, score`` as in ``scores.tsv``; a missing
+        score is NaN, or has no row. Scores of other regions are ignored.
     count : int
-        How many regions to name. A region is named once, and not if it has :data:`ENOUGH` (2)
-        readings.
+        How many regions to name. A region is named at most once, and not at all if it has
+        :data:`ENOUGH` (2) readings.
     pirads_probability : str or mapping
         Probability by PI-RADS category, or the name of a published table
         (:func:`cad.learning.labels.scales.score_probability`).
@@ -116,10 +119,10 @@ def suggest(
     Returns
     -------
     DataFrame
-        Most valuable first: ``rank`` from 1, ``participant_id, roi_id, n_readers, probability,
-        reader_mean`` (mean probability by the readers' scores, NaN if unscored), ``value`` (share
-        of the remaining weighted variance that the reading removes, given the readings ranked
-        before it) and ``reason``, a sentence.
+        Regions, the most valuable first, with the columns ``rank`` (from 1), ``participant_id,
+        roi_id, n_readers, probability`` and ``reader_mean`` (mean probability by the readers'
+        scores, NaN if unscored). ``value`` is the share of the remaining weighted variance that the
+        reading removes, given the readings that are ranked before it. ``reason`` is a sentence.
 
     Raises
     ------
@@ -152,24 +155,26 @@ def suggest(
 def _greedy(
     x: np.ndarray, q: np.ndarray, n_readers: np.ndarray, mean: np.ndarray, count: int
 ) -> list[tuple[int, float]]:
-    """Return rows in the order chosen, each with the share of weighted variance that it removes.
+    """Return rows in the order of choice, each with the share of weighted variance that its reading
+    removes.
 
     Parameters
     ----------
     x : ndarray, shape (n, d)
         Standardised features.
     q, mean : ndarray, shape (n,)
-        Probabilities of the model and of the readers (NaN where there are none).
+        Probabilities of the model and of the readers (NaN where no reader scored).
     n_readers : ndarray of int, shape (n,)
-        Readings so far.
+        Number of readings of every row so far.
     count : int
-        Rows wanted.
+        Number of wanted rows.
     """
     square = (x**2).sum(axis=1)
     # Rounding may make the squared distance of a row to itself negative.
     distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
-    # Squared distances of standardised columns grow with the number of columns. They are divided by
-    # it, so that the kernel has the same width for ten features and for a thousand.
+    # Squared distances of standardised columns grow with the number of columns. The distances are
+    # divided by this number, so that the kernel has the same width for ten features and for a
+    # thousand.
     covariance = np.exp(-distance / x.shape[1])
     scored = np.flatnonzero(n_readers)
     noise = np.full(len(x), NOISE)

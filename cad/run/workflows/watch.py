@@ -1,8 +1,9 @@
 """Watch models in use: their results for every man, drift, and a challenger beside the champion.
 
-Each night keeps one :class:`Watched` per man and model, which has numbers but no image and no name.
-Truth comes months later, as a table of regions to which rows are added at the end. Comparisons and
-the calibration chart use the order of this table, so that earlier results do not change.
+Each night one :class:`Watched` per man and model is kept, which has numbers but no image and no
+name. Truth comes months later, as a table of regions to which rows are added at the end.
+Comparisons and the calibration chart use the order of this table, so that earlier results do not
+change.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# Number of men with scanners of one maker before the first man who is compared with them.
+# Number of earlier men with scanners of one maker, before a man is compared with them for the first
+# time.
 BASELINE = 60
-# Number of latest men whose share of features far from the training is shown.
+# Number of last men whose share of features far from the training is shown.
 _LATEST = 20
 _CLIP = 1e-6
 # Value of each decision on the chart of decisions.
@@ -62,14 +64,15 @@ class Watched:
     maker : str
         Maker of the scanner; empty where it is not known.
     inputs : dict of str to float
-        For each image, how far his regions' features lie from the model's training
-        (:meth:`cad.mri.features.typicality.Typicality.unusual`), the regions' mean.
+        For each image, how far the features of the man's regions lie from the model's training
+        (:meth:`cad.mri.features.typicality.Typicality.unusual`), as a mean over the regions.
     outside : dict of str to float
-        For each image, the share of features more than three standard deviations from the training.
+        For each image, the share of features that lie more than three standard deviations from the
+        training's mean.
     belief : float
-        His highest belief, in log-odds.
+        The man's highest belief, in log-odds.
     decision : float
-        Mean of his regions' decisions: benign 0, malignant 1, none ½.
+        Mean of the decisions on the man's regions: benign counts 0, malignant 1, no decision ½.
     regions : dict of str to float
         Probability by region.
     """
@@ -104,9 +107,9 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
     run : Path
         Run folder of ``cad predict``.
     models : sequence of str
-        Names or folders of the models that it was made with.
+        Names or folders of the models that the prediction was made with.
     cohort : Path
-        Its cohort, whose sidecars name the scanners' makers.
+        The run's cohort, whose sidecars name the scanners' makers.
     role : str
         :data:`CHAMPION` or :data:`SHADOW`.
     night : int
@@ -115,7 +118,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
     Raises
     ------
     CadError
-        When the folder is no finished prediction, or was made with another model.
+        When the folder is no finished prediction, or the prediction was made with another model.
     """
     bundles = {}
     for model in models:
@@ -189,8 +192,8 @@ def _finite_mean(values: np.ndarray) -> float:
 
 
 def _highest_belief(regions: pd.DataFrame) -> float:
-    """Return a man's highest belief in log-odds; for runs without beliefs, that of his
-    probability.
+    """Return a man's highest belief in log-odds; for runs without beliefs, his highest probability
+    in log-odds.
     """
     column = "probability"
     if "belief" in regions and regions["belief"].notna().all():
@@ -204,14 +207,14 @@ def _decided(regions: pd.DataFrame) -> float:
 
 
 def _maker_of_scanner(cohort: Path, man: str) -> str:
-    """Return the maker of the scanner of a man's T2; empty where none is known."""
+    """Return the maker of the scanner of a man's T2; empty where the maker is not known."""
     for sidecar in sorted((cohort / man).rglob(f"{T2W.folder}/*_{T2W.suffix}.json")):
         return maker(read_json(sidecar).get("Manufacturer"))
     return ""
 
 
 def require_apart(champions: Sequence[str], shadows: Sequence[str]) -> None:
-    """Check that no model is both shown and on trial.
+    """Check that no model is both champion and shadow.
 
     Parameters
     ----------
@@ -221,7 +224,7 @@ def require_apart(champions: Sequence[str], shadows: Sequence[str]) -> None:
     Raises
     ------
     CadError
-        Naming a model that is both.
+        For a model that is both; the message names the model.
     """
     both = [name for name in shadows if name in champions]
     if both:
@@ -252,7 +255,7 @@ def read_rows(folder: Path) -> list[Watched]:
     Raises
     ------
     CadError
-        For a file that is damaged, by its name.
+        For a damaged file; the message has its name.
     """
     rows = []
     for path in sorted(folder.glob("*.json")):
@@ -278,9 +281,9 @@ def new_men(rows: Sequence[Watched], path: Path) -> list[Watched]:
     Parameters
     ----------
     rows : sequence of Watched
-        What was said tonight of every man of a cohort.
+        Tonight's rows of every man of a cohort.
     path : Path
-        The file that they are for; what it held before does not count.
+        The file that the rows are for; its earlier content does not count.
     """
     earlier_men = set()
     for other_path in sorted(path.parent.glob("*.json")):
@@ -328,8 +331,8 @@ def drift_charts(
     Returns
     -------
     dict of str to Chart
-        By name: ``inputs T2``, ``belief``, ``decisions``, ``calibration``. Inputs are compared
-        among men of one maker.
+        Charts by name: ``inputs T2``, ``belief``, ``decisions``, ``calibration``. Inputs are
+        compared only among men with scanners of one maker.
     """
     men = _by_night(rows)
     images = sorted({image for row in men for image in row.inputs})
@@ -391,9 +394,10 @@ class Contest:
     men : list of str
         Men whose truth is known and whom both scored, in the order of the truth.
     regions : int
-        Their regions.
+        Number of regions of these men.
     difference : Anytime
-        Challenger's Brier score minus the champion's after each man; below 0 it is better.
+        Challenger's Brier score minus the champion's after each man; below 0 the challenger is
+        better.
     """
 
     challenger: str
@@ -416,7 +420,8 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     Returns
     -------
     list of Contest
-        By name of the challenger; none for a challenger without a common man of known truth.
+        Contests by name of the challenger. A challenger that shares no man of known truth with the
+        champion has no contest.
     """
     by_model: dict[str, dict[tuple[str, str], float]] = {}
     names: dict[str, set[str]] = {}
@@ -505,11 +510,12 @@ def watch_summary(
     Returns
     -------
     dict
-        ``men``, ``nights``, ``told`` (men of known truth); ``run_length``, ``baseline``; ``charts``
-        with ``name``, ``nights``, ``alarm`` (day, empty for none), ``direction``, ``limit``,
-        ``upper`` and ``lower``; ``outside``: the last men's mean share of features far from the
-        training, by image; ``contests`` with ``challenger``, ``champion``, ``men``, ``regions``,
-        ``mean``, ``low``, ``high`` (after each man) and ``decided`` (0 for not yet).
+        ``men``, ``nights`` and ``told`` (men of known truth) are numbers. ``run_length`` and
+        ``baseline`` are as given. ``charts`` have ``name``, ``nights``, ``alarm`` (day, empty for
+        no alarm), ``direction``, ``limit``, ``upper`` and ``lower``. ``outside`` is the last men's
+        mean share of features far from the training, by image. ``contests`` have ``challenger``,
+        ``champion``, ``men``, ``regions``, ``mean``, ``low`` and ``high`` (after each man), and
+        ``decided`` (0 while undecided).
     """
     men = _by_night(rows)
     charts = []
