@@ -145,8 +145,9 @@ class MenAndRegions:
     def histology_of_men(self) -> np.ndarray:
         """Return every man's truth: 1, 0, or NaN where it is not known, shape (m,).
 
-        It is the truth that is known beyond the regions. Where that is unknown, it is 1 for a man
-        with a malignant region and 0 for a man whose regions are all benign.
+        A man's truth is the truth that is known beyond his regions. Where that truth is unknown,
+        the value is 1 for a man with a malignant region and 0 for a man whose regions are all
+        benign.
         """
         of_regions = truth_of_regions(self.truth, self.man, self.men)
         return np.where(np.isfinite(self.truth_of_man), self.truth_of_man, of_regions)
@@ -209,7 +210,8 @@ def of_arrays(
     ------
     CadError
         For arrays of another length, infinite values, beliefs outside [0, 1], truths other than 0
-        and 1, an index of no man, and a man said to be free of cancer who has a malignant region.
+        and 1, and an index of no man. Also for a man who is said to be free of cancer but has a
+        malignant region.
 
     Examples
     --------
@@ -1121,8 +1123,9 @@ class _Likelihood:
     def hessian(self, value: np.ndarray) -> np.ndarray:
         """Return the Hessian of minus the log-likelihood, shape (p, p) (Louis 1982).
 
-        It is the expectation of the Hessian that would hold for known effects of the men, minus the
-        covariance of the gradient under the distribution of these effects.
+        For known effects of the men there is a simple Hessian. The result is the expectation of
+        this Hessian, minus the covariance of the gradient. Both are taken under the distribution of
+        the effects.
         """
         nodes = self._at_nodes(value)
         size = self.design.shape[1]
@@ -1335,9 +1338,9 @@ def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
 def _covariance(solutions: list[_Mode]) -> np.ndarray:
     """Return the joint covariance of several modes, clustered by man.
 
-    It is a sandwich: the inverse Hessian on both sides of a middle term. The middle term is the sum
-    of the men's squared gradients and of the precision of the priors, which count as observations.
-    If the model is right, this sum is the Hessian itself.
+    The covariance is a sandwich: the inverse Hessian on both sides of a middle term. The middle
+    term is the sum of the men's squared gradients and of the precision of the priors, which count
+    as observations. If the model is right, this sum is the Hessian itself.
     """
     influences = []
     for solution in solutions:

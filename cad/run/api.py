@@ -1,7 +1,7 @@
 """Provide the public functions of ``cad``: the commands' work, for Python (docs/reference/api.md).
 
-The names here, in :mod:`cad.plot`, :mod:`cad.learning.learners` and
-:mod:`cad.learning.evaluation` are public. All others are private and may change without notice.
+The names here, in :mod:`cad.plot`, :mod:`cad.learning.learners` and :mod:`cad.learning.evaluation`
+are public. All other names are private and may change without notice.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -99,9 +99,9 @@ def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs
     Returns
     -------
     Table
-        ``X`` (DataFrame of features, a row per region), ``y`` and ``spread`` (labels and the
-        readers' disagreement), ``groups`` (patients), ``labels`` (all columns of the labels) and
-        ``keys`` (ids of patient, study and region).
+        ``X`` is a DataFrame of features with a row per region. ``y`` and ``spread`` are labels and
+        the readers' disagreement, and ``groups`` are the patients. ``labels`` has all columns of
+        the labels, and ``keys`` the ids of patient, study and region.
 
     Raises
     ------
@@ -665,8 +665,8 @@ def predict(
     probability_map : bool
         Whether to also write an image of each prostate with the model's probability at every place.
     outlines : int
-        If not 0, also report how far each region's belief moves with its outline: over the outlines
-        of several readers where such outlines exist, else over this number of redrawn copies.
+        If not 0, also report how far each region's belief moves with its outline. The outlines are
+        those of several readers where such outlines exist, else this number of redrawn copies.
 
     Returns
     -------

@@ -232,9 +232,8 @@ def predict_cohort(
     probability_map : bool
         Whether to also write an image of each prostate with the model's probability at every place.
     outlines : int
-        If not 0, also report how far each region's probability moves with its outline: over the
-        outlines of several readers where such outlines exist, else over this number of redrawn
-        copies.
+        If not 0, also report how far each region's belief moves with its outline. The outlines are
+        those of several readers where such outlines exist, else this number of redrawn copies.
     readings : sequence of str
         Scores to add to the cohort for this run only, each ``sub-XXX/ROI/READER=SCORE`` on the
         scale ``likert5``.

@@ -236,7 +236,7 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
     Parameters
     ----------
     agreements : list of ReaderAgreement
-        From :func:`reader_agreement`.
+        Results of :func:`reader_agreement`.
 
     Returns
     -------

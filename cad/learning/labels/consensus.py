@@ -31,7 +31,8 @@ def reader_labels(
     readers : DataFrame
         Columns ``reader_id, expert`` (bool).
     settings : LabelSettings
-        They say whose scores count, how eta is made, and whether histology overrides the readers.
+        Settings of labels: whose scores count, how eta is made, and whether histology overrides the
+        readers.
 
     Returns
     -------
@@ -45,8 +46,8 @@ def reader_labels(
     Raises
     ------
     CadError
-        For a score off its scale, a reader who is unknown or scored a ROI twice, scores of a ROI
-        that does not exist, and when the settings want an expert but none is declared.
+        For a score off its scale, a reader who is unknown or scored a ROI twice, and scores of a
+        ROI that does not exist. Also when the settings want an expert but none is declared.
 
     Notes
     -----
@@ -184,8 +185,8 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
     Returns
     -------
     list of str
-        A sentence on the named PI-RADS table, if such a table is used, and a sentence where the
-        scores are on more than one scale; else empty.
+        A sentence on the named PI-RADS table, if such a table is used. A sentence if the scores are
+        on more than one scale. Else empty.
     """
     sentences = []
     scales_used = scores.loc[scores["score"].notna(), "scale"]

@@ -1,13 +1,13 @@
 """Pool readers of different skill, learning from the regions with histology (docs/methods.md 8).
 
 The model is P(t = 1 | scores) = expit(a + b z + sum_r w_r (s_r - m)). Here t is the histology, s_r
-the probability that reader r states, m the mean of s_r over the R readers, and z the log-odds of (R
-m + 1/2) / (R + 1). This fraction is the mean with half a reading of 1/2 added, so that z is finite.
-A missing s_r is replaced by m.
+the probability that reader r states, and m the mean of s_r over the R readers. z is the log-odds of
+(R m + 1/2) / (R + 1). This fraction is the mean with half a reading of 1/2 added, so that z is
+finite. A missing s_r is replaced by m.
 
-The prior is a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1): before any histology the result is the
-readers' mean, and a little histology moves it a little (partial pooling). The fit is the mode of
-the posterior; the uncertainty comes from the posterior's Laplace approximation.
+The prior is a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1). So before any histology the result is the
+readers' mean. A little histology moves the result a little (partial pooling). The fit is the mode
+of the posterior; the uncertainty comes from the posterior's Laplace approximation.
 """
 
 from dataclasses import dataclass, field
@@ -110,8 +110,8 @@ class MeanReaders:
 class PooledReaders:
     """Pool readers by a logistic model with partial pooling, fitted on histology.
 
-    Log-odds of malignancy are a + b z + sum_r w_r (s_r - m): s_r is the probability that reader r
-    states, m the readers' mean and z the log-odds of the mean.
+    Log-odds of malignancy are a + b z + sum_r w_r (s_r - m). Here s_r is the probability that
+    reader r states, m the readers' mean and z the log-odds of the mean.
 
     Attributes
     ----------

@@ -93,8 +93,8 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     The log-odds are z_0 + c + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0). Setting k has weight w_k,
     decision value f_k + b_k and scale s_k = 1 / ln(1/eta0_k - 1); z_0 are the log-odds of the mean
-    label. Slope a and shift c are fitted by logistic regression, with priors around 1 and 0, to the
-    predictions of inner folds, in which each fold's base log-odds are replaced by z_0.
+    label. Slope a and shift c are fitted by logistic regression, with priors around 1 and 0. They
+    are fitted to the predictions of inner folds, in which z_0 replaces each fold's base log-odds.
 
     Parameters
     ----------
@@ -352,8 +352,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.base_ = _log_odds_of_mean(p, weight)
         judged = np.isfinite(left_out)
         beyond_base = left_out[judged] - self.base_
-        # The shift is needed because the mean prediction of an SVM differs from the mean label, and
-        # varies more from fold to fold than the mean label does.
+        # The shift is needed because the mean prediction of an SVM differs from the mean label. The
+        # mean prediction also varies more from fold to fold than the mean label.
         shift, slope = fit_logistic(
             np.column_stack([np.ones(len(beyond_base)), beyond_base]),
             p[judged],

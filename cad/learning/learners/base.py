@@ -201,9 +201,9 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     mean differs when it is more than four standard errors away from the training mean. The rows of
     a patient depend on each other, so that six rows count as one.
 
-    The other warning is about single rows. A row differs when more than a fifth of its values lie
-    outside the training's range, and one of these values lies outside by more than the width of
-    that range.
+    The other warning is about single rows. A row differs when two conditions hold. More than a
+    fifth of its values lie outside the training's range, and one of these values lies outside by
+    more than the range's width.
 
     Parameters
     ----------

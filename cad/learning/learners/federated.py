@@ -262,8 +262,8 @@ class FederatedSite:
         Raises
         ------
         LearnerError
-            For a question that is unknown, comes out of turn, is put more often than a fit needs,
-            or has numbers of another shape than a fit's.
+            For a question that is unknown, comes out of turn or is put more often than a fit needs.
+            Also for a question with numbers of another shape than in a fit.
         """
         answers: dict[str, Callable[[Message], Message]] = {
             "sums": self._sums,

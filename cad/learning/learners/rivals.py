@@ -97,8 +97,8 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
 
 
 def rival_notes(names: list[str], n_rows: int) -> list[str]:
-    """Return sentences on the rivals that are left out because of the number of rows, and on the
-    trees that are grown on a sample of the rows.
+    """Return sentences on rivals that are left out because of the number of rows, and on trees that
+    are grown on a sample of the rows.
     """
     compared = rival_learners(n_rows)
     without_comparison = [name for name in names if name not in compared]
@@ -113,9 +113,9 @@ def rival_notes(names: list[str], n_rows: int) -> list[str]:
 class GroupedLearner(SoftLearner):
     """Provide the base of learners that choose their settings on inner folds of whole patients.
 
-    A subclass supplies ``_fit``, which ``fit`` calls with checked rows, probabilities, weights and
-    patients, and ``_probability``, which returns the probability of the positive class for rows
-    (n, d), shape (n,).
+    A subclass supplies two methods. ``fit`` calls ``_fit`` with checked rows, probabilities,
+    weights and patients. ``_probability`` returns the probability of the positive class, shape
+    (n,), for rows (n, d).
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}

@@ -1,8 +1,8 @@
 """Keep an audit trail: a file of JSON lines, each with the hash of the line before it.
 
-A line is one JSON object with sorted keys and no blanks: the event (``entry``), the line's number
-(``n``), the hash of the line before (``previous``), the time (``time``, UTC) and, last, the
-``sha256`` of the whole line before this key. Whoever changes, removes, inserts or moves a line
+A line is one JSON object with sorted keys and no blanks. It holds the event (``entry``), the line's
+number (``n``), the hash of the line before (``previous``) and the time (``time``, UTC). Last comes
+the ``sha256`` of the whole line before this key. Whoever changes, removes, inserts or moves a line
 breaks a hash. Whoever cuts lines off at the end breaks no hash. So keep the last hash elsewhere and
 give it to :func:`verify`.
 

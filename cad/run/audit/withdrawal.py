@@ -1,10 +1,10 @@
 """Withdraw a patient: remove his data from a cohort and its runs, and name places that still hold
 them.
 
-One commit removes the patient from the cohort: rows of every table with a column ``participant_id``
-(the other rows keep their bytes), and every file and folder that bears the patient's name. The key
-of the pseudonyms could still prove to whom a pseudonym belonged. The key is removed with the last
-patient.
+One commit removes the patient from the cohort. It removes the patient's rows from every table with
+a column ``participant_id``; the other rows keep their bytes. It also removes every file and folder
+that bears the patient's name. The key of the pseudonyms could still prove to whom a pseudonym
+belonged. The key is removed with the last patient.
 """
 
 import csv

@@ -259,8 +259,8 @@ def load_bundle(folder: Path) -> Bundle:
     Raises
     ------
     CadError
-        For a missing, additional, truncated or changed file, another schema version, content that
-        is not as declared, and predictions that do not reproduce or are no probabilities.
+        For a missing, additional, truncated or changed file, another schema version, and content
+        that is not as declared. Also for predictions that do not reproduce or are no probabilities.
     """
     contents, digest = _checked_contents(folder)
     with reading(folder, "metadata.json is no JSON object"):

@@ -109,7 +109,7 @@ def _spokesmen(
 ) -> dict[str, str]:
     """Return the feature that is shown for each family.
 
-    It is the feature with the largest effect among those that move the region in the direction of
+    This is the feature with the largest effect among those that move the region in the direction of
     the whole family. If no feature moves it in that direction, it is the first feature of the
     family.
     """
@@ -153,7 +153,7 @@ def contributions(
 
     Examples
     --------
-    The log odds are 2 a + b + c. Of the average region they are 0; family ``x`` has the first two
+    The log odds are 2 a + b + c, and 0 for the average region. Family ``x`` has the first two
     features:
 
     >>> import numpy as np
@@ -176,7 +176,7 @@ def contributions(
         order = rng.permutation(len(titles))
         orders.append(order)
         orders.append(order[::-1])
-    # In row k of an order, the first k families have the region's values and the others the
+    # In row k of an order, the first k families have the region's values and the other families the
     # medians.
     states = []
     for order in orders:
@@ -224,7 +224,7 @@ def explain(
 
     Examples
     --------
-    A learner whose decision value is 2 ADC + 1 Ktrans. The medians are 0: each feature moves the
+    The learner's decision value is 2 ADC + 1 Ktrans. The medians are 0, so each feature moves the
     region by its weight times its value.
 
     >>> import numpy as np

@@ -173,7 +173,7 @@ class FoldFeatures:
     """Fit the steps on features to some rows of a table, and apply them to all its rows.
 
     The steps are Nyul's scale of T2, the choice of stable features (nearly the same when outlines
-    are varied a little) and site harmonisation, each where the settings switch it on. Call the
+    are varied a little) and site harmonisation. The settings switch each of them on. Call the
     object with the numbers of the training rows to get the features of all rows, shape (n,
     n_features).
 
@@ -196,8 +196,8 @@ class FoldFeatures:
     Raises
     ------
     CadError
-        When a step needs images of rows without study files, no region could be redrawn to find
-        stable features, or a column of ``X`` says how a region was measured.
+        When a step needs images of rows without study files, or no region could be redrawn to find
+        stable features. Also when a column of ``X`` says how a region was measured.
     """
 
     def __init__(

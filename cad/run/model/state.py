@@ -62,7 +62,7 @@ _LIBRARY: dict[str, Declared] = {
     },
     "VarianceThreshold": {"variances_": floats("d")},
 }
-# Attributes that serve inspection only or can be computed from others.
+# Attributes that serve inspection only or can be computed from other attributes.
 _LEFT_OUT = ("solution_", "_supports")
 _OF_A_PIPELINE = {"steps", "memory", "verbose", "transform_input"}
 
@@ -123,7 +123,7 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
     name = type(value).__name__
     module = type(value).__module__
-    # scikit-learn's classes are defined in private modules but named by their public ones.
+    # scikit-learn's classes are defined in private modules but named by their public modules.
     public = _KNOWN.get(name, module) if module.startswith("sklearn.") else module
     if _classes().get(name) != public:
         raise CadError(

@@ -103,7 +103,7 @@ _ARRAYS = {
 def _comparison(metrics: Summary, figure: str) -> Any:
     """Return the comparison that a figure is drawn from.
 
-    It is the comparison with histology if that comparison has the figure's array, else the
+    The result is the comparison with histology if that comparison has the figure's array, else the
     comparison with the readers. None if neither comparison has the array.
     """
     for comparison in (metrics.histology, metrics.consensus):

@@ -87,10 +87,10 @@ def headline(
         and patient, then missing sequences and unknown facts. ``reliable`` (list of (str, bool)):
         sentences on how far the probabilities can be trusted, true if a sentence asks for caution.
         ``sentences`` (list of RegionSentences): every region. ``lesions`` (list of
-        (RegionSentences, str)): the regions for the head of the page, each with the text ``most
-        suspicious to the tool``, ``most suspicious to the readers``, a text that names both, or an
-        empty text. ``other_regions`` (str): names of the regions that are not in the head, and the
-        order of the regions in the head.
+        (RegionSentences, str)): the regions for the head of the page, each with a text. The text is
+        ``most suspicious to the tool``, ``most suspicious to the readers``, names both, or is
+        empty. ``other_regions`` (str): names of the regions that are not in the head, and the order
+        of the regions in the head.
     """
     man = results.men.get(patient.patient)
     man_reason = man.decision_reason if man is not None else []

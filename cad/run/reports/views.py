@@ -129,8 +129,8 @@ class PatientView:
     def head(self) -> list[RegionResult]:
         """Return the regions for the head of the page.
 
-        These are at most four: the region most suspicious to the tool, the one most suspicious to
-        the readers, proven cancers and regions that are not called benign.
+        These are at most four regions: the region most suspicious to the tool, the region most
+        suspicious to the readers, proven cancers, and regions that are not called benign.
         """
         firsts = [self.top, self.readers_first]
         important = [r for r in self.ranked if r in firsts or r.truth or r.decision != "benign"]
@@ -185,7 +185,8 @@ class PatientView:
     def order(self) -> float:
         """Return the number by which patients of one urgency are sorted.
 
-        It is the man's probability, or else the highest probability of his regions, or else -1.
+        The number is the man's probability, or else the highest probability of his regions, or else
+        -1.
         """
         highest = self.top.probability if self.top else None
         for probability in (self.probability, highest):
@@ -197,9 +198,10 @@ class PatientView:
     def status(self) -> str:
         """Return the state of the patient's results as words.
 
-        It is ``scored``, ``scored without`` and the missing modalities, ``scored in part`` (some
-        region has no probability, or something failed), ``awaiting ROI`` (no region is drawn yet),
-        ``awaiting a reader`` (results are held back until a reader has scored) or ``failed``.
+        The state is ``scored``, ``failed``, or ``scored without`` and the missing modalities. It is
+        ``scored in part`` if some region has no probability, or something failed. It is ``awaiting
+        ROI`` if no region is drawn yet, and ``awaiting a reader`` if results are held back until a
+        reader has scored.
         """
         if self.blinded:
             return "awaiting a reader"

@@ -286,8 +286,8 @@ def fold_labels_of(
 
     Examples
     --------
-    Two readers say the same, and a third one something else. The mean of a region's readers needs
-    no other region, so that no maker is wanted; the rule of agreement learns on training rows to
+    Two readers say the same, and a third reader says something else. The mean of a region's readers
+    needs no other region, so the result is None. The rule of agreement learns on training rows to
     trust the two:
 
     >>> import numpy as np

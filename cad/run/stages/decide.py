@@ -68,10 +68,10 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
     Returns
     -------
     Judged
-        A copy whose results have ``decision_model, decision_before_histology, decision,
-        decision_reason, plausible, readers_agree, gap, apart, suspicion, patient_decision``, whose
-        men have ``regions, decision_model, decision_before_histology, decision, decision_reason,
-        basis``, and whose summary measures the decisions.
+        A copy whose summary measures the decisions. Its results also have ``decision_model,
+        decision_before_histology, decision, decision_reason, plausible, readers_agree, gap, apart,
+        suspicion, patient_decision``. Its men also have ``regions, decision_model,
+        decision_before_histology, decision, decision_reason, basis``.
     """
     failures = [*loaded.failures, *measured, *judged.failures]
     failed = {failure.participant_id for failure in failures}
@@ -106,12 +106,12 @@ def decide_regions(
 ) -> pd.DataFrame:
     """Decide on each region by the thresholds, and change a doubtful decision to ``refer``.
 
-    ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, where their
-    mean is 0.5 or more away from the belief, or where one reader's probability is 0.75 or more and
-    the tool calls the region benign. The decision also becomes ``refer`` where the region is unlike
-    the training cohort, where an image may be displaced too far against T2, where the conformal
-    prediction set (90 %) excludes the decision, or where histology contradicts it. A region that
-    software detected and no reader has scored is not called benign.
+    ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, or where their
+    mean is 0.5 or more away from the belief. ``benign`` also becomes ``refer`` where one reader's
+    probability is 0.75 or more. Both become ``refer`` where the region is unlike the training
+    cohort, or where an image may be displaced too far against T2. They also become ``refer`` where
+    the conformal prediction set (90 %) excludes the decision, or where histology contradicts it. A
+    region that software detected and no reader has scored is not called benign.
 
     Parameters
     ----------
@@ -141,8 +141,8 @@ def decide_regions(
 
     Examples
     --------
-    The thresholds call three regions benign or malignant; of the last one a reader says the
-    opposite:
+    The thresholds call three regions benign or malignant. A reader says the opposite of the last
+    region:
 
     >>> import numpy as np
     >>> import pandas as pd

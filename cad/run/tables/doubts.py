@@ -1,10 +1,10 @@
 """Check whether a feature is really a label, a reader, a name or a code.
 
 A column that reveals the label makes every measure of a validation worthless, and no number of the
-validation shows this. Therefore the command stops at a feature that has the name of another role,
-looks like a reader's scale, is nearly equal to the labels, counts the rows, or contains a code for
-missing values. The message names the option that accepts the column and the option that leaves it
-out.
+validation shows this. Therefore the command stops at a feature that has the name of another role or
+looks like a reader's scale. It also stops at a feature that is nearly equal to the labels, counts
+the rows, or contains a code for missing values. The message names the option that accepts the
+column and the option that leaves it out.
 """
 
 import math

@@ -42,8 +42,8 @@ class Columns:
     patient : str
         Column with the patient of every row.
     scores : tuple of str
-        Columns with scores, one per reader; or, where ``reader`` is given, the one column that
-        holds all scores.
+        Columns with scores, one per reader. Where ``reader`` is given, a single column holds all
+        scores.
     scale : str
         Scale of all scores: ``likert5``, ``likert01``, ``percent`` or ``pirads``.
     histology : str or None

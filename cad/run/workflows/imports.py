@@ -55,8 +55,8 @@ def import_cohort(
     rules : Path
         The site's rules file.
     options : ExecutionOptions
-        Limits of one study. A study that exceeds them is a failure in the summary, and the others
-        are imported.
+        Limits of one study. A study that exceeds these limits is a failure in the summary, and the
+        other studies are imported.
     patient : str, optional
         PatientID in the archive.
     aet : str
@@ -127,8 +127,8 @@ def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions
     Returns
     -------
     Explanation
-        The result of :func:`cad.dicom.into.explain.explain_source`. It says so where the kernel
-        cannot confine a process.
+        The result of :func:`cad.dicom.into.explain.explain_source`. The result says so where the
+        kernel cannot confine a process.
 
     Raises
     ------

@@ -127,9 +127,9 @@ def suggest(
     Raises
     ------
     CadError
-        For unequal numbers of predictions and rows of features, a repeated region, a probability
-        outside [0, 1], no numeric feature, too many regions, a count below 1, or a score off its
-        scale.
+        For unequal numbers of predictions and rows of features, a repeated region, or a probability
+        outside [0, 1]. Also for no numeric feature, too many regions, a count below 1, or a score
+        off its scale.
     """
     _check_predictions(predictions, features, count)
     table = predictions[[*_KEY, "probability"]].reset_index(drop=True)

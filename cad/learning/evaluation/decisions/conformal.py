@@ -50,9 +50,9 @@ def conformal_p_values(
     -------
     ndarray, shape (m,)
         (1 + sum of shares) / (1 + number of patients with regions of this class). Each of these
-        patients has one share: the share of the patient's regions of this class whose score is no
-        more typical of the class than the new region's. The p-value is 1 for every region when the
-        class is absent, and NaN where the new score is NaN.
+        patients has one share. It is the share of the patient's regions of this class whose score
+        is no more typical of the class than the new region's score. The p-value is 1 for every
+        region when the class is absent, and NaN where the new score is NaN.
 
     Examples
     --------

@@ -120,7 +120,9 @@ class OperatingChoice:
         return dict(json_safe({**asdict(self), "sentence": self.sentence()}))
 
     def sentence(self) -> str:
-        """Return shares, aims and promises in one sentence, and what a missing promise takes."""
+        """Return shares, aims and promises in one sentence, and the requirements of a missing
+        promise.
+        """
         clauses = [
             f"by the thresholds alone: benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
             f"malignant {self.malignant.share:.0%}"

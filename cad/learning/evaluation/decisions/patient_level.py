@@ -25,7 +25,7 @@ class PatientLevel:
         Numbers of men: with truth and probability; of these, with cancer; and without truth or
         probability.
     auc, average_precision : Interval
-        How well men are ranked. Out of fold, each man is ranked among the others by a model that
+        How well men are ranked. Out of fold, each man is ranked among the other men by a model that
         did not see him.
     calibration_intercept, calibration_slope, brier : Interval
         Calibration and Brier score of the probabilities.

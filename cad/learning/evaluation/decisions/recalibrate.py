@@ -116,7 +116,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
 
     Examples
     --------
-    Probabilities that are too high everywhere:
+    The probabilities are too high everywhere:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -3,7 +3,7 @@
 A malignant and a benign region of two patients are compared by a model that was trained on neither
 patient. So no comparison is between models of two folds (Airola et al., Comput. Stat. Data Anal. 55
 (2011) 1828). P patients need P (P - 1) / 2 fits. This AUC is the reference for few patients. It is
-also the method for a learner that memorises its training rows, whose centred AUC keeps some bias
+also the right AUC for a learner that memorises its training rows, whose centred AUC keeps some bias
 (docs/methods.md 6).
 """
 

@@ -270,7 +270,7 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
 def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
     """Return the mutual information, in nats, of every column with a vector, shape (d,).
 
-    It is estimated from the counts of pairs of values.
+    The mutual information is estimated from the counts of pairs of values.
 
     Parameters
     ----------

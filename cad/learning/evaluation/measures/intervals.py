@@ -130,7 +130,7 @@ def clustered_auc(
 
     The K patients are jackknifed on the logit scale: with L_k the logit of the AUC without patient
     k, the variance is (K - 1)/K sum (L_k - mean)^2. The ends are logit AUC - t r and logit AUC + t
-    r, with r the root of this variance, and t the quantile of Student's distribution with K - 1
+    r, with r the root of this variance. t is the quantile of Student's distribution with K - 1
     degrees of freedom. If the AUC without a patient is 0 or 1, it is moved inside by half a pair.
     If the AUC of all is 0 or 1, or fewer than two patients have regions of a class, there is no
     interval (NaN).
@@ -222,9 +222,9 @@ def auc_without_each_patient(
     # twice.
     lost = n * np.bincount(code[y], weights=positive, minlength=clusters)
     lost += m * np.bincount(code[~y], weights=negative, minlength=clusters)
-    # Pairs within one patient: scores are ranked so that each patient lies above all earlier ones.
-    # A positive then wins over every negative of earlier patients. All its other wins are within
-    # its own patient.
+    # Pairs within one patient: scores are ranked so that each patient lies above all earlier
+    # patients. A positive then wins over every negative of earlier patients. All its other wins are
+    # within its own patient.
     ranked = code * len(s) + rankdata(s, "dense")
     won_over = n * np.bincount(
         code[y], weights=_placements(y, ranked[None, :])[0][0], minlength=clusters
@@ -240,7 +240,7 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     """Return the AUC with DeLong's interval on the logit scale.
 
     The interval takes regions as independent, so it is too narrow where patients have several
-    regions. It stands beside :func:`clustered_auc` because papers print it.
+    regions. The interval stands beside :func:`clustered_auc` because papers print it.
 
     Parameters
     ----------
@@ -355,8 +355,8 @@ def _effective_regions(n: int, patients: int, effect: float, tail: float) -> flo
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
     """Return the design effect of a share: the factor by which clustering raises its variance.
 
-    It is the patient-clustered variance divided by the variance that independent regions would
-    have; NaN where both variances are 0.
+    The design effect is the patient-clustered variance divided by the variance that independent
+    regions would have; NaN where both variances are 0.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Measure the limit that readers set: how well they predict the truth and each other.
 
 No learner from readers' scores can follow them where they scatter. Three numbers describe this
-limit: how well their mean predicts histology, how well one reader predicts the other readers, and
-which part of the classifier's distance to their mean is the readers' own scatter (docs/methods.md
-8).
+limit (docs/methods.md 8). The first is how well the readers' mean predicts histology. The second is
+how well one reader predicts the other readers. The third is the part of the classifier's distance
+to the readers' mean that is the readers' own scatter.
 """
 
 from dataclasses import dataclass

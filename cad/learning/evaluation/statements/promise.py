@@ -101,7 +101,7 @@ def _slopes(comparison: pd.DataFrame | None) -> str:
     if comparison is None or "value" not in comparison:
         return ""
     slopes = comparison[comparison["measure"] == "calibration_slope"]
-    # The first learner in the table is the one that was validated.
+    # The first learner in the table is the validated learner.
     slopes = slopes[slopes["learner"] == comparison["learner"].iloc[0]].dropna(subset="value")
     if slopes.empty:
         return ""

@@ -289,7 +289,7 @@ class SVMLin(Ranker):
     def intercept_(self) -> Floats:
         """Return the intercept of ``decision_function``, shape (1,).
 
-        It is ``bias_`` minus the score whose probability is one half.
+        The intercept is ``bias_`` minus the score whose probability is one half.
         """
         return np.array([self.bias_ - self.threshold_])
 

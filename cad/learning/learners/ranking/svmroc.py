@@ -28,8 +28,8 @@ _ZERO = 1e-8
 class SVMROC(base.Ranker):
     """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
-    The learner minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm, with w the
-    weights in the space of the kernel, f the scores, and a pair of a positive p and a negative q.
+    The learner minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm. Here w are the
+    weights in the space of the kernel, and f the scores. A pair has a positive p and a negative q.
     In the attributes, support vectors are training rows whose coefficient is not 0.
 
     Parameters
@@ -164,8 +164,8 @@ class SVMROC(base.Ranker):
     def intercept_(self) -> base.Floats:
         """Return the intercept of ``decision_function``, shape (1,).
 
-        It is minus the score whose probability is one half. The scores themselves have no
-        intercept.
+        The intercept is minus the score whose probability is one half. The scores themselves have
+        no intercept.
         """
         return np.array([-self.threshold_])
 

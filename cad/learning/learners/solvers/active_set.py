@@ -77,8 +77,8 @@ def active_set(
 
     Examples
     --------
-    Points at -1 and 1 on a line, a class each. The decision value x meets both margins, with dual
-    variables of 1/2:
+    Two points, at -1 and 1 on a line, are of different classes. The decision value f(x) = x meets
+    both margins, with dual variables of 1/2:
 
     >>> from cad.learning.learners.solvers.kernels import Gram, Kernel
     >>> X = np.array([[-1.0], [1.0]])

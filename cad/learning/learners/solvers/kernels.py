@@ -44,8 +44,8 @@ class Kernel:
     Parameters
     ----------
     name : str
-        Of two rows u and v: "linear" u'v, "rbf" exp(-gamma |u - v|^2), "poly" (gamma u'v +
-        coef0)^degree; or "precomputed" or "callable".
+        Name of the kernel of two rows u and v: "linear" u'v, "rbf" exp(-gamma |u - v|^2), "poly"
+        (gamma u'v + coef0)^degree; or "precomputed" or "callable".
     gamma, coef0 : float
         Numbers of the formulas.
     degree : int
@@ -109,7 +109,7 @@ class Kernel:
     def dimensions(self, X: Array) -> float:
         """Return the number of dimensions of the kernel's feature space for rows X.
 
-        It is infinite for all kernels but "linear" and "poly".
+        The number is infinite for all kernels but "linear" and "poly".
         """
         d = X.shape[1]
         finite: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
@@ -118,8 +118,8 @@ class Kernel:
     def monomials(self, X: Array) -> Array:
         """Return features, shape (n, dimensions), whose inner products are the polynomial kernel.
 
-        They are the monomials of (sqrt coef0, sqrt gamma x), weighted by the multinomial theorem;
-        coef0 must be >= 0.
+        The features are the monomials of (sqrt coef0, sqrt gamma x), weighted by the multinomial
+        theorem; coef0 must be >= 0.
         """
         which, weight = _multinomial(X.shape[1] + 1, self.degree)
         Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])

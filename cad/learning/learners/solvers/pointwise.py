@@ -329,8 +329,8 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
     """Return dual variables, shape (m,), that give the points coefficients close to ``beta``.
 
     Duals lie between 0 and their costs. A point may have several rows of one sign. The row of the
-    largest margin then gets as much of the point's coefficient as its cost allows, the row of the
-    next margin as much of the rest, and so on. A part of the coefficient that the costs do not
+    largest margin then gets as much of the point's coefficient as its cost allows. The row of the
+    next margin gets as much of the rest, and so on. A part of the coefficient that the costs do not
     allow is lost.
 
     Parameters

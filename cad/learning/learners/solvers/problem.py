@@ -123,7 +123,7 @@ class Problem:
         """Return how far every row (constraint) falls short of its margin; negative beyond the
         margin.
 
-        It is t - A f - B u, with the margins t and the coefficients A and B of the rows.
+        The result is t - A f - B u, with the margins t and the coefficients A and B of the rows.
 
         Parameters
         ----------
@@ -168,8 +168,9 @@ class Solution:
         Relative duality gap (primal - dual) / max(abs(primal), abs(dual), 1e-9 sum c).
     kkt : float
         Largest violation of the optimality conditions (Karush, Kuhn and Tucker), in units of the
-        margin. For an extra scalar it is the error of its balance B' gamma relative to the terms of
-        the sum, or to the costs of its rows if the scalar has two bounds.
+        margin. For an extra scalar the violation is the error of its balance B' gamma, relative to
+        the terms of the sum. If the scalar has two bounds, it is relative to the costs of the
+        scalar's rows.
     iterations : int
         Iterations of the solver.
     converged : bool

@@ -109,7 +109,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
             # This is the second derivative of the dual along the pair: |phi_i - phi_j|^2 of the
-            # kernel, plus a part from the proximal term, because moving the pair moves s.
+            # kernel, plus a part from the proximal term. The latter is there because a move of the
+            # pair changes s.
             step_q = q_i - q[j]
             curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
             gain[j] = difference * difference / max(curvature, 1e-12)
