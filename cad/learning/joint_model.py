@@ -720,7 +720,8 @@ class JointModel:
         return tuple(lacking)
 
     def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
-        """Fit the changes of one set at a site, and their derivatives by the parameters of the set.
+        """Fit the changes of one set at a site, and their derivatives by the parameters of the
+        set.
         """
         theta = self.estimate[row]
         free = np.array([True, True, self.has_leak, True])
@@ -1083,7 +1084,8 @@ class _Likelihood:
         leak_offset: np.ndarray,
         log_effect: float = 0.0,
     ) -> _Likelihood:
-        """Return the problem for the regions in use; without a leak the truth of men is not used.
+        """Return the problem for the regions in use; without a leak the truth of men is not
+        used.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)

@@ -225,7 +225,8 @@ class Summary:
     venn_abers: VennAbersCheck | None = None
 
     def scale_note(self) -> str:
-        """Say in one sentence on which scale a validation takes its measures; empty for other runs.
+        """Say in one sentence on which scale a validation takes its measures; empty for other
+        runs.
         """
         return CENTRED if self.folds else ""
 

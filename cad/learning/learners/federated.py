@@ -726,7 +726,8 @@ class _Coordinator:
         self.rounds: list[FederatedRound] = []
 
     def run(self, tol: float) -> str:
-        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else "".
+        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else
+        "".
         """
         best_gap = np.inf
         best_x = self.x

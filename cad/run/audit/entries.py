@@ -21,7 +21,8 @@ from cad.run.audit.trail import append, pseudonym
 
 
 def caller() -> str:
-    """Return the number of the user who runs this process, as text; a name would identify the user.
+    """Return the number of the user who runs this process, as text; a name would identify the
+    user.
     """
     return f"user {os.getuid()}"
 

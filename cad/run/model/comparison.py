@@ -1,4 +1,5 @@
-"""Compare two models on the same regions: their measures, and the regions whose decision changes.
+"""Compare two models on the same regions: their measures, and the regions whose decision
+changes.
 """
 
 import numpy as np

@@ -67,7 +67,8 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
 
 
 def _learner_of(estimator: Any) -> Any:
-    """Return the learner at the end of a pipeline; for a recalibrated learner, the wrapped learner.
+    """Return the learner at the end of a pipeline; for a recalibrated learner, the wrapped
+    learner.
     """
     learner = estimator
     if isinstance(estimator, Pipeline):

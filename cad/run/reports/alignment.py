@@ -74,7 +74,8 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
 
 
 def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return an RGB image with edges drawn in, at three times the size, so that edges hide little.
+    """Return an RGB image with edges drawn in, at three times the size, so that edges hide
+    little.
     """
     large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
     marked = np.zeros(large.shape[:2], bool)

@@ -1,4 +1,5 @@
-"""Make the head of a patient's page: the man in a line, and every lesion worth looking at in a row.
+"""Make the head of a patient's page: the man in a line, and every lesion worth looking at in a
+row.
 """
 
 from collections.abc import Sequence
@@ -147,7 +148,8 @@ def headline(
 
 
 def _first_to(patient: PatientView, region: RegionResult, words: Wording) -> str:
-    """Say whether a region is the most suspicious region to the tool or to the readers; else empty.
+    """Say whether a region is the most suspicious region to the tool or to the readers; else
+    empty.
     """
     of_tool = patient.top is region
     of_readers = patient.readers_first is region
@@ -688,7 +690,8 @@ def _whom(regions: Sequence[RegionResult]) -> str:
 
 
 def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
-    """Name the region most suspicious to the tool, and the region most suspicious to the readers.
+    """Name the region most suspicious to the tool, and the region most suspicious to the
+    readers.
     """
     number = probability_text(top.probability)
     first = f"{_regions([top], words)} ({number})"

@@ -601,7 +601,8 @@ def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
 
 
 def _tile(array: np.ndarray, columns: int) -> np.ndarray:
-    """Return the slices of an array side by side in one picture, with ``columns`` slices in a row.
+    """Return the slices of an array side by side in one picture, with ``columns`` slices in a
+    row.
     """
     n, height, width = array.shape
     rows = math.ceil(n / columns)

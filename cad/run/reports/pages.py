@@ -209,7 +209,8 @@ def _record(run: JsonObject) -> list[tuple[str, str]]:
 
 
 def _digest(text: str) -> Markup:
-    """Return the hash by which a content security policy admits a style or script of this program.
+    """Return the hash by which a content security policy admits a style or script of this
+    program.
     """
     value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Markup("sha256-{}").format(value)

@@ -173,7 +173,8 @@ def _decision(decision: str, words: Wording) -> Run:
 
 
 def _colour(region: RegionResult) -> str:
-    """Return the colour of a region's decision, or grey if histology is known, which counts more.
+    """Return the colour of a region's decision, or grey if histology is known, which counts
+    more.
     """
     return COLOURS[region.decision] if region.truth is None else DIM
 

@@ -107,7 +107,8 @@ def places(sentence: str) -> set[str]:
 
 @cache
 def catalogue() -> dict[str, dict[str, str]]:
-    """Return the catalogue: for each English sentence a dictionary of its translations by language.
+    """Return the catalogue: for each English sentence a dictionary of its translations by
+    language.
     """
     texts: dict[str, dict[str, str]] = {}
     for section in table_beside(__file__).values():

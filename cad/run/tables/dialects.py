@@ -669,7 +669,8 @@ def _or_whole(cell: str) -> str:
 
 
 def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
-    """Return advice if one of the two columns is not a feature; empty if both are the same column.
+    """Return advice if one of the two columns is not a feature; empty if both are the same
+    column.
     """
     if comma[1] == point[1]:
         return ""

@@ -161,7 +161,8 @@ def _way_out(name: str, taken: str) -> str:
 
 
 def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Raise an error for a value that stands for missing values and lies far from all other values.
+    """Raise an error for a value that stands for missing values and lies far from all other
+    values.
     """
     for code in _CODES:
         coded = values == code

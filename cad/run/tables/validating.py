@@ -1,4 +1,5 @@
-"""Validate a learner on a table, leaving whole patients out, and write the result to a run folder.
+"""Validate a learner on a table, leaving whole patients out, and write the result to a run
+folder.
 """
 
 from dataclasses import replace

@@ -1,2 +1,3 @@
-"""Provide workflows beside the main one: import, check, compare, suggest, maps, outlines, delivery.
+"""Provide workflows beside the main one: import, check, compare, suggest, maps, outlines,
+delivery.
 """

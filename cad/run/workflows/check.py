@@ -201,7 +201,8 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
 
 
 def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -> list[CadError]:
-    """Return the regions that a model cannot score, in the words of ``predict``, each region once.
+    """Return the regions that a model cannot score, in the words of ``predict``, each region
+    once.
     """
     from cad.run.model.gaps import lacking, reasons
 
@@ -221,7 +222,8 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:
-    """Return everything that the cohort lacks for ``run`` and ``train``, but not for ``predict``.
+    """Return everything that the cohort lacks for ``run`` and ``train``, but not for
+    ``predict``.
     """
     remarks = []
     if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):

@@ -161,7 +161,8 @@ def _site_model(
 def _probabilities_left_out(
     before: JointModel | None, data: MenAndRegions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the site's probabilities of regions and men; each man's model is fitted without him.
+    """Return the site's probabilities of regions and men; each man's model is fitted without
+    him.
     """
     regions = np.full(len(data.belief), np.nan)
     men = np.full(data.men, np.nan)

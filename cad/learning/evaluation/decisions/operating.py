@@ -345,7 +345,8 @@ def choose_thresholds(
 
 
 def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
-    """Return how many of the sorted regions each share has; regions of equal value stay together.
+    """Return how many of the sorted regions each share has; regions of equal value stay
+    together.
     """
     n = len(value)
     whole = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1

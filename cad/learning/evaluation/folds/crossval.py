@@ -502,7 +502,8 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
 
 
 def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
-    """Return the last step of a fitted pipeline, and the rows as the earlier steps transform them.
+    """Return the last step of a fitted pipeline, and the rows as the earlier steps transform
+    them.
     """
     if not isinstance(fitted, Pipeline):
         return fitted, X

@@ -259,7 +259,8 @@ def _fold_losses(
 def _reason(
     search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
 ) -> str:
-    """Return the error of fitting the first grid point to all rows; empty where there is no error.
+    """Return the error of fitting the first grid point to all rows; empty where there is no
+    error.
     """
     first = with_params(search.estimator, search.points_[0])
     try:

@@ -363,6 +363,7 @@ def fit_combinations(
 
 
 def _scale(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation; the standard deviation is 1 where all values are equal.
+    """Return mean and standard deviation; the standard deviation is 1 where all values are
+    equal.
     """
     return float(values.mean()), float(values.std()) or 1.0

@@ -47,7 +47,8 @@ class RunFacts:
 
     @property
     def counts(self) -> Json:
-        """Return how many studies, features and sites there were; None where they were not counted.
+        """Return how many studies, features and sites there were; None where they were not
+        counted.
         """
         return {"features": None, "sites": None, **(self.run.get("counts") or {})}
 
@@ -69,7 +70,8 @@ class RunFacts:
 
     @property
     def steps(self) -> dict[str, Json]:
-        """Return the steps before the learner by class; of several steps of one class, the first.
+        """Return the steps before the learner by class; of several steps of one class, the
+        first.
         """
         by_name: dict[str, Json] = {}
         for step in self.fitted.get("steps") or []:

@@ -308,7 +308,8 @@ def _top_share(f: Floats, share: float) -> Floats:
 
 
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
-    """Exchange labels of (+1, -1) pairs wherever an exchange lowers the loss, the best pair first.
+    """Exchange labels of (+1, -1) pairs wherever an exchange lowers the loss, the best pair
+    first.
     """
     # ``price`` is how much more a row costs as +1 than as -1. Exchanging one +1 with one -1 keeps
     # the share.

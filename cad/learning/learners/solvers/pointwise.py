@@ -372,7 +372,8 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
 
 def _balance(rows: Rows, gamma: Array) -> None:
-    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free duals first.
+    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free duals
+    first.
     """
     excess = float(rows.sign @ gamma)
     if excess == 0.0:
