@@ -363,7 +363,7 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
 
 
 def _rows_of_men(path: Path) -> dict[str, Man]:
-    """Return the rows of ``patients.csv``; without probabilities where an earlier version wrote it."""
+    """Return the rows of ``patients.csv``; those of an earlier version have no probabilities."""
     men = {}
     for row in _table(path):
         if "probability_of" not in row:

@@ -303,7 +303,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _information_of_bins(a: np.ndarray, b: np.ndarray, least: int) -> float:
-    """Return the mutual information (nats) of two images, given their bins; 0 for too few voxels."""
+    """Return the mutual information (nats) of two images by their bins; 0 for too few voxels."""
     side = _BINS + 1
     counts = np.bincount((side * a + b).ravel(), minlength=side**2).reshape(side, side)[1:, 1:]
     return information(counts) if counts.sum() >= least else 0.0

@@ -281,7 +281,7 @@ def _remembered(study: Study, name: str, image: Volume) -> Displacement | None:
 
 
 def _search_grid(image: Volume, around: Volume, gland: bool) -> Volume:
-    """Return the grid for comparing: the image's slices and axes, with steps of 1 mm in the slice."""
+    """Return the grid to compare on: the image's slices and axes, steps of 1 mm in the slice."""
     margin = _GLAND_MARGIN_MM if gland else _REGIONS_MARGIN_MM
     beyond = _GLAND_SLICES if gland else _REGIONS_SLICES
     voxels = np.argwhere(around.array != 0)[:, ::-1]

@@ -151,7 +151,10 @@ def _value(field: str, element: bytes, implicit: bool) -> Any:
 
 
 def _lying(extract: Excerpt) -> Lying | None:
-    """Return how the pixels are stored in a file; None if they are compressed or not in one place."""
+    """Return how the pixels are stored in a file.
+
+    The result is None if the pixels are compressed or not in one place.
+    """
     layout = [extract.elements[tag] for tag in LAYOUT if tag in extract.elements]
     if (
         extract.pixels is None
@@ -302,7 +305,10 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
 
 
 def _field(header: Dataset, field: str) -> Any:
-    """Return the value of a field; None or empty if it is absent. An error names an invalid field."""
+    """Return the value of a field, None or empty if it is absent.
+
+    An error names an invalid field.
+    """
     keyword, read = _READERS[field]
     with reading("", f"{keyword} is no number"):
         return read(header.get(keyword))

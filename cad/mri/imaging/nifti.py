@@ -501,7 +501,7 @@ def _image_class(path: Path) -> Any:
 
 
 def _settled(stored: Volume) -> Volume:
-    """Return a volume with its axes in order, at a place that does not depend on its storage order."""
+    """Return a volume with its axes in order, at a place that its storage order does not change."""
     volume = stored.upright()
     middle = volume.centre
     place = np.array(volume.origin) + np.round(middle, _PLACES) - middle

@@ -88,7 +88,10 @@ class PixelReader:
 
     @door("in", "DICOM", bound="the header's own size; import's child")
     def _stored(self, frame: Frame) -> np.ndarray:
-        """Return the pixels of a file; without pydicom if an earlier header stated the same layout."""
+        """Return the pixels of a file.
+
+        They are read without pydicom if an earlier header stated the same layout.
+        """
         lying = frame.lying
         # The file may have been removed or cut off since its header was read.
         with reading(frame.path, "damaged DICOM file"):
@@ -115,7 +118,10 @@ class PixelReader:
 def _as_they_lie(
     pixels: bytes, kind: np.dtype[Any], shape: tuple[int, ...], unused: int
 ) -> np.ndarray:
-    """Return uncompressed pixels; unused bits, which may have any value, are replaced by the sign."""
+    """Return uncompressed pixels.
+
+    Unused bits, which may have any value, are replaced by the sign.
+    """
     array = np.frombuffer(pixels, kind, math.prod(shape)).reshape(shape)
     return np.right_shift(np.left_shift(array, unused), unused) if unused else array
 

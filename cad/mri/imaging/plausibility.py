@@ -402,7 +402,7 @@ def _mask_statistics(study: Study, mask: Volume) -> Iterator[Statistic]:
 
 
 def _measured_mask(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
-    """Return where to measure: prostate or regions in the given order, or the middle of the image."""
+    """Return where to measure: prostate or regions in the given order, else the middle."""
     masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
     for where in order or masks:
         mask = masks[where]
