@@ -103,7 +103,7 @@ def _finished_runs(root: Path) -> list[RunFolder]:
 
 
 def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
-    """Return the settings of all runs; raise an error if a column differs in meaning between them."""
+    """Return the settings of all runs; raise an error if a column differs in meaning."""
     first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]
     if other_folders:
