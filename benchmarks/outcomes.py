@@ -227,7 +227,8 @@ def aims(cohorts: int = 200) -> dict[str, Any]:
 
 
 PROMISE_KINDS = {
-    # Spread of the score, mean log-odds, and spread of the man's own effect.
+    # Factor of a region's latent risk, mean log-odds of cancer, and standard deviation of an effect
+    # that the regions of a man share.
     "good": (2.6, -3.6, 0.8),
     "good, clustered": (2.9, -4.3, 1.6),
     "middling": (1.5, -2.2, 0.8),

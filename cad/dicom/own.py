@@ -58,7 +58,7 @@ def own_kind(series: Dataset) -> str:
     for kind, expected in SERIES.items():
         if str(series.get("Modality", "")) != expected.modality:
             continue
-        # The numbers are compared as text, because archives answer a number, a decimal string, or
+        # The numbers are compared as text: an archive may answer with a number, a decimal string or
         # nothing.
         if str(series.get("SeriesNumber", "")) != str(expected.number):
             continue

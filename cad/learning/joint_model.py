@@ -318,7 +318,8 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     if not np.isfinite(centre).all():
         raise CadError("the base log-odds of a fold is no number")
     odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
-    # All folds get one common base, because each fold's model was trained on most of the same rows.
+    # The base of each fold is replaced by the mean of all. The folds' models share most of their
+    # training rows, so their true bases hardly differ.
     common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
     return np.asarray(expit(odds - centre[index] + common))
 
@@ -1230,7 +1231,11 @@ class _AtNodes:
 
 
 def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np.ndarray:
-    """Return the sum over rows and nodes of weight times the outer product of (design, effect)."""
+    """Return the sum over rows and nodes of weight times z z'.
+
+    z is the row of ``design`` with the node's ``effect`` added to its last column. Nodes are the
+    points of the integral over the men's effect.
+    """
     total = design.T @ (design * weight.sum(axis=1)[:, None])
     crossed = design.T @ (weight @ effect)
     total[:, -1] += crossed

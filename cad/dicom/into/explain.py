@@ -216,16 +216,16 @@ def _decided_kind(
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
-    """Return a series that could be an image, with the differences from the other series."""
+    """Return a line that describes a series which could be an image, and pictures if wanted."""
     head = frames[0]
     title = f"series {head.series_number} {printable(head.description)!r}"
     try:
         stacks = stacks_of(frames)
     except CadError as error:
         return Candidate(f"{title}: {error.problem}")
-    images = [_image(stack) for stack in stacks[:3]]
-    different_images = list(dict.fromkeys(images))
-    line = f"{title}: {'; '.join(different_images)}"
+    descriptions = [_image(stack) for stack in stacks[:3]]
+    different_descriptions = list(dict.fromkeys(descriptions))
+    line = f"{title}: {'; '.join(different_descriptions)}"
     if head.sequence_name:
         line += f", {printable(head.sequence_name)}"
     if head.acquisition_time is not None:
@@ -682,7 +682,7 @@ def write_rules(
 
 
 def decisions(words: Iterable[str]) -> dict[str, int]:
-    """Return decisions such as ``adc=12`` by role.
+    """Read a person's choices of series, such as ``adc=12``; return the series number by role.
 
     Parameters
     ----------
@@ -692,7 +692,7 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
     Raises
     ------
     CadError
-        For another form.
+        When a word is not of the form ROLE=SERIES.
     """
     taken: dict[str, int] = {}
     for word in words:

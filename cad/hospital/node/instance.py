@@ -105,7 +105,7 @@ def require_whole(path: Path, sop_class: str) -> None:
     """Raise an error for an instance whose file was cut off.
 
     If it were kept, the complete file, sent later, would be refused as another instance of the same
-    UID. A deflated file is not checked: it cannot be inflated if it was cut off.
+    UID. A deflated file needs no check: reading one that was cut off raises an error.
 
     Parameters
     ----------

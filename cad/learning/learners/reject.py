@@ -105,7 +105,8 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     if not r <= delta0 <= 1 - r:
         raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
     pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
-    # From docs/methods.md 3: psi_r = W / H(r) and f_psi = (r / H(r)) f_W, where f_W is a logit.
+    # The loss W of docs/methods.md 3 is divided by H(r), and its argument is H(r) f / r. So the
+    # factor H(r) / r turns a decision value f into a logit.
     return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
 
 

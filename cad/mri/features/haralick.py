@@ -258,7 +258,7 @@ def _add_features(
     mean /= whole
     h_single = max(log_whole - single_log / whole, 0.0)
 
-    # Sums over k = |i - j|: p_{x-y}(k) is difference[k] / pairs.
+    # Sums over d = |i - j|: p_{x-y}(d) is difference[d] / pairs.
     diff_avg = contrast = inv = inv_n = idm = idm_n = inv_var = diff_log = 0.0
     for d in range(high - low + 1):
         c = difference[d]

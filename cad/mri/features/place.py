@@ -215,7 +215,7 @@ MARK_SLICES = 3
 
 
 def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
-    """Tell whether a region is a mark with a size of its own, and not a drawn outline.
+    """Tell whether a region is a mark of fixed shape, and not an outline that a person drew.
 
     A mark is made by a rule: it holds every voxel of a box, or exactly the voxels whose centres lie
     within a ball. An outline that a person draws is neither.

@@ -148,8 +148,8 @@ def sliding_rows(
     points = inside.index_to_patient(chosen[:, ::-1])
     names, absent = images.available(study, settings)
     notes = images.absence_notes(absent)
-    # The spacing changes only here: the map keeps T2's voxels as acquired, while features are
-    # measured at the spacing that the model learned from.
+    # The map was given the voxels of T2 above. From here on the study has the spacing at which the
+    # features of the model were measured.
     study = at_spacing(study, settings.images)
     work = images.compact(study)
     columns: dict[str, np.ndarray] = {}

@@ -73,7 +73,7 @@ def snapshot(
     views = [registration_view(moved, grid, fullest_slice) for moved in registrations]
     first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
     gland = gland_on(study)
-    # Slices are counted from 1 in the whole series; the length of the series comes last.
+    # Number, from 1, that the lowest slice shown has in the whole series.
     below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
     # as far as the first sidecar states it
     acquired = next(iter(study.protocols.values()), Protocol())

@@ -98,7 +98,11 @@ def _parameters(step: Any) -> JsonObject:
 
 
 def _weights_of_settings(learners: Sequence[Any]) -> JsonObject | None:
-    """Return the weight of each value of each setting, averaged over fits; None without weights."""
+    """Return how much each value of a setting counts in the averages of machines.
+
+    The result has, by setting and value, the sum of the weights of the machines with this value, as
+    a mean over the fits. It is None where a learner is no such average.
+    """
     if not all(hasattr(learner, "points_") for learner in learners):
         return None
     weights: dict[str, dict[str, float]] = {name: {} for name in _WEIGHED}

@@ -20,8 +20,8 @@ def validation_html(
 ) -> str:
     """Return a validation as HTML that a notebook can show.
 
-    Everything that comes from the user's table or names is escaped. A figure is an image of its
-    own, so that no style of the notebook changes it.
+    Text from the user (names of learners, readers, columns) is escaped. Each figure is embedded as
+    an image, so that the styles of the notebook do not change it.
 
     Parameters
     ----------

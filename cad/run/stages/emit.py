@@ -164,7 +164,7 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
 
 
 def begin(loaded: Loaded, measured: Measured) -> None:
-    """Mark the run folder as unfinished, before anything in it changes.
+    """Mark the run folder as unfinished, before a table or page in it changes.
 
     Parameters
     ----------

@@ -26,9 +26,10 @@ CLIP = 1e-6  # probabilities are clipped to this distance from 0 and 1 before lo
 class Measured(Protocol):
     """Describe how a measure is called.
 
-    Called with two arrays of shape (n,), truth or target and score, it counts every region once and
-    returns a number. With ``weight``, shape (draws, n), it returns one value for each draw, shape
-    (draws,); the weights say how often each region counts in each draw of a resampling.
+    A measure takes two arrays of shape (n,): the truth (or a target), and the score. Without
+    ``weight`` every region counts once, and the result is a number. With ``weight``, shape
+    (draws, n), the result has shape (draws,): a value for each draw of a resampling. A weight says
+    how often the region occurs in the draw.
     """
 
     @overload

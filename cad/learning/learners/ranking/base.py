@@ -138,8 +138,8 @@ class Ranker(BinaryLearner):
                 f"{rows.shape[0]} x {rows.shape[1]}",
                 "give the kernel between the training points",
             )
-            # Of a precomputed kernel, the same rows and columns are removed; _widen later renumbers
-            # the support to all n rows.
+            # A precomputed kernel loses the columns of the removed rows, too. _widen then turns
+            # positions among the used rows into positions among all rows.
             self._fit_scores(rows[np.ix_(used, used)], sign[used], weight[used])
             self._widen(used, len(rows))
         else:

@@ -91,8 +91,9 @@ def solve_low_rank(
         together.
         """
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
-        # This is the sum of give_j l_i l_i' over the rows j of each point i. The signs of the rows
-        # are squared, so they drop out.
+        # The upper left block is the sum of give_j l_i l_i', where row j belongs to point i and l_i
+        # is row i of the factor. The sign of a row is squared, so it drops out, and the numbers
+        # give_j of one point can be added first.
         shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
         for chunk in (slice(start, start + _POINTS) for start in range(0, n, _POINTS)):
             weighted = np.multiply(factor[chunk], shares[chunk], order="F")
