@@ -34,10 +34,13 @@ _WRITTEN = "user.prostate-cad.sha256"
 JsonObject = dict[str, Any]
 """Content of a JSON file; its values have no declared types."""
 Made = TypeVar("Made")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 """Control characters, line separators, and characters that reverse the direction of writing."""
-# Matches a cell that a spreadsheet takes as a formula, even after blanks; numbers are excluded.
-_FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+# Matches a cell that a spreadsheet takes as a formula, even after blanks and invisible characters;
+# numbers are excluded.
+_FORMULA = re.compile(
+    r"'*(?:[\t\r\n]|[\s\u00ad\u061c\u200b-\u200f\u2060\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20])"
+)
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 
 

@@ -265,18 +265,18 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
     else:
         say(summary.as_text(global_options.verbose))
     kinds = summary.kinds
-    if tell and kinds.new:
-        _tell_command(tell, summary.out, kinds)
-    # This is remembered last: if this command is killed before it reports a failure, the next one
-    # reports it.
-    remember(summary.out, summary.failures)
+    told = summary.failures
+    if tell and kinds.new and not _tell_command(tell, summary.out, kinds):
+        told = [*kinds.repeated, *kinds.acknowledged]  # the next command reports the new ones
+    # Failures are remembered last: if this command is killed before, the next one reports them.
+    remember(summary.out, told)
     # The exit code tells a script the same as the last line tells a person. Failures that somebody
     # has acknowledged do not count.
     if kinds.new or kinds.repeated:
         raise typer.Exit(1)
 
 
-def _tell_command(command: str, out: Path, kinds: SortedFailures) -> None:
+def _tell_command(command: str, out: Path, kinds: SortedFailures) -> bool:
     """Run a site's own command with the new failures; if the command fails, only print why."""
     content = json.dumps({"out": str(out), **kinds.as_dict()})
     try:
@@ -284,7 +284,9 @@ def _tell_command(command: str, out: Path, kinds: SortedFailures) -> None:
             shlex.split(command), input=content, text=True, check=True, timeout=_TELL_SECONDS
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        say(f"the command of --tell failed: {error}", err=True)
+        say(f"the command of --tell failed, and will be tried again: {error}", err=True)
+        return False
+    return True
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -58,8 +58,7 @@ def watch_show(
 
     Rows of the truth are taken in their order: add new ones at the end.
     """
-    from cad.base.files import write_atomic
-    from cad.base.reading import read_text
+    from cad.base.files import write_own
     from cad.folders.cohort import read_cohort
     from cad.hospital.node.pseudonyms import hidden_truths
     from cad.run.reports.watch_page import watch_page
@@ -74,10 +73,8 @@ def watch_show(
         truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)
     if page is not None:
-        if page.exists() and "<title>Models at work</title>" not in read_text(page):
-            raise CadError("another file is here; nothing in it was changed", file=page)
         sentences = [verdict(contest) for contest in summary["contests"]]
-        write_atomic(page, watch_page(summary, sentences).encode())
+        write_own(page, watch_page(summary, sentences).encode(), [folder])
     show(summary, as_json, watch_text)
 
 

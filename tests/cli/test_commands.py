@@ -272,7 +272,7 @@ def test_verbose_shows_where_an_error_arose_and_quiet_no_progress(
     assert execution(1).progress
 
 
-def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
+def test_a_command_ends_with_few_lines(tmp_path: Path) -> None:
     rows = [
         ("sub-1", "a", 0.03, "refer", "benign"),
         ("sub-2", "a", 0.91, "malignant", "malignant"),
@@ -299,9 +299,10 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
     ]
     failures = [Failure(f"sub-{k}", f"sub-{k}", "a", "measure", "too small") for k in range(4)]
     text = Emitted(
-        tmp_path, 4, 4, failures, SortedFailures([], [], []), few, patients=lines
+        tmp_path, 4, 4, failures, SortedFailures(failures, [], []), few, patients=lines
     ).as_text()
-    assert len(text.splitlines()) == 5
+    assert len(text.splitlines()) == 6
+    assert text.startswith("failures: 4 new\n")
     assert "failed: sub-0 ROI a (measure): too small; " in text
     assert "and more, see " in text
     assert text.splitlines()[-1] == f"open {tmp_path / 'report' / 'index.html'}"

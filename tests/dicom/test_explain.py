@@ -158,6 +158,35 @@ def test_a_series_that_a_man_has_twice_is_asked_and_the_answer_is_kept(tmp_path:
         assert sum("adc from series" in note for note in summary.notes) == 2
 
 
+def test_a_number_that_means_two_series_does_not_decide(tmp_path: Path):
+    """Series 5 is one map in one man, and the other map in the other man."""
+    for patient, first in (("P-001", 5), ("P-002", 6)):
+        folder = write_patient(tmp_path / "in" / patient, patient)
+        tags = {"ImageType": ["DERIVED", "PRIMARY", "ADC"], "patient": patient, "study": "study1"}
+        for number, text in ((first, "adc_b800"), (11 - first, "adc_b1400")):
+            write_series(folder / text, adc_values(number), number=number, description=text, **tags)
+    with pytest.raises(CadError, match="series 5 is 'adc_b1400' and 'adc_b800'") as caught:
+        write_rules(tmp_path / "in", tmp_path / "rules.yaml", {"adc": 5})
+    assert "rules file" in caught.value.hint
+    assert not (tmp_path / "rules.yaml").exists()
+    with pytest.raises(CadError, match="names adc twice"):
+        decisions(["adc=5", "adc=7"])
+
+
+def test_a_plain_series_of_many_men_is_no_dynamic_series(tmp_path: Path):
+    for number in range(6):
+        patient = f"P-00{number}"
+        folder = write_patient(tmp_path / "in" / patient, patient, dce=False, seed=number)
+        tags = {"patient": patient, "study": "study1"}
+        write_series(
+            folder / "sag", voxels(50 + number), number=40, description="t2 sag 3 mm", **tags
+        )
+    write_rules(tmp_path / "in", tmp_path / "rules.yaml")
+    rules = yaml.safe_load((tmp_path / "rules.yaml").read_text())
+    assert "dce" not in rules
+    assert rules["vfa"] == [{"description": "^vibe$"}]  # two angles in each of six men
+
+
 def test_series_of_lower_b_values_are_no_rivals_of_the_high_b_image(tmp_path: Path):
     folder = write_patient(tmp_path / "in" / "P-001", "P-001")
     tags = {"patient": "P-001", "study": "study1"}

@@ -10,15 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dicom_files import IDENTIFYING, edit, write_series
-from import_cases import RULES, SHAPE, only_failure, table, voxels, write_patient, write_rois
+from import_cases import (
+    RULES,
+    SHAPE,
+    only_failure,
+    regions,
+    table,
+    voxels,
+    write_patient,
+    write_rois,
+)
 
 from cad.base.errors import CadError
 from cad.base.settings import read_settings
 from cad.dicom.into.importer import import_source
+from cad.dicom.into.regions import whole_numbers
 from cad.dicom.into.rules import DynamicRule, FilesRule, ImportRules, Match
 from cad.folders.cohort import read_cohort
 from cad.folders.cohort.patients import Patients, patient_proof
-from cad.mri.imaging.nifti import read_dynamic, read_volume
+from cad.mri.imaging.nifti import read_dynamic, read_volume, write_volume
 from cad.mri.imaging.plausibility import RANGES
 
 
@@ -317,3 +327,63 @@ def test_links_out_of_the_source_are_named(tmp_path, rules):
     left_out = sorted(note for note in summary.notes if note.startswith("left out"))
     assert [note.split(" is ")[0] for note in left_out] == ["left out: folder", "left out: p2.zip"]
     assert all("a link that leads out of the source; copy" in note for note in left_out)
+
+
+def test_outlines_beside_a_zip_archive_are_read_as_beside_a_folder(tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES + "outlines: {file: ['masks/{patient}-{roi}.nii.gz']}\n")
+    source = tmp_path / "in"
+    pack_of = write_patient(tmp_path / "P1", "P1", dce=False)
+    (source / "masks").mkdir(parents=True)
+    pack(pack_of, source / "p1.zip")
+    write_volume(source / "masks" / "P1-a.nii.gz", regions(1))
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.failures == []
+    assert table(tmp_path / "out", "rois")["roi_id"].tolist() == ["a"]
+
+
+def test_a_table_that_is_a_link_out_of_the_source_is_not_read(tmp_path, rules):
+    source = tmp_path / "in"
+    study = write_patient(source, dce=False)
+    write_rois(study, 1)
+    theirs = tmp_path / "theirs.csv"
+    theirs.write_text("patient_id,roi_id,reader_id,scale,score\nP-001,1,r9,likert5,5\n")
+    (source / "scores.csv").symlink_to(theirs)
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == ["sub-P001"]
+    assert "r9" not in (tmp_path / "out" / "scores.tsv").read_text()
+    only_links = tmp_path / "links"
+    only_links.mkdir()
+    (only_links / "study").symlink_to(study)
+    with pytest.raises(CadError, match="no DICOM image found") as caught:
+        import_source(only_links, tmp_path / "nothing", rules)
+    assert "study is a link that leads out of the source" in caught.value.hint
+
+
+def test_a_study_that_is_in_the_source_twice_keeps_its_scores(tmp_path, rules):
+    source = tmp_path / "in"
+    study = write_patient(source / "P-001", dce=False)
+    write_rois(study, 1)
+    table_of_scores = "patient_id,roi_id,reader_id,scale,score\nP-001,1,r1,likert5,4\n"
+    (source / "scores.csv").write_text(table_of_scores)
+    single = import_source(source, tmp_path / "single", rules)
+    assert single.added == ["sub-P001"]
+    pack(study, source / "again.zip")
+    twice = import_source(source, tmp_path / "twice", rules)
+    assert twice.failures == []
+    assert twice.added == ["sub-P001"]
+    scores = [(tmp_path / name / "scores.tsv").read_text() for name in ("single", "twice")]
+    assert scores[0] == scores[1]
+    assert "\t4" in scores[0]
+
+
+def test_a_label_that_does_not_fit_is_refused(tmp_path):
+    labels = regions(1)
+    wide = labels.array.astype(np.uint32)
+    wide[wide == 1] = 65537
+    write_volume(tmp_path / "labels.nii.gz", labels.with_array(wide))
+    with pytest.raises(CadError, match="a label of 65537, at most 65535 is read"):
+        whole_numbers(tmp_path / "labels.nii.gz")
+    wide[wide == 65537] = 65535
+    write_volume(tmp_path / "labels.nii.gz", labels.with_array(wide))
+    assert whole_numbers(tmp_path / "labels.nii.gz").array.max() == 65535

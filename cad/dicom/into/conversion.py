@@ -201,7 +201,7 @@ class _Job:
         if path is None:
             path = first_of(self.study.tables, rules.gland_file, patient)
         if path is None and rules.outlines:
-            path = outlined_gland(self.study.top, patient, rules.outlines)
+            path = outlined_gland(self.study.tables, patient, rules.outlines)
         zones_path = self.study.beside(rules.zones.file) if rules.zones else None
         mask = gland_mask(path, rules.gland_values, zones_path, rules.zones, self.done.notes)
         if mask is not None:
@@ -222,7 +222,7 @@ class _Job:
         stacks, match = self._matching(modality.name)
         if not stacks or match is None:
             return False
-        drawn_on = drawn_series(self.study.top, self.study.patient_id, self.rules, modality.name)
+        drawn_on = drawn_series(self.study.tables, self.study.patient_id, self.rules, modality.name)
         stack = self._preferred(stacks, f"the rule for {modality.name}", drawn_on)
         head = stack.first
         # At lower b-values, tissue with a long T2 stays bright, whether it is cancer or not

@@ -202,8 +202,16 @@ def _decided_kind(
     if not candidates:
         candidates = [frames for kind in fitting for frames in kinds[kind]]
     kind_of_number = {}
+    descriptions = defaultdict(set)
     for frames in candidates:
         kind_of_number[frames[0].series_number] = NUMBER.sub("#", frames[0].description)
+        descriptions[frames[0].series_number].add(printable(frames[0].description))
+    if len(descriptions[number]) > 1:
+        listed = " and ".join(repr(text) for text in sorted(descriptions[number]))
+        raise CadError(
+            f"series {number} is {listed}, in different studies: the number does not decide",
+            hint=f"write the description that is {name} into the rules file",
+        )
     if number not in kind_of_number:
         listed = ", ".join(str(candidate) for candidate in sorted(kind_of_number)[:20])
         raise CadError(f"series {number} could not be {name}", hint=f"candidates: {listed or '-'}")
@@ -351,21 +359,28 @@ def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
 
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
-    angles = {frames[0].flip_angle for frames in series}
     # T1 is measured by spoiled gradient echoes with repetition times far below 0.1 s. T2 and
     # diffusion images have seconds.
     short = all((frames[0].repetition_time or 1.0) < 0.1 for frames in series)
-    return short and 1 < len(series) < _MANY * 3 and len(angles) == len(series)
+    angles = [(frames[0].study_uid, frames[0].flip_angle) for frames in series]
+    each_once = len(set(angles)) == len(angles)
+    return short and 1 < _most_of_a_study(series) < _MANY * 3 and each_once
+
+
+def _most_of_a_study(series: list[list[Frame]]) -> int:
+    """Return how many series of one kind a study has at most."""
+    return max(Counter(frames[0].study_uid for frames in series).values())
 
 
 def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
     if _is_diffusion(kind, series) or _is_adc(kind, series):
         return False
-    if len(series) >= _MANY and NUMBER.search(series[0][0].description):
+    count = _most_of_a_study(series)
+    if count >= _MANY and NUMBER.search(series[0][0].description):
         return True
     if _stacks(series[0]) >= _MANY:
         return True
-    return len(series) > 1 and _DYNAMIC.search(kind) is not None
+    return count > 1 and _DYNAMIC.search(kind) is not None
 
 
 # The order matters: the first test that a series passes decides. Five flip angles would also pass
@@ -506,7 +521,7 @@ def explain_source(
     with tempfile.TemporaryDirectory(prefix="cad-explain-", dir=unpacked) as scratch:
         studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies and not failures:
-            raise CadError("no DICOM image found", file=source)
+            raise CadError("no DICOM image found", file=source, hint="; ".join(notes[:3]))
         explained = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
         starter = proposed_rules(studies, call=call).text
     return Explanation(explained, [*map(str, failures), *notes], starter)
@@ -672,9 +687,11 @@ def write_rules(
         raise CadError("no such folder or archive", file=source)
     failures: list[CadError] = []
     with tempfile.TemporaryDirectory(prefix="cad-rules-", dir=unpacked) as scratch:
-        studies = find_studies(source, Path(scratch), failures, [], call)
+        notes: list[str] = []
+        studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies:
-            raise CadError("no DICOM image found", file=source)
+            reasons = [*map(str, failures), *notes]
+            raise CadError("no DICOM image found", file=source, hint="; ".join(reasons[:3]))
         proposal = proposed_rules(studies, take, call, pictures=True)
     write_atomic(rules, proposal.text.encode())
     read_settings(ImportRules, rules)  # checks that the written file can be read
@@ -702,5 +719,7 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
                 f"--take {word!r} is no ROLE=SERIES",
                 hint=f"a role of {', '.join(_ONE_IMAGE)} and a series number, such as adc=12",
             )
+        if role in taken:
+            raise CadError(f"--take names {role} twice", hint="name one series for each role")
         taken[role] = int(number)
     return taken

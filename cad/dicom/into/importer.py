@@ -28,7 +28,13 @@ from cad.dicom.into.conversion import Converted, convert, read_back
 from cad.dicom.into.exported_twice import same_times, same_voxels
 from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
 from cad.dicom.into.rules import ImportRules
-from cad.dicom.into.sources import Call, SourceStudy, find_studies, in_this_process
+from cad.dicom.into.sources import (
+    Call,
+    SourceStudy,
+    find_studies,
+    in_this_process,
+    leads_out,
+)
 from cad.dicom.into.tables import Tables, read_scores
 from cad.folders.cohort import COHORT
 from cad.folders.cohort.patients import FIRST_SESSION, Patients, Place
@@ -177,7 +183,8 @@ def import_owned(
             studies = find_studies(source, scratch, summary.failures, summary.notes, call)
         if not studies and not summary.failures:
             kind_of_file = "file of the rules" if settings.files else "DICOM image"
-            raise CadError(f"no {kind_of_file} found", file=source)
+            left_out = "; ".join(summary.notes[:3])
+            raise CadError(f"no {kind_of_file} found", file=source, hint=left_out)
         _Import(studies, out, settings, scratch, summary, call).run(watch)
     return summary
 
@@ -203,7 +210,8 @@ class _Import:
         self.built = 0
         self.tables = Tables.read(out)
         self.patients = Patients(out, rules.labels, set(self.tables.participants["participant_id"]))
-        self.count = Counter(study.patient_id for study in studies)
+        # A study may be in the source twice, as a zip archive beside its unpacked folder.
+        self.count = Counter(patient for patient, _ in {(s.patient_id, s.uid) for s in studies})
 
     def run(self, watch: Watch) -> None:
         """Import every study, then add empty rows for missing scores; failures are collected."""
@@ -392,7 +400,8 @@ class _Import:
         if path is None and self.count[study.patient_id] == 1:
             places = study.tables if isinstance(study, SourceStudy) else (study.top,)
             at_top = (folder / self.rules.scores for folder in places)
-            path = next((table for table in at_top if table.is_file()), None)
+            tables = (table for table in at_top if not leads_out(table, table.parent))
+            path = next((table for table in tables if table.is_file()), None)
         if path is None:
             return []
         rows = read_scores(path, study.patient_id, place.participant_id)

@@ -13,7 +13,7 @@ from cad.base.errors import CadError
 from cad.base.reading import read_rows, reading, whole_cell
 from cad.base.terms.grades import NOT_SIGNIFICANT, SIGNIFICANT, grade_words
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
-from cad.dicom.into.sources import SourceStudy
+from cad.dicom.into.sources import SourceStudy, leads_out
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.annotations import DrawnRegion, read_regions, referenced_series
 from cad.mri.imaging.frames import read_dataset
@@ -32,6 +32,7 @@ _FALSE = ("false", "0", "no")
 _TRUTH = dict.fromkeys(_TRUE, "malignant") | dict.fromkeys(_FALSE, "benign")
 _NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
 _TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")
+_LARGEST_LABEL = 65535
 _TENTH = 0.1  # share of a lesion in a zone, from which the zone counts
 
 
@@ -114,7 +115,7 @@ def find_regions(
         labelled = grade_lesions(grades)
     elif drawn:
         labelled = _from_objects(study, rules, reference, drawn, notes)
-    elif ours := outlined(study.top, study.patient_id, rules, notes):
+    elif ours := _outlined_beside(study, rules, notes):
         labelled = ours
     elif reference is not None and (
         points := _balls_of_findings(study, rules, reference.grid, notes)
@@ -301,12 +302,19 @@ def _balls_of_findings(
 
 def _findings_table(study: SourceStudy, name: str) -> Path | None:
     """Return the path of a table of findings: in the study's folders, or beside its archive."""
-    for path in study.top.rglob(name):
-        return path
     for folder in study.tables:
-        path = folder / name
-        if path.is_file():
-            return path
+        for path in sorted(folder.rglob(name)):
+            if path.is_file() and not leads_out(path, folder):
+                return path
+    return None
+
+
+def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -> Labelled | None:
+    """Return the regions of mask files in the study's folders, or beside its archive."""
+    for folder in study.tables:
+        labelled = outlined(folder, study.patient_id, rules, notes)
+        if labelled is not None:
+            return labelled
     return None
 
 
@@ -408,9 +416,16 @@ def whole_numbers(path: Path) -> Volume:
     Raises
     ------
     CadError
-        For fractions, NaN or negative labels.
+        For fractions, NaN, negative labels, and labels above 65,535.
     """
     labels = read_label_map(path)
+    highest = labels.array.max(initial=0)
+    if highest > _LARGEST_LABEL:
+        raise CadError(
+            f"a label of {highest:.0f}, at most {_LARGEST_LABEL} is read",
+            file=path,
+            hint="number the regions from 1",
+        )
     return labels.with_array(labels.array.astype(np.uint16))
 
 
@@ -658,30 +673,32 @@ def _regions_of_masks(
     return Labelled(grid.with_array(labels), rois)
 
 
-def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | None:
+def outlined_gland(tops: Iterable[Path], patient_id: str, rule: OutlinesRule) -> Path | None:
     """Return the path of a patient's prostate mask; None where no file matches the rules.
 
     Parameters
     ----------
-    top : Path
-        Folder that is imported.
+    tops : iterable of Path
+        Folders that are searched, in this order.
     patient_id : str
         The patient's id in the source.
     rule : OutlinesRule
-        Its ``gland`` is the pattern of the mask's path below ``top``.
+        Its ``gland`` is the pattern of the mask's path below these folders.
     """
     if not rule.gland:
         return None
-    return _first_file(top, rule.gland, patient_id)
+    return first_of(tops, [rule.gland], patient_id)
 
 
-def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) -> int | None:
+def drawn_series(
+    tops: Iterable[Path], patient_id: str, rules: ImportRules, modality: str
+) -> int | None:
     """Return the number of the DICOM series that a patient's masks were drawn on.
 
     Parameters
     ----------
-    top : Path
-        Folder that is imported.
+    tops : iterable of Path
+        Folders below which the table may lie.
     patient_id : str
         The patient's id in the source.
     rules : ImportRules
@@ -697,8 +714,9 @@ def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) 
     column = {"t2w": "T2", "adc": "ADC"}.get(modality)
     if column is None or not rules.outlines or not rules.outlines.images:
         return None
-    path = top / rules.outlines.images
-    if not path.is_file():
+    paths = [top / rules.outlines.images for top in tops]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
         return None
     # Some names in the table belong to files that no longer exist, and end in a letter (7a) or in
     # .nii.gz.

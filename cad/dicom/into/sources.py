@@ -206,7 +206,7 @@ class SourceStudy:
             return None
         for folder in self.folders:
             path = folder / name
-            if path.is_file():
+            if path.is_file() and not leads_out(path, self.top):
                 return path
         return None
 
@@ -302,7 +302,6 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
         link to a file or folder outside of ``root``.
     """
     paths = []
-    real_root = root.resolve()
 
     def leave_out(path: Path, kind: str) -> None:
         notes.append(f"left out: {printable(str(path.relative_to(root)), 200)} is {kind}")
@@ -311,21 +310,21 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
         for name in sorted(folder_names):
             # Links to folders are not followed. The target of a link inside the source is found
             # anyway.
-            if _leads_out(Path(folder) / name, real_root):
+            if leads_out(Path(folder) / name, root):
                 leave_out(Path(folder) / name, _LINK_OUT)
         for name in sorted(names):
             path = Path(folder) / name
             kind = kind_of(path)
             if kind:
                 leave_out(path, kind)
-            elif _leads_out(path, real_root):
+            elif leads_out(path, root):
                 leave_out(path, _LINK_OUT)
             else:
                 paths.append(path)
     return paths
 
 
-def _leads_out(path: Path, real_root: Path) -> bool:
+def leads_out(path: Path, real_root: Path) -> bool:
     """Tell whether a path is a link to a file or folder outside of a given folder."""
     return path.is_symlink() and not path.resolve().is_relative_to(real_root)
 

@@ -13,6 +13,7 @@ region the region's probability.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from copy import copy
 from pathlib import Path
@@ -101,7 +102,8 @@ def run_grand_challenge(
         staged = Path(scratch) / "source"
         make_folder(staged)
         for kind, path in images.items():
-            (staged / f"{_STEM}_{kind}.mha").symlink_to(path.resolve())
+            # A copy: the import follows no link that leads out of its source.
+            shutil.copyfile(path, staged / f"{_STEM}_{kind}.mha")
         try:
             scored = _score_staged(staged, Path(scratch), models, highest)
         except CadError as error:

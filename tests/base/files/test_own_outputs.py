@@ -134,7 +134,20 @@ def test_the_command_replaces_its_own_table_only(
     assert Path("/dev/null").is_char_device()
 
 
-NAMES = ["=1+1", "@SUM(A1)", "-x", "+a", "'=1", "<script>", "a|b", "# a", "**b**", "é", " =1"]
+NAMES = [
+    "=1+1",
+    "@SUM(A1)",
+    "-x",
+    "+a",
+    "'=1",
+    "<script>",
+    "a|b",
+    "# a",
+    "**b**",
+    "é",
+    " =1",
+    "\u200b=1",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,7 +160,9 @@ def test_a_column_name_is_harmless_and_comes_back(tmp_path: Path, name: str):
     assert list(read_rows(path)[0]) == [name, "b"]
 
 
-@pytest.mark.parametrize("sign", ["\x1b[31m", "\x00", "\u202e", "\x7f", "\u2028", "\t", "\x9b"])
+@pytest.mark.parametrize(
+    "sign", ["\x1b[31m", "\x00", "\u202e", "\x7f", "\u2028", "\t", "\x9b", "\ufeff"]
+)
 def test_a_column_name_with_a_control_character_is_no_table(tmp_path: Path, sign: str):
     written = csv_bytes(pd.DataFrame({f"a{sign}": [1]}), [f"a{sign}"]).decode()
     assert sign not in written.replace("\t", "")

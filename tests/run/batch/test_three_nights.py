@@ -91,6 +91,10 @@ def test_three_nights(light_cohort: Path, tmp_path: Path) -> None:
     tell = f"{sys.executable} -c {script!r}"
     words = ["predict", "--cohort", str(cohort), "-o", str(out)]
 
+    nobody = CliRunner().invoke(app, [*words, "--tell", "false"])
+    assert nobody.exit_code == 1
+    assert "will be tried again" in nobody.output
+
     first = CliRunner().invoke(app, [*words, "--tell", tell])
     assert first.exit_code == 1, first.output
     assert "failures: 1 new\n" in first.output
