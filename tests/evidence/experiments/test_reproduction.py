@@ -294,7 +294,7 @@ def test_real_people_are_not_drawn_anew(tmp_path, option) -> None:
 def test_the_page_counts_every_claim_and_names_every_missed_one(repository, printed) -> None:
     rows = printed
     page = (repository / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    table = page.split("(reproduction/claims.csv).\n")[1].split("\n## ")[0]
+    table = page.split("(reproduction/claims.csv)")[1].split("\n## ")[0]
     head, _, *lines = (
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in table.splitlines()
