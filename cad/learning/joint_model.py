@@ -38,6 +38,9 @@ from scipy.stats import t as t_distribution
 
 from cad.base.errors import CadError
 
+# Parameters are log-odds and logarithms. A larger one would leave no probability between 0 and 1,
+# or overflow.
+_LARGEST_PARAMETER = 50.0
 TERMS = (
     "intercept",
     "belief",
@@ -1015,7 +1018,12 @@ def from_dict(content: dict[str, Any]) -> JointModel:
             raise CadError(f"{name} of a joint model has shape {values.shape}, not {shape}")
         if not np.isfinite(values).all():
             raise CadError(f"{name} of a joint model holds values that are no numbers")
+    largest = max(float(np.abs(values).max()) for values in (estimate, centre))
+    if largest > _LARGEST_PARAMETER:
+        raise CadError(f"a joint model holds a parameter of {largest:.3g}, which no fit gives")
     scale = max(1.0, float(np.abs(covariance).max()))
+    if scale > _LARGEST_PARAMETER**2:
+        raise CadError(f"a joint model holds a variance of {scale:.3g}, which no fit gives")
     if not np.allclose(covariance, covariance.T, atol=1e-9 * scale):
         raise CadError("the covariance of a joint model is not symmetric")
     if np.linalg.eigvalsh(covariance).min() < -1e-9 * scale:
@@ -1029,8 +1037,8 @@ def from_dict(content: dict[str, Any]) -> JointModel:
             raise CadError(f"a prevalence of {share:g} of a joint model is outside 0 to 1")
     if not taught.effective_men > 0 or not np.isfinite(taught.effective_men):
         raise CadError(f"{taught.effective_men:g} effective men have taught no joint model")
-    if not np.isfinite(shift):
-        raise CadError("the shift of a joint model is no number")
+    if not abs(shift) <= _LARGEST_PARAMETER:
+        raise CadError(f"a joint model has a shift of {shift:.3g}, which no prevalence gives")
     return JointModel(estimate, covariance, centre, free, taught, notes, prevalence, shift)
 
 
