@@ -52,6 +52,9 @@ def watch_show(
     page: Annotated[
         Path | None, typer.Option("--page", help="Also write a page, FILE.html.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Let --page replace a file of somebody else.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print drift, and every challenger beside the champion on men of known truth.
@@ -74,7 +77,8 @@ def watch_show(
     summary = watch_summary(rows, truths)
     if page is not None:
         sentences = [verdict(contest) for contest in summary["contests"]]
-        write_own(page, watch_page(summary, sentences).encode(), [folder])
+        numbers = sorted(place.glob("*.json"))
+        write_own(page, watch_page(summary, sentences).encode(), numbers, force=force)
     show(summary, as_json, watch_text)
 
 

@@ -387,3 +387,33 @@ def test_a_label_that_does_not_fit_is_refused(tmp_path):
     wide[wide == 65537] = 65535
     write_volume(tmp_path / "labels.nii.gz", labels.with_array(wide))
     assert whole_numbers(tmp_path / "labels.nii.gz").array.max() == 65535
+
+
+def test_a_link_within_a_source_that_is_a_link_itself_is_read(tmp_path, rules):
+    """The source lies below a link, and a file of it is a link to another file of it."""
+    real = tmp_path / "disk" / "in"
+    study = write_patient(real, dce=False)
+    write_volume(real / "drawn.nii.gz", regions(1))
+    (study / "rois.nii.gz").symlink_to(real / "drawn.nii.gz")
+    (tmp_path / "data").symlink_to(tmp_path / "disk")
+    source = tmp_path / "data" / "in"
+    summary = import_source(source, tmp_path / "out", rules)
+    assert not [note for note in summary.notes if note.startswith("left out")]
+    assert summary.added == ["sub-P001"]
+    assert summary.awaiting == []
+    assert table(tmp_path / "out", "rois")["roi_id"].tolist() == ["1"]
+
+
+def test_masks_in_a_linked_folder_out_of_the_source_are_not_read(tmp_path):
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES + "outlines: {file: ['masks/{patient}-{roi}.nii.gz']}\n")
+    source = tmp_path / "in"
+    write_patient(source, dce=False)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    write_volume(theirs / "P-001-a.nii.gz", regions(1))
+    (source / "masks").symlink_to(theirs)
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.failures == []
+    assert summary.awaiting == ["sub-P001"]
+    assert any("masks is a link that leads out of the source" in note for note in summary.notes)

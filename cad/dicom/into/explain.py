@@ -120,7 +120,7 @@ def proposed_rules(
         for kind, series in kinds.items():
             if kind not in taken and test(series[0][0].description, series):
                 fitting.append(kind)
-        decided = take[name] if take and name in take else None
+        decided = take.get(name) if take else None
         if decided is not None:
             fitting = _decided_kind(name, decided, fitting, kinds)
         elif name in _ONE_IMAGE:

@@ -714,8 +714,7 @@ def drawn_series(
     column = {"t2w": "T2", "adc": "ADC"}.get(modality)
     if column is None or not rules.outlines or not rules.outlines.images:
         return None
-    paths = [top / rules.outlines.images for top in tops]
-    path = next((path for path in paths if path.is_file()), None)
+    path = first_of(tops, [rules.outlines.images], patient_id)
     if path is None:
         return None
     # Some names in the table belong to files that no longer exist, and end in a letter (7a) or in
@@ -750,7 +749,8 @@ def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path
     text = text.replace(r"\{roi\}", "(?P<roi>[A-Za-z0-9]+)")
     pattern = re.compile(text.replace(r"\{reader\}", "[A-Za-z0-9-]+"))
     for path in sorted(top.glob(glob)):
-        if match := pattern.fullmatch(path.relative_to(top).as_posix()):
+        match = pattern.fullmatch(path.relative_to(top).as_posix())
+        if match and not leads_out(path, top):
             yield match.groupdict().get("roi", ""), path
 
 

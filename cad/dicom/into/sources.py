@@ -310,23 +310,31 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
         for name in sorted(folder_names):
             # Links to folders are not followed. The target of a link inside the source is found
             # anyway.
-            if leads_out(Path(folder) / name, root):
-                leave_out(Path(folder) / name, _LINK_OUT)
+            path = Path(folder) / name
+            if path.is_symlink() and leads_out(path, root):
+                leave_out(path, _LINK_OUT)
         for name in sorted(names):
             path = Path(folder) / name
             kind = kind_of(path)
             if kind:
                 leave_out(path, kind)
-            elif leads_out(path, root):
+            elif path.is_symlink() and leads_out(path, root):
                 leave_out(path, _LINK_OUT)
             else:
                 paths.append(path)
     return paths
 
 
-def leads_out(path: Path, real_root: Path) -> bool:
-    """Tell whether a path is a link to a file or folder outside of a given folder."""
-    return path.is_symlink() and not path.resolve().is_relative_to(real_root)
+def leads_out(path: Path, folder: Path) -> bool:
+    """Tell whether a path below a folder leads out of the folder, by a link anywhere in the path.
+
+    Parameters
+    ----------
+    path, folder : Path
+        The path, and the folder below which it stands. The folder itself may be a link, or lie
+        below one.
+    """
+    return not path.resolve().is_relative_to(folder.resolve())
 
 
 def _read_headers(paths: list[Path], call: Call) -> Listing:

@@ -80,9 +80,12 @@ class Displacement:
         return self.size_mm + 1.96 * self.uncertainty_mm
 
     @property
-    def is_certain(self) -> bool:
-        """Tell whether the displacement is larger than its uncertainty (95 %)."""
-        return self.size_mm > 1.96 * self.uncertainty_mm
+    def is_notable(self) -> bool:
+        """Tell whether an image that is moved back by this displacement measures other tissue.
+
+        The displacement is as large as a voxel, or larger than its own uncertainty.
+        """
+        return self.size_mm >= SAID_MM or self.size_mm > 1.96 * self.uncertainty_mm
 
     @property
     def sentence(self) -> str:

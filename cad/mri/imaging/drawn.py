@@ -154,10 +154,13 @@ def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
     drawn : Drawn
         The region on the image, which measures too little of the region.
     """
-    moved_mm = study.mended_mm.get(name)
-    if moved_mm is None:
-        return drawn.too_little
-    return f"{drawn.too_little}, after the image was moved back by {moved_mm:.1f} mm"
+    for displacement in study.displacements:
+        is_moved = displacement.name == name and name in study.mended_mm
+        # Nearly every image is moved by a fraction of a mm, which explains nothing.
+        if is_moved and displacement.is_notable:
+            moved_mm = displacement.size_mm
+            return f"{drawn.too_little}, after the image was moved back by {moved_mm:.1f} mm"
+    return drawn.too_little
 
 
 def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:

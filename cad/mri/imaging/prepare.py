@@ -58,14 +58,14 @@ def prepare_study(
         except CadError as error:
             out.notes.append(f"frames of the dynamic series not moved: {error.problem}")
     if settings.registration == "none":
-        return _mended(study, out, settings), []
+        return _mended(study, out, settings, modalities), []
     if out.t2w is None:
         out.notes.append("not registered: the study has no T2 image")
         return out, []
     return align_study(out)
 
 
-def _mended(read: Study, out: Study, settings: ImageSettings) -> Study:
+def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequence[str]) -> Study:
     """Note how far images lie beside T2, and move back the images that the settings name."""
     if settings.displacement == "none":
         return out
@@ -79,11 +79,13 @@ def _mended(read: Study, out: Study, settings: ImageSettings) -> Study:
         if is_moved:
             moved.append(displacement)
             words += ": moved back"
-        if displacement.most_mm >= settings.withdraw_from_mm:
+        # An image that is not measured takes no decision away.
+        is_measured = not modalities or displacement.name in modalities
+        if is_measured and displacement.most_mm >= settings.withdraw_from_mm:
             words += "; no decision is stated (images.registration: rigid may align it)"
         # Moving an image changes what is measured in its regions, so that small shifts are noted as
         # well. A shift within its uncertainty counts as none.
-        if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_certain):
+        if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_notable):
             out.notes.append(words)
     mended = mend(out, moved)
     mended.displacements = tuple(measured)

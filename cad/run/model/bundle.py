@@ -363,8 +363,9 @@ def _check_outcome(metadata: JsonObject) -> None:
 
     if metadata.get("joint") is not None:
         from_dict(metadata["joint"])
-    of_man = metadata.get("man")
-    choices = [metadata.get("operating_point"), of_man and of_man.get("operating_point")]
+    choices = [metadata.get("operating_point")]
+    if metadata.get("man") is not None:
+        choices.append(metadata["man"].get("operating_point"))
     for content in choices:
         if content is None:
             continue

@@ -232,6 +232,8 @@ def test_a_study_is_mended_from_the_stated_size_on() -> None:
     assert mended.notes[-1].endswith("moved back")
     withdrawn, _ = prepare_study(far, ImageSettings(withdraw_from_mm=5.0))
     assert "no decision is stated" in withdrawn.notes[-1]
+    without_adc, _ = prepare_study(far, ImageSettings(withdraw_from_mm=5.0), ["t2w"])
+    assert without_adc.notes[-1].endswith("moved back")  # it takes no decision away
     said, _ = prepare_study(far, ImageSettings(displacement="said"))
     assert said.adc is far.adc
     assert "mm (±" in said.notes[-1]
@@ -315,6 +317,9 @@ def test_a_region_that_is_lost_by_mending_says_so() -> None:
     assert reason == f"{drawn.too_little}, after the image was moved back by {moved:.1f} mm"
     assert f"{moved:.1f}" == "5.0"
     assert why_unmeasured(man, "adc", drawn) == drawn.too_little
+    still, _ = prepare_study(study((0.0, 0.0)), ImageSettings())
+    assert 0.0 < still.mended_mm["adc"] < 0.5
+    assert why_unmeasured(still, "adc", drawn) == drawn.too_little
     lone = replace(prepared, roi_map=mask, rois=[Roi("1", 1, "PZ")])
     with pytest.raises(CadError, match=r"in any image: adc: .*moved back by 5\.0 mm"):
         require_measurable(lone, lone.rois[0], {"adc": none.with_array(none.array + np.nan)})

@@ -179,6 +179,31 @@ def test_the_page_and_the_lines_say_the_same(tmp_path: Path):
     assert "No shadow model" in watch_page(quiet, [])
 
 
+def test_the_page_replaces_itself_and_nothing_of_others(tmp_path: Path, main_here):
+    nights = tmp_path / "nights"
+    nights.mkdir()
+    rows, _ = cohort_of(5, 20, 1.1)
+    write_rows(nights / "700000-out.json", rows)
+    own = nights / "page.html"  # the numbers and their page may share a folder
+    for _ in range(2):
+        done = main_here("watch", "show", nights, "--page", own)
+        assert done.returncode == 0, done.stderr
+    theirs = tmp_path / "theirs.html"
+    theirs.write_text("<title>Models at work</title> of somebody else")
+    link = tmp_path / "link.html"
+    link.symlink_to(theirs)
+    for page in (theirs, link, nights / "700000-out.json"):
+        before = page.read_bytes()
+        done = main_here("watch", "show", nights, "--page", page)
+        assert done.returncode == 2, page
+        assert page.read_bytes() == before
+    done = main_here("watch", "show", nights, "--page", theirs, "--force")
+    assert done.returncode == 0, done.stderr
+    assert "somebody else" not in theirs.read_text()
+    numbers = nights / "700000-out.json"
+    assert main_here("watch", "show", nights, "--page", numbers, "--force").returncode == 2
+
+
 def test_a_damaged_file_is_named(tmp_path: Path):
     (tmp_path / "a.json").write_text('[{"role": 1}]')
     with pytest.raises(CadError, match=r"a\.json"):
