@@ -34,6 +34,8 @@ _WRITTEN = "user.prostate-cad.sha256"
 JsonObject = dict[str, Any]
 """Content of a JSON file; its values have no declared types."""
 Made = TypeVar("Made")
+# Kinds of single values, and the words for them in an error.
+_WORDS_OF_KINDS: dict[type, str] = {int: "a whole number", bool: "true or false", str: "a text"}
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
 """Control characters, line separators, and characters that reverse the direction of writing."""
 # Matches a cell that a spreadsheet takes as a formula, even after blanks and invisible characters;
@@ -98,19 +100,37 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
     Raises
     ------
     CadError
-        For an input, a link, a device, a pipe or a folder. Without ``force``, also for a file that
-        this program did not write, or that was changed since.
+        For an input or a file in an input's folder, a link, a device, a pipe or a folder. Without
+        ``force``, also for a file that this program did not write, or that was changed since.
     """
-    if os.path.lexists(path):
-        _check_replaceable(path, inputs, force)
+    there = os.path.lexists(path)
+    if there:
+        _check_regular(path)
+    _check_apart(path, inputs)
+    if there and not force:
+        _check_unchanged(path)
     write_atomic(path, content)
     # On a file system without attributes, `force` is needed every time; no file is lost there.
     with suppress(OSError, AttributeError):
         os.setxattr(path, _WRITTEN, hashlib.sha256(content).hexdigest().encode())
 
 
-@door("own", "hash of our own output")
-def _check_replaceable(path: Path, inputs: Sequence[Path], force: bool) -> None:
+def _check_apart(path: Path, inputs: Sequence[Path]) -> None:
+    """Raise an error if a file to write is an input or would lie in one, such as in a model."""
+    places = [place for place in (path, *path.absolute().parents) if place.exists()]
+    for source in inputs:
+        if not source.exists():
+            continue
+        if any(source.samefile(place) for place in places):
+            raise CadError(
+                "the output is the input itself, or lies in it, which is never changed",
+                file=path,
+                hint="name another file with --out",
+            )
+
+
+def _check_regular(path: Path) -> None:
+    """Raise an error for a link, a device, a pipe or a folder."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
         raise CadError(
@@ -122,17 +142,11 @@ def _check_replaceable(path: Path, inputs: Sequence[Path], force: bool) -> None:
         raise CadError(
             "the output is no regular file: it is not replaced", file=path, hint="name a new file"
         )
-    for source in inputs:
-        if source.exists() and any(
-            source.samefile(entry) for entry in (path, *path.absolute().parents)
-        ):
-            raise CadError(
-                "the output is the input itself, or lies in it, which is never overwritten",
-                file=path,
-                hint="name another file with --out",
-            )
-    if force:
-        return
+
+
+@door("own", "hash of our own output")
+def _check_unchanged(path: Path) -> None:
+    """Raise an error for a file that this program did not write, or that was changed since."""
     noted = b""
     with suppress(OSError, AttributeError):
         noted = os.getxattr(path, _WRITTEN)
@@ -249,7 +263,8 @@ def typed(kind: type[Made], content: JsonObject) -> Made:
     Raises
     ------
     TypeError
-        When the content lacks a field that has no default.
+        When the content lacks a field that has no default, and for a value of another kind than its
+        field; the message begins with the names of the fields that lead to it.
     """
     made: Made = _typed(kind, content)
     return made
@@ -259,26 +274,46 @@ def _typed(kind: Any, content: Any) -> Any:
     import numpy as np
 
     element_types = typing.get_args(kind)
+    origin = typing.get_origin(kind)
     if kind is float:
-        return np.nan if content is None else content
+        if content is None:
+            return np.nan
+        return _of_kind(content, (int, float), "a number")
     if kind is np.ndarray:
         return np.array(content, dtype=float)
-    if typing.get_origin(kind) in (typing.Union, UnionType):
+    if origin in (typing.Union, UnionType):
         return None if content is None else _typed(element_types[0], content)
-    if typing.get_origin(kind) is list:
-        return [_typed(element_types[0], item) for item in content]
-    if typing.get_origin(kind) is tuple:
-        return tuple(_typed(element_types[0], item) for item in content)
-    if typing.get_origin(kind) is dict:
-        return {key: _typed(element_types[1], item) for key, item in content.items()}
+    if origin is list:
+        items = _of_kind(content, (list, tuple), "a list")
+        return [_typed(element_types[0], item) for item in items]
+    if origin is tuple:
+        items = _of_kind(content, (list, tuple), "a list")
+        return tuple(_typed(element_types[0], item) for item in items)
+    if origin is dict:
+        entries = _of_kind(content, (dict,), "an object")
+        return {key: _typed(element_types[1], item) for key, item in entries.items()}
+    if kind in _WORDS_OF_KINDS:
+        return _of_kind(content, (kind,), _WORDS_OF_KINDS[kind])
     fields = _types(kind)
     if fields:
-        if not isinstance(content, dict):
-            raise TypeError(
-                f"expected an object with the fields of {kind.__name__}, found {content!r:.40}"
-            )
+        entries = _of_kind(content, (dict,), f"an object with the fields of {kind.__name__}")
+        values = {}
+        for name, item in entries.items():
+            if name not in fields:
+                continue
+            try:
+                values[name] = _typed(fields[name], item)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from error
         # A TypedDict is created in the same way as a dataclass.
-        return kind(**{k: _typed(fields[k], v) for k, v in content.items() if k in fields})
+        return kind(**values)
+    return content
+
+
+def _of_kind(content: Any, kinds: tuple[type, ...], expected: str) -> Any:
+    """Return the content if it is of one of the kinds; True and False are no numbers."""
+    if not isinstance(content, kinds) or (isinstance(content, bool) and bool not in kinds):
+        raise TypeError(f"expected {expected}, found {content!r:.40}")
     return content
 
 

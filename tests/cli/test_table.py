@@ -163,7 +163,7 @@ def test_neither_the_input_nor_a_column_of_it_is_overwritten(
     table: Path, model: Path, tmp_path: Path
 ) -> None:
     before = table.read_bytes()
-    with pytest.raises(CadError, match="never overwritten"):
+    with pytest.raises(CadError, match="never changed"):
         predicted(table, model, table)
     (tmp_path / "link.csv").symlink_to(table)
     with pytest.raises(CadError, match="what it leads to is not replaced"):

@@ -17,6 +17,8 @@ from cad.base.errors import CadError
 from cad.cli import app
 from cad.dicom.into.explain import decisions, explain_source, write_rules
 from cad.dicom.into.importer import import_source
+from cad.run.execution.options import ExecutionOptions
+from cad.run.workflows.imports import page_of, write_rules_confined
 
 
 def test_series_by_rules_with_near_misses(tmp_path: Path, rules: Path):
@@ -222,6 +224,19 @@ def test_a_decision_names_a_candidate(tmp_path: Path):
     for wrong in ("adc", "adc=x", "dce=3", "=3"):
         with pytest.raises(CadError, match="no ROLE=SERIES"):
             decisions([wrong])
+
+
+def test_a_link_in_the_place_of_the_rules_file_or_its_page_stays(tmp_path: Path):
+    source = tmp_path / "source"
+    source.mkdir()
+    rules = tmp_path / "rules.yaml"
+    for link in (rules, page_of(rules)):
+        link.symlink_to(tmp_path / "nothing")
+        with pytest.raises(CadError, match="is there already"):
+            write_rules_confined(source, rules, {}, ExecutionOptions())
+        assert link.is_symlink()
+        assert not (tmp_path / "nothing").exists()
+        link.unlink()
 
 
 def test_what_the_command_writes_imports(tmp_path: Path):

@@ -4,6 +4,7 @@ Nothing is written. A first rules file is guessed from the descriptions of the s
 """
 
 import math
+import os
 import re
 import tempfile
 from collections import Counter, defaultdict
@@ -681,7 +682,7 @@ def write_rules(
     CadError
         When the file is there, the source holds no DICOM image, or a decision names no candidate.
     """
-    if rules.exists():
+    if os.path.lexists(rules):  # a link that leads nowhere is there, too
         raise CadError("the rules file is there already", file=rules, hint="name another one")
     if not source.exists():
         raise CadError("no such folder or archive", file=source)

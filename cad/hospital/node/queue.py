@@ -29,6 +29,7 @@ DONE = "done"
 FAILED = "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 5
+_SIGNATURE = b"SQLite format 3\x00"
 # Largest count in a row; one more is still a number that a row can store.
 _MOST = 2**53
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
@@ -40,6 +41,22 @@ _DAMAGE = (
     sqlite3.SQLITE_ERROR,
     sqlite3.SQLITE_CONSTRAINT,
 )
+
+
+@door("own", "the queue's first bytes")
+def _require_database(path: Path) -> None:
+    """Raise an error for an existing file that does not begin as a SQLite file does.
+
+    SQLite takes a file that was cut to a few bytes for a new database, and all studies would be
+    forgotten.
+    """
+    with suppress(FileNotFoundError):
+        with path.open("rb") as file:
+            start = file.read(len(_SIGNATURE))
+        if not start:
+            raise DamagedQueue("the queue's file was emptied", file=path, hint=_ANEW)
+        if start != _SIGNATURE:
+            raise DamagedQueue("the queue's file is no SQLite database", file=path, hint=_ANEW)
 
 
 def _columns_of_database(database: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -143,10 +160,7 @@ class Queue:
         # where a thread has to wait.
         self._lock = threading.RLock()
         self._held: set[str] = set()
-        with suppress(FileNotFoundError):
-            # SQLite would take an emptied file for a new database, and forget all studies.
-            if path.stat().st_size == 0:
-                raise DamagedQueue("the queue's file was emptied", file=path, hint=_ANEW)
+        _require_database(path)
         with self._sound():
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             try:
@@ -176,6 +190,11 @@ class Queue:
             self._make_tables()
         if _columns_of_database(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
+        # A trigger changes rows that this program writes, and a view hides rows.
+        query = "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1"
+        foreign = self._db.execute(query).fetchone()
+        if foreign is not None:
+            raise sqlite3.DatabaseError(f"it has a trigger or view, {foreign[0]!r:.80}")
         for table in dict(_COLUMNS):  # reads every row: invalid text must raise an error now
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 

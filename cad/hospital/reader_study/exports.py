@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from cad.base.errors import CadError
-from cad.base.files import JsonObject, as_given, each_cell, harmless, write_atomic
+from cad.base.files import CONTROL, JsonObject, as_given, each_cell, harmless, write_atomic
 from cad.base.reading import (
     MAX_JSON,
     parse_json,
@@ -323,7 +323,8 @@ def _rows_of_export(export: JsonObject, key: JsonObject) -> list[tuple[object, .
     session = int(export["session"])
     rows: list[tuple[object, ...]] = []
     for answer in export["readings"]:
-        note = " ".join(str(answer.get("note", "")).split())
+        # A table has one line for each reading, and no control character in a cell.
+        note = " ".join(CONTROL.sub(" ", str(answer.get("note", ""))).split())
         rows.append(
             (
                 key["cases"][answer["case"]]["participant_id"],

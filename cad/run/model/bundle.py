@@ -22,7 +22,7 @@ import pandas as pd
 
 from cad.base.doors import door
 from cad.base.errors import CadError
-from cad.base.files import JsonObject, parquet_bytes, typed, write_atomic
+from cad.base.files import JsonObject, parquet_bytes, write_atomic
 from cad.base.processes.limited import call_limited
 from cad.base.reading import (
     MAX_ARRAYS,
@@ -38,6 +38,7 @@ from cad.base.transactions import Kind, claimed, commit, is_ours, settle, stage
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners.base import RangeWarning, outside, training_range
 from cad.mri.columns import Column, columns_of_table, columns_stated
+from cad.run.model.metadata import check_metadata
 from cad.run.model.state import check_stored, dump_state, load_state
 
 SCHEMA_VERSION = 1
@@ -280,7 +281,7 @@ def load_bundle(folder: Path) -> Bundle:
                 prove, contents, seconds=_SECONDS, gigabytes=_GIGABYTES, needs=_NEEDS
             )
             estimator, reference = _restored(metadata, contents)
-            _check_outcome(metadata)
+            check_metadata(metadata)
     except CadError as error:
         text = error.problem.removeprefix(f"{problem}: ")
         hint = "fetch the bundle again from its source, or train again"
@@ -353,36 +354,6 @@ def _restored(
     if not ((probability >= 0) & (probability <= 1)).all():
         raise CadError("a stored reference probability is none: it is not within 0 to 1")
     return estimator, reference
-
-
-def _check_outcome(metadata: JsonObject) -> None:
-    """Raise an error for a joint model, thresholds or weights that no training writes."""
-    from cad.learning.evaluation.decisions.operating import OperatingChoice
-    from cad.learning.evaluation.readers.assisted import Combinations
-    from cad.learning.joint_model import from_dict
-
-    if metadata.get("joint") is not None:
-        from_dict(metadata["joint"])
-    choices = [metadata.get("operating_point")]
-    if metadata.get("man") is not None:
-        choices.append(metadata["man"].get("operating_point"))
-    for content in choices:
-        if content is None:
-            continue
-        choice = typed(OperatingChoice, content)
-        benign, malignant = choice.thresholds
-        numbers = isinstance(benign, int | float) and isinstance(malignant, int | float)
-        if not numbers or not 0 <= benign <= malignant <= 1:
-            raise CadError(
-                f"thresholds of {benign!r:.40} and {malignant!r:.40}: expected two numbers from 0 "
-                "to 1, the larger one last"
-            )
-    if metadata.get("combinations") is not None:
-        weights = typed(Combinations, metadata["combinations"])
-        for weight in (weights.anyone, *weights.readers.values()):
-            for name, value in vars(weight).items():
-                if not isinstance(value, int | float):
-                    raise CadError(f"the weights of a reader have {name} = {value!r:.40}")
 
 
 def _check_training(training: pd.DataFrame, features: list[str]) -> None:

@@ -19,7 +19,7 @@ from cad.base.files import JsonObject, json_safe
 from cad.learning.evaluation.decisions.recalibrate import Recalibration
 from cad.learning.evaluation.readers.assisted import Combinations
 from cad.learning.stored import Declared, Inside, floats
-from cad.run.model.bundle import Bundle, save_bundle
+from cad.run.model.bundle import Bundle, save_bundle, using
 from cad.run.model.card import card
 
 
@@ -95,7 +95,9 @@ def save_recalibrated(
         k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")
     }
     meta: JsonObject = json_safe({**unchanged, **outcome, "recalibration": report})
-    save_bundle(out, bundle.estimator, meta, card(meta), bundle.reference_X, training)
+    with using(bundle):
+        text = card(meta)
+    save_bundle(out, bundle.estimator, meta, text, bundle.reference_X, training)
 
 
 def moved_combinations(weights: Combinations, intercept: float, slope: float) -> Combinations:

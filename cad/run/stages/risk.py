@@ -270,7 +270,9 @@ def predicted_risk(
             # Each study counts as a man of its own.
             earlier = earlier.assign(participant_id=earlier["study_id"])
             data, _ = evidence(earlier, earlier["belief"].to_numpy(float))
-            columns = _predicted_region_columns(earlier, data, joint.predict(data))
+            predicted = joint.predict(data)
+            _require_probabilities(data, predicted, bundle)
+            columns = _predicted_region_columns(earlier, data, predicted)
             columns["patient_probability"] = np.nan
             regions.loc[chosen & ~latest, list(columns)] = columns.to_numpy()
         of_model = rows.loc[chosen & latest]
@@ -278,6 +280,7 @@ def predicted_risk(
             continue
         data, own_names = evidence(of_model, of_model["belief"].to_numpy(float))
         predicted = joint.predict(data)
+        _require_probabilities(data, predicted, bundle)
         columns = _predicted_region_columns(of_model, data, predicted)
         regions.loc[chosen & latest, list(columns)] = columns.to_numpy()
         of_men = _man_columns(of_model, own_names, predicted)
@@ -413,6 +416,17 @@ def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[st
         f"model {bundle.name}: {text}: either is wrong, or the model does not fit here (cad "
         "recalibrate)"
     ]
+
+
+def _require_probabilities(data: MenAndRegions, predicted: JointPrediction, bundle: Bundle) -> None:
+    """Raise an error for a region that has a belief, and no probability from it."""
+    without = np.isfinite(data.belief) & ~np.isfinite(predicted.probability)
+    if without.any():
+        raise CadError(
+            f"the joint model of {bundle.name} gives {int(without.sum())} of {len(without)} regions "
+            "no probability, although they have a belief",
+            hint="fetch the bundle again from its source, or train again",
+        )
 
 
 def _predicted_region_columns(

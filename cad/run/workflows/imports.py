@@ -1,5 +1,6 @@
 """Import a source into a cohort, each study in a process with limits."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -173,7 +174,7 @@ def write_rules_confined(
         already.
     """
     page = page_of(rules)
-    if page.exists():
+    if os.path.lexists(page):
         raise CadError("the page of candidates is there already", file=page, hint="delete it")
     with _looking_into(source, options) as (call, scratch):
         undecided = write_rules(source, rules, take, call, scratch)

@@ -218,5 +218,14 @@ def test_a_file_of_an_input_folder_is_never_replaced(tmp_path: Path):
             with pytest.raises(CadError, match="the input itself, or lies in it"):
                 write_own(path, b"new\n", [tmp_path / "table.csv", model], force=force)
         assert path.read_bytes() == b"of the model"
-    write_own(model / "new.csv", b"new\n", [model])
-    assert (model / "new.csv").read_bytes() == b"new\n"
+
+
+def test_no_file_is_added_to_an_input_folder(tmp_path: Path):
+    """A model to which a file was added is refused as changed."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for force in (False, True):
+        with pytest.raises(CadError, match="the input itself, or lies in it"):
+            write_own(model / "new.csv", b"new\n", [model], force=force)
+    assert not list(model.iterdir())
+    write_own(tmp_path / "beside.csv", b"new\n", [model])

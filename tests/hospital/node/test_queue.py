@@ -216,7 +216,12 @@ def test_the_shipped_configuration_is_valid_and_unknown_keys_are_refused(reposit
         read_settings(NodeSettings, own)
 
 
-def test_an_emptied_queue_is_damaged_and_made_anew_of_what_lies_here(inbox, images):
+@pytest.mark.parametrize(
+    ("content", "problem"), [(b"", "emptied"), (b"\n", "no SQLite"), (b"S" * 40, "no SQLite")]
+)
+def test_an_emptied_queue_is_damaged_and_made_anew_of_what_lies_here(
+    inbox, images, content: bytes, problem: str
+):
     """SQLite takes an emptied file for a new one: studies would be forgotten without a word."""
     for path in images:
         keep(inbox, path)
@@ -224,13 +229,40 @@ def test_an_emptied_queue_is_damaged_and_made_anew_of_what_lies_here(inbox, imag
     inbox.queue.close()
     for name in ("queue.sqlite-wal", "queue.sqlite-shm"):
         (inbox.home / name).unlink(missing_ok=True)
-    path.write_bytes(b"")
-    with pytest.raises(DamagedQueue, match="emptied"):
+    path.write_bytes(content)
+    with pytest.raises(DamagedQueue, match=problem):
         Queue(path)
     inbox.queue = _sound_queue(path)
     assert [p.name for p in inbox.home.iterdir() if ".damaged-" in p.name]
     inbox.take_stock()
     assert only(inbox).key == key
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON study BEGIN DELETE FROM study; END",
+        "CREATE VIEW v AS SELECT * FROM study",
+    ],
+)
+def test_a_queue_with_a_foreign_trigger_or_view_is_damage(inbox, images, foreign: str):
+    keep(inbox, images[0])
+    path = inbox.home / "queue.sqlite"
+    inbox.queue._db.execute(foreign)
+    inbox.queue.close()
+    with pytest.raises(DamagedQueue, match="trigger or view"):
+        Queue(path)
+    inbox.queue = _sound_queue(path)
+    inbox.take_stock()
+    assert only(inbox).state == states.RECEIVING
+
+
+def test_a_study_that_is_due_at_no_time_is_due_after_a_start(inbox, images):
+    keep(inbox, images[0])
+    inbox.queue._db.execute("UPDATE study SET due = 9e999")
+    now = time.time()
+    assert inbox.queue.put_right(now, longest=3600) == 1
+    assert only(inbox).due == now
 
 
 @pytest.mark.parametrize("column", ["generation", "attempts", "sendings", "returned"])

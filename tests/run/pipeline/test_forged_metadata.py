@@ -49,6 +49,18 @@ def set_estimate(value: float) -> Change:
     return change
 
 
+def set_inside(value: Any, *names: Any) -> Change:
+    """Return a change that sets an entry within entries, such as an item of a list."""
+
+    def change(metadata: dict[str, Any]) -> None:
+        entry: Any = metadata
+        for name in names[:-1]:
+            entry = entry[name]
+        entry[names[-1]] = value
+
+    return change
+
+
 def set_entry(name: str, value: Any) -> Change:
     def change(metadata: dict[str, Any]) -> None:
         metadata[name] = value
@@ -67,6 +79,29 @@ FORGERIES: list[tuple[str, Change]] = [
     ("a joint model that overflows", set_estimate(800.0)),
     ("a joint model that is a list", set_entry("joint", [])),
     ("weights that are a number", set_entry("combinations", 3)),
+    ("an image that is nothing", set_entry("modalities", [None])),
+    ("images that are a text", set_entry("modalities", "adc")),
+    ("a table's roles that are a text", set_entry("table", "x")),
+    ("scores of a table that are a text", set_entry("table", {"scores": "r1"})),
+    ("scores of a table without a scale", set_entry("table", {"scores": ["r1"]})),
+    ("a weight that is a text", set_inside("x", "combinations", "anyone", "intercept")),
+    ("a weight that is true", set_inside(True, "combinations", "anyone", "tool")),
+    ("a weight that overflows", set_inside(1e300, "combinations", "readers", "r1", "score")),
+    ("a training that is a list", set_entry("training", [])),
+    ("a training of nobody knows whom", set_entry("training", {})),
+    ("simulated that is a text", set_inside("no", "training", "simulated")),
+    ("training rows that are a number", set_entry("carries_training_rows", 1)),
+    ("typicality that is a list", set_entry("typicality", [])),
+    ("medians that are too few", set_inside([1.0], "typicality", "middle")),
+    ("limits that are a number", set_inside(3, "typicality", "limits")),
+    ("limits below 0", set_inside([-1.0] * 4, "typicality", "limits", "ADC")),
+    ("landmarks that fall", set_inside([1.0] * 11, "preparation", "nyul_landmarks")),
+    ("site effects of no site", set_inside({"sites": ["A"]}, "preparation", "combat")),
+    ("a provenance of one number", set_entry("provenance", {"adc_spacing": [2.0]})),
+    ("a provenance of nothing", set_entry("provenance", {"adc_unit": []})),
+    ("a recalibration that is a text", set_entry("recalibration", "x")),
+    ("participants that are a number", set_entry("recalibrated_on", 3)),
+    ("settings that are a list", set_entry("pipeline", [])),
     ("men's choice that is a text", set_entry("man", {"operating_point": "x"})),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from cad.run.model.bundle import load_bundle, save_bundle
 from cad.run.pipeline import predict_cohort, train_model
 from cad.run.stages.decide import SIMULATED_TRAINING, decide_run
 from cad.run.stages.risk import (
+    _require_probabilities,
     decides_on_real_men,
     evidence,
     joint_of,
@@ -157,6 +159,21 @@ def bundle_of(rows: pd.DataFrame, name: str = "m", **more: Any) -> Any:
     training = rows.rename(columns={"belief": "out_of_fold"})
     metadata = {"joint": risk.joint.as_dict(), "training": {"simulated": False}, **more}
     return SimpleNamespace(name=name, metadata=metadata, training=training)
+
+
+def test_a_region_with_a_belief_and_no_probability_is_an_error() -> None:
+    """No model that passes the check on load does this; nothing is written if one does."""
+    rows = regions(3)
+    bundle = bundle_of(rows)
+    joint = joint_of(bundle, None)
+    assert joint is not None
+    data, _ = evidence(rows, rows["belief"].to_numpy())
+    predicted = joint.predict(data)
+    _require_probabilities(data, predicted, bundle)
+    probability = predicted.probability.copy()
+    probability[2] = np.nan
+    with pytest.raises(CadError, match=f"gives 1 of {len(rows)} regions no probability"):
+        _require_probabilities(data, replace(predicted, probability=probability), bundle)
 
 
 @pytest.mark.parametrize("prevalence", [0.1, 0.28, 0.6])

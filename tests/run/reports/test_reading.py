@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from reading_cases import COLUMNS, READERS, export, make_cohort
 
 from cad.base.errors import CadError
+from cad.base.files import CONTROL
 from cad.folders.cohort import read_cohort
 from cad.hospital.reader_study.exports import collect_reading, merged
 from cad.hospital.reader_study.study import ReadingSettings, write_reading
@@ -296,6 +297,20 @@ def test_collecting_one_reader_after_another_keeps_both(cohort: Path, tmp_path: 
     assert tables[1].read_bytes() == wanted[1]
     lines = tables[0].read_bytes().splitlines()  # those of the middle stay on top
     assert sorted(lines) == sorted(wanted[0].splitlines())
+
+
+def test_control_characters_of_a_note_stay_out_of_the_table(cohort: Path, tmp_path: Path) -> None:
+    root, folder = tmp_path / "c", tmp_path / "study"
+    shutil.copytree(cohort, root)
+    write_reading(root, folder, ReadingSettings(("r1",)))
+    content = json.loads(export(folder, "r1").read_bytes().split(b"\n")[0])["readings"]
+    note = "a\x00b\x07c\td\ne\u2028f\u202eg\x85h"
+    first = {**content[0], "note": note}
+    collect_reading(root, folder, [export(folder, "r1", readings=[first, *content[1:]])])
+    text = (folder / "readings.tsv").read_text(encoding="utf-8")
+    assert "a b c d e f g h" in text
+    assert not [c for c in text if CONTROL.match(c) and c not in "\t\n"]
+    assert len(pd.read_csv(folder / "readings.tsv", sep="\t")) == 8
 
 
 def test_what_contradicts_is_named_and_both_are_kept(cohort: Path, tmp_path: Path) -> None:

@@ -1,0 +1,240 @@
+"""Declare what ``metadata.json`` of a model may hold, and check it when a model is loaded.
+
+The hashes of a bundle prove that its files did not change, not that a training wrote them. So every
+entry that the program reads has its kind here. An entry that is not declared is kept and not used.
+"""
+
+from typing import Any, TypedDict
+
+import numpy as np
+
+from cad.base.errors import CadError
+from cad.base.files import JsonObject, typed
+from cad.learning.evaluation.decisions.operating import OperatingChoice
+from cad.learning.evaluation.readers.assisted import Combinations
+from cad.learning.joint_model import from_dict
+from cad.mri.features.typicality import Typicality
+from cad.run.model.fold_features import Preparation
+
+# No training gives a reader's score or the tool a larger weight. Weights beyond it add up to
+# infinity, and infinity minus infinity is no probability.
+_LARGEST_WEIGHT = 1e6
+
+
+class TrainingCohort(TypedDict, total=False):
+    """Hold the numbers of a training cohort."""
+
+    patients: int
+    regions: int
+    malignant: int
+    benign: int
+    without_histology: int
+    prevalence: float | None
+    sites: dict[str, int]
+    cohort_hash: str
+    label_kinds: dict[str, int] | None
+    simulated: bool
+    extends: list[str]
+
+
+class TableRoles(TypedDict, total=False):
+    """Hold the roles of the columns of the table that a model was trained on."""
+
+    file: str
+    patient: str | None
+    id: str | None
+    scores: list[str]
+    scale: str | None
+    missing: list[str]
+
+
+class MenMetadata(TypedDict, total=False):
+    """Hold the thresholds for decisions on men."""
+
+    operating_point: OperatingChoice | None
+
+
+class Recalibration(TypedDict, total=False):
+    """Hold on whom a model was recalibrated; a model of simulated men needs real ones to decide."""
+
+    simulated: bool
+
+
+class FittedTypicality(TypedDict, total=False):
+    """Hold the limits beyond which a region is unlike the training regions."""
+
+    features: list[str]
+    middle: list[float]
+    low: list[float]
+    high: list[float]
+    limits: dict[str, Any]
+
+
+class FittedSites(TypedDict, total=False):
+    """Hold the site effects that harmonisation removes."""
+
+    sites: list[str]
+    mean: list[float]
+    spread: list[float]
+    shift: list[list[float]]
+    scale: list[list[float]]
+    medians: list[float]
+
+
+class FittedPreparation(TypedDict, total=False):
+    """Hold the steps that were fitted on features before the learner."""
+
+    nyul_landmarks: list[float] | None
+    unstable: list[str]
+    combat: FittedSites | None
+    text: list[str]
+
+
+class Metadata(TypedDict, total=False):
+    """Hold the entries of ``metadata.json`` that the program reads."""
+
+    name: str
+    description: str
+    intended_use: str
+    limits: str
+    cad_version: str
+    features: list[str]
+    units: dict[str, str]
+    modalities: list[str]
+    pipeline: dict[str, Any]
+    training: TrainingCohort
+    carries_training_rows: bool
+    table: TableRoles | None
+    preparation: FittedPreparation | None
+    typicality: FittedTypicality | None
+    provenance: dict[str, list[Any]] | None
+    joint: dict[str, Any] | None
+    operating_point: OperatingChoice | None
+    man: MenMetadata | None
+    combinations: Combinations | None
+    recalibration: Recalibration | None
+    recalibrated_on: list[str]
+
+
+# Entries that every model of a pipeline has, and that code reads without asking whether they exist.
+_OF_A_PIPELINE = ("training", "carries_training_rows", "modalities")
+
+
+def check_metadata(content: JsonObject) -> None:
+    """Raise an error for metadata that no training writes.
+
+    Parameters
+    ----------
+    content : dict
+        Content of ``metadata.json``.
+
+    Raises
+    ------
+    CadError
+        For an entry that is missing or of another kind than declared, and for numbers that no
+        training gives: thresholds outside 0 to 1 or in the wrong order, weights of readers that are
+        too large, limits and site effects that do not fit the features, an impossible joint model.
+    TypeError
+        For an entry of another kind; the message names the entry.
+    """
+    metadata = typed(Metadata, content)
+    if "pipeline" in metadata:
+        absent = [name for name in _OF_A_PIPELINE if name not in metadata]
+        if absent:
+            raise CadError(f"metadata.json has no {absent[0]!r}")
+        if "simulated" not in metadata["training"]:
+            raise CadError("metadata.json does not say whether the training was simulated")
+    if metadata.get("joint") is not None:
+        from_dict(content["joint"])
+    _check_thresholds(metadata.get("operating_point"))
+    men = metadata.get("man")
+    if men is not None:
+        _check_thresholds(men.get("operating_point"))
+    _check_weights(metadata.get("combinations"))
+    _check_table(metadata.get("table"))
+    _check_typicality(content.get("typicality"))
+    _check_preparation(Preparation.of(content), len(content["features"]))
+    _check_provenance(metadata.get("provenance"))
+
+
+def _check_thresholds(choice: OperatingChoice | None) -> None:
+    if choice is None:
+        return
+    benign, malignant = choice.thresholds
+    if not 0 <= benign <= malignant <= 1:
+        raise CadError(
+            f"thresholds of {benign:.3g} and {malignant:.3g}: expected two numbers from 0 to 1, "
+            "the larger one last"
+        )
+
+
+def _check_weights(combinations: Combinations | None) -> None:
+    if combinations is None:
+        return
+    for weights in (combinations.anyone, *combinations.readers.values()):
+        for name in ("intercept", "score", "tool"):
+            weight = getattr(weights, name)
+            if not abs(weight) <= _LARGEST_WEIGHT:
+                raise CadError(f"the weights of a reader have {name} = {weight:.3g}")
+
+
+def _check_table(roles: TableRoles | None) -> None:
+    if roles is None:
+        return
+    if roles.get("scores") and not roles.get("scale"):
+        raise CadError("the table's roles name scores and not their scale")
+
+
+def _check_typicality(content: JsonObject | None) -> None:
+    if content is None:
+        return
+    limits = content["limits"]
+    earlier = any(isinstance(of_counts, float) for of_counts in limits.values())
+    if earlier:
+        # A model of an earlier version: what uses the limits refuses it with the way out.
+        return
+    typical = Typicality.from_dict(content, {})
+    features = len(typical.features)
+    for name in ("middle", "low", "high"):
+        values = getattr(typical, name)
+        if values.shape != (features,) or not np.isfinite(values).all():
+            raise CadError(
+                f"typicality: {name!r} must have a number for each of {features} features"
+            )
+    if (typical.low < 0).any() or (typical.high < 0).any():
+        raise CadError("typicality: a deviation below or above the median is negative")
+    for group, of_counts in typical.limits.items():
+        numbers = np.array(of_counts, dtype=float)
+        if numbers.shape != (4,) or not (numbers > 0).all() or np.isinf(numbers).any():
+            raise CadError(f"typicality: the limits of {group!r} are not four positive numbers")
+
+
+def _check_preparation(preparation: Preparation, features: int) -> None:
+    if preparation.scale is not None:
+        landmarks = preparation.scale.landmarks
+        if landmarks.shape != (11,) or not (np.diff(landmarks) > 0).all():
+            raise CadError("preparation: Nyul landmarks are not eleven numbers that increase")
+    harmoniser = preparation.harmoniser
+    if harmoniser is None:
+        return
+    sites = len(harmoniser.sites_)
+    arrays = {
+        "mean": (harmoniser.mean_, (features,)),
+        "spread": (harmoniser.spread_, (features,)),
+        "medians": (preparation.medians, (features,)),
+        "shift": (harmoniser.shift_, (sites, features)),
+        "scale": (harmoniser.scale_, (sites, features)),
+    }
+    for name, (values, shape) in arrays.items():
+        if values is None or values.shape != shape or not np.isfinite(values).all():
+            raise CadError(f"preparation: {name!r} of the site effects must have shape {shape}")
+
+
+def _check_provenance(provenance: dict[str, list[Any]] | None) -> None:
+    for name, usual in (provenance or {}).items():
+        words = all(isinstance(value, str) for value in usual)
+        numbers = all(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in usual
+        )
+        if not usual or not (words or (numbers and len(usual) == 2)):
+            raise CadError(f"provenance: {name!r} is neither a list of words nor two numbers")
