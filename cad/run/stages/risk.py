@@ -423,8 +423,8 @@ def _require_probabilities(data: MenAndRegions, predicted: JointPrediction, bund
     without = np.isfinite(data.belief) & ~np.isfinite(predicted.probability)
     if without.any():
         raise CadError(
-            f"the joint model of {bundle.name} gives {int(without.sum())} of {len(without)} regions "
-            "no probability, although they have a belief",
+            f"the joint model of {bundle.name} gives {int(without.sum())} of {len(without)} "
+            "regions no probability, although they have a belief",
             hint="fetch the bundle again from its source, or train again",
         )
 
