@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import struct
 import warnings
 import zipfile
 from collections import Counter
@@ -79,6 +80,8 @@ _MACHINE = {
 # The text of these exceptions is understandable only with the name of the exception.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
+# Bytes of a zip member's header before its name.
+_ZIP_HEADER = 30
 
 
 @contextmanager
@@ -156,6 +159,50 @@ def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content
             "many",
             hint="the file is damaged, or made to fill the memory",
         )
+
+
+def check_members(archive: zipfile.ZipFile) -> None:
+    """Refuse a zip archive in which members share bytes; call it inside :func:`reading`.
+
+    Packed bytes that several members share count once in the archive's size and are unpacked for
+    each member. No program that packs files writes such members.
+
+    Parameters
+    ----------
+    archive : ZipFile
+        The archive, open for reading.
+
+    Raises
+    ------
+    CadError
+        Naming two members that overlap, a member that reaches into the archive's directory, or one
+        that does not begin with its header.
+    """
+    stream: Any = archive.fp
+    # The last member must end before the directory.
+    end = archive.start_dir
+    following = "the archive's directory"
+    members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+    for member in reversed(members):
+        stream.seek(member.header_offset)
+        header = stream.read(_ZIP_HEADER)
+        name = repr(member.filename[:80])
+        if len(header) < _ZIP_HEADER or not header.startswith(b"PK\3\4"):
+            raise CadError(
+                f"member {name} does not begin at byte {member.header_offset:,}, where the "
+                "archive's directory puts it",
+                hint="pack the files again; the archive is damaged, or not to be trusted",
+            )
+        name_and_extra = sum(struct.unpack("<2H", header[26:]))
+        member_end = member.header_offset + _ZIP_HEADER + name_and_extra + member.compress_size
+        if member_end > end:
+            raise CadError(
+                f"member {name} has bytes {member.header_offset:,} to {member_end:,} of the "
+                f"archive, and {following} begins at byte {end:,}: members may not overlap",
+                hint="pack the files again; the archive is damaged, or made to fill the memory",
+            )
+        end = member.header_offset
+        following = f"member {name}"
 
 
 @door("in", "any", bound="the caller's limit")
@@ -450,6 +497,7 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
     # numpy alone would not close a damaged file.
     with source.open("rb") if isinstance(source, Path) else io.BytesIO(source) as stream:
         with zipfile.ZipFile(stream) as archive:
+            check_members(archive)
             unpacked = sum(member.file_size for member in archive.infolist())
         check_inflation(stream.seek(0, os.SEEK_END), unpacked, MAX_ARRAYS, "arrays")
         stream.seek(0)

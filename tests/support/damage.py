@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +41,17 @@ def YAML(path: Path, rng: random.Random) -> None:
 
 
 def ZIP(path: Path, rng: random.Random) -> None:
-    """Bytes of the directory at the end more often than others; other names and flags."""
+    """Bytes of the directory at the end more often than others; other names and flags.
+
+    At times a member is listed twice, with the same bytes or with bytes inside another.
+    """
+    if rng.random() < 0.2 and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path, "a") as packed:
+            member = copy.copy(rng.choice(packed.filelist))
+            member.header_offset += rng.choice((0, 0, 1, 30))
+            packed.filelist.append(member)
+            packed._didModify = True
+        return
     content = bytearray(path.read_bytes())
     for _ in range(rng.randrange(1, 5)):
         start = len(content) * 3 // 4 if rng.random() < 0.7 else 0

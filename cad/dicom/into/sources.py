@@ -18,7 +18,7 @@ from typing import Any
 
 from cad.base.doors import door
 from cad.base.errors import CadError
-from cad.base.reading import reading
+from cad.base.reading import check_members, reading
 from cad.base.regular import kind_of
 from cad.dicom.own import MANUFACTURER
 from cad.mri.imaging.frames import Frame, printable
@@ -49,14 +49,15 @@ def unpack(archive: Path, into: Path) -> None:
     Raises
     ------
     CadError
-        When the archive is damaged or encrypted; when a member would be written outside the folder
-        or is a link; or when the content is larger than 32 GiB, more than 200,000 files or a
-        hundred times its packed size (a zip bomb). Nothing is written then.
+        When the archive is damaged or encrypted; when a member would be written outside the folder,
+        is a link, or shares bytes with another; or when the content is larger than 32 GiB, more
+        than 200,000 files or a hundred times its packed size (a zip bomb). Nothing is written then.
     """
     try:
         with reading(archive, "not a readable zip archive"), zipfile.ZipFile(archive) as bundle:
             members = [m for m in bundle.infolist() if not m.is_dir()]
             _check_archive(members, archive)
+            check_members(bundle)
             for member in members:
                 target = into.joinpath(*PurePosixPath(member.filename).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)

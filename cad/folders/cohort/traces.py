@@ -22,6 +22,7 @@ from cad.base.errors import CadError
 from cad.base.reading import (
     MAX_ARRAYS,
     check_inflation,
+    check_members,
     parquet_notes,
     read_array,
     read_bytes,
@@ -260,6 +261,7 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
         yield from members(name.removesuffix(".gz"), inner, spend)
     elif content[:4] == b"PK\3\4":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_members(archive)
             spend(len(content), *(member.file_size for member in archive.infolist()))
             for entry in archive.infolist():
                 yield from members(entry.filename, archive.read(entry), spend)

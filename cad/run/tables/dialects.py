@@ -31,6 +31,7 @@ from cad.base.reading import (
     MAX_ROWS,
     MAX_TABLE,
     check_inflation,
+    check_members,
     check_names,
     read_bytes,
     read_parquet,
@@ -416,6 +417,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
         ) from None
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_members(archive)
             names = set(archive.namelist())
             unpacked = sum(member.file_size for member in archive.infolist())
     except zipfile.BadZipFile:
