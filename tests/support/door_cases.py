@@ -31,6 +31,8 @@ from dicom_files import write_series
 from forged import forged_bundle, made_bundle
 from fuzzing import odd_array
 from fuzzing_images import odd_dicom
+from nibabel.nifti1 import Nifti1Header
+from odd_headers import meant_place, odd_place
 
 from cad.base.errors import CadError
 from cad.base.processes import limited
@@ -55,7 +57,14 @@ from cad.hospital.node import instance
 from cad.hospital.node.inbox import Inbox
 from cad.mri.imaging.frames import dataset_of, read_dataset, read_excerpt, read_header
 from cad.mri.imaging.listing import list_files
-from cad.mri.imaging.nifti import read_image, read_label_map, stored_axes, write_volume
+from cad.mri.imaging.nifti import (
+    read_grid,
+    read_image,
+    read_label_map,
+    read_stored,
+    stored_axes,
+    write_volume,
+)
 from cad.mri.imaging.pixels import PixelReader
 from cad.mri.imaging.volume import Volume
 from cad.run.execution.task import input_key
@@ -193,6 +202,8 @@ def _workbook(root: Path) -> Boundary:
 def _image() -> sitk.Image:
     made = sitk.GetImageFromArray(np.random.default_rng(0).integers(0, 4, (3, 4, 5)).astype("u1"))
     made.SetSpacing((0.5, 0.5, 3.0))
+    made.SetOrigin((-10.5, 20.25, 31.0))
+    made.SetDirection((1.0, 0.0, 0.0, 0.0, 0.8, -0.6, 0.0, 0.6, 0.8))
     return made
 
 
@@ -203,15 +214,37 @@ def _nifti(root: Path) -> Boundary:
     def read() -> None:
         stored_axes(path)
         read_label_map(path)
+        stored = read_stored(path)
+        last = np.array(stored.shape[::-1]) - 1
+        for form in _forms(path):
+            gap = (stored.affine - form) @ np.array([[0, 0, 0, 1], [*last, 1]]).T
+            if not np.abs(gap).max() <= 1.001:
+                raise AssertionError(f"another place than a form states: {path.name}")
 
     return Boundary([(path, NIFTI)], read)
 
 
+def _forms(path: Path) -> list[np.ndarray]:
+    """Return the matrices to LPS mm by the forms of a NIfTI file whose codes are not 0."""
+    header = Nifti1Header(gzip.decompress(path.read_bytes())[:348])
+    unit = {"meter": 1000.0, "micron": 0.001}.get(header.get_xyzt_units()[0], 1.0)
+    to_lps = np.diag([-unit, -unit, unit, 1.0])
+    forms = []
+    if header["sform_code"]:
+        forms.append(to_lps @ header.get_sform())
+    if header["qform_code"]:
+        forms.append(to_lps @ header.get_qform())
+    return forms
+
+
 def _odd_header(path: Path, rng: random.Random) -> None:
-    """Another value of an entry, an entry twice or gone, another file of voxels; or bytes."""
+    """Another place, value of an entry or file of voxels, an entry twice or gone; or bytes."""
     content = path.read_bytes()
-    if rng.random() < 0.3:
+    if rng.random() < 0.2:
         BYTES(path, rng)
+        return
+    if rng.random() < 0.5:
+        path.write_bytes(odd_place(content, rng))
         return
     nrrd = content.startswith(b"NRRD")
     # A library may take either sign between key and value.
@@ -303,6 +336,9 @@ def _headers(root: Path) -> Boundary:
                 raise AssertionError(f"bytes from outside the source: {path.name}")
             if sorted(bytes_read) not in _stored(path, len(bytes_read)):
                 raise AssertionError(f"voxels that no file of the source holds: {path.name}")
+            place = Volume.from_sitk(read_grid(path)).affine
+            if not np.allclose(place, meant_place(path.read_bytes()), rtol=1e-6, atol=1e-6):
+                raise AssertionError(f"another place than the header means: {path.name}")
 
     return Boundary(files, read)
 
@@ -448,7 +484,6 @@ CASES: dict[str, Case] = {
     "MetaImage and NRRD": Case(
         (
             f"{IMAGES}.nifti._stored_image",
-            f"{IMAGES}.nifti._require_place",
             f"{IMAGES}.headers.check_header",
             f"{IMAGES}.headers.read_own_voxels",
         ),

@@ -84,6 +84,8 @@ def odd_nifti(content: bytes, rng: random.Random) -> bytes:
             value = rng.choice(_FLOATS)
         elif form == "B":
             value = rng.randrange(256)
+        elif form == "i":
+            value = rng.choice((*_INTEGERS, 2**31 - 16, -(2**31)))
         else:
             value = rng.choice(_INTEGERS)
         order = rng.choice("<<<>")

@@ -26,6 +26,8 @@ from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, check_inflation
 from cad.base.regular import MIB, kind_of
+from cad.mri.imaging.header_grids import meta_grid, nrrd_grid, unplaced_kind
+from cad.mri.imaging.volume import Volume
 
 _HEADER_BYTES = 65536
 _META_BYTES = {
@@ -84,51 +86,94 @@ _NRRD_BYTES = {
         "double",
     ),
 }
-# Fields of the format (teem.sourceforge.net/nrrd/format.html) that do not skip data.
-_NRRD_FIELDS = {
+# Fields of the format (teem.sourceforge.net/nrrd/format.html), as they are written with spaces.
+_NRRD_FIELDS = (
     "dimension",
     "type",
-    "blocksize",
+    "block size",
     "encoding",
     "endian",
     "content",
-    "oldmin",
-    "oldmax",
-    "datafile",
-    "lineskip",
-    "byteskip",
+    "old min",
+    "old max",
+    "data file",
+    "line skip",
+    "byte skip",
     "number",
-    "sampleunits",
+    "sample units",
     "sizes",
     "spacings",
     "thicknesses",
-    "axismins",
-    "axismaxs",
+    "axis mins",
+    "axis maxs",
     "centers",
     "centerings",
     "labels",
     "units",
     "kinds",
     "space",
-    "spacedimension",
-    "spaceunits",
-    "spaceorigin",
-    "spacedirections",
-    "measurementframe",
+    "space dimension",
+    "space units",
+    "space origin",
+    "space directions",
+    "measurement frame",
     "min",
     "max",
+)
+# Each may also be written without spaces. All are stored without them.
+_NRRD_NAMES = {
+    **{name: name.replace(" ", "") for name in _NRRD_FIELDS},
+    **{name.replace(" ", ""): name.replace(" ", "") for name in _NRRD_FIELDS},
+    "centers": "centerings",
 }
+# Keys to which MetaIO gives a meaning. It reads them in this spelling only, and other programs in
+# any.
+_META_KEYS = (
+    "Comment",
+    "ObjectType",
+    "ObjectSubType",
+    "NDims",
+    "BinaryData",
+    "BinaryDataByteOrderMSB",
+    "ElementByteOrderMSB",
+    "CompressedData",
+    "CompressedDataSize",
+    "Position",
+    "Origin",
+    "Offset",
+    "ImagePosition",
+    "TransformMatrix",
+    "Rotation",
+    "Orientation",
+    "CenterOfRotation",
+    "DistanceUnits",
+    "AnatomicalOrientation",
+    "ElementSpacing",
+    "ElementSize",
+    "DimSize",
+    "HeaderSize",
+    "HeaderSizePerSlice",
+    "ElementNumberOfChannels",
+    "ElementNBits",
+    "ElementToIntensityFunctionSlope",
+    "ElementToIntensityFunctionOffset",
+    "ElementType",
+    "ElementDataFile",
+)
+_META_SPELLINGS = {key.lower(): key for key in _META_KEYS}
 # The libraries copy unknown text into messages of a fixed length, and would write beyond their end.
 _LONGEST_FIELD = 250
 _LONGEST_NOTE = 4000
 _META_KEY = re.compile(r"[^\s:=]+")
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
+# Whether the file is NRRD, by its suffix; other kinds of images never state their place.
+_SUFFIXES = {".nrrd": True, ".nhdr": True, ".mha": False, ".mhd": False}
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
 
 @dataclass(frozen=True)
 class _Voxels:
-    """Hold where the voxels of a header are, and how they are stored.
+    """Hold where the voxels of a header are, how they are stored, and where they lie.
 
     Parameters
     ----------
@@ -140,18 +185,21 @@ class _Voxels:
         Number of their bytes when unpacked.
     packed : int or None
         Window bits of zlib; None for voxels that are not packed.
-    lengths : tuple of int
-        Voxels along x, y and z.
+    grid : Volume
+        Shape of the image and its place in the patient; its values are zeros.
     big_endian : bool
         Whether the most significant byte of a voxel is first.
+    nrrd : bool
+        Whether the header is one of NRRD.
     """
 
     file: Path
     start: int
     size: int
     packed: int | None
-    lengths: tuple[int, int, int]
+    grid: Volume
     big_endian: bool
+    nrrd: bool
 
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
@@ -176,7 +224,7 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
         As :func:`check_header`; and for voxels whose number or width differs from the header's.
     """
     voxels = check_header(path)
-    count = math.prod(voxels.lengths)
+    count = math.prod(voxels.grid.shape)
     if voxels.size != count * kind.itemsize:
         raise CadError(
             f"voxels of {voxels.size // count} bytes by the header, of {kind.itemsize} by the "
@@ -197,7 +245,7 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
             hint="copy or export it again",
         )
     stored = kind.newbyteorder(">" if voxels.big_endian else "<")
-    array = np.frombuffer(content, stored).reshape(voxels.lengths[::-1])
+    array = np.frombuffer(content, stored).reshape(voxels.grid.shape)
     return array.astype(kind)
 
 
@@ -218,7 +266,7 @@ def _unpacked(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
 def check_header(path: Path) -> _Voxels:
-    """Refuse a MetaImage or NRRD file whose voxels are elsewhere, or whose number is wrong.
+    """Refuse a MetaImage or NRRD file whose voxels or place are not stated with certainty.
 
     Parameters
     ----------
@@ -228,18 +276,28 @@ def check_header(path: Path) -> _Voxels:
     Returns
     -------
     _Voxels
-        Place of the voxels; packed voxels are not counted here.
+        Where the voxels are in the file, and the image in the patient; packed voxels are not
+        counted here.
 
     Raises
     ------
     CadError
         For voxels in another file than this file or one plain file beside it. For entries that are
-        repeated, skip bytes or are not known. For a file that is longer or shorter than its header
-        says.
+        repeated, skip bytes or are not known. For a place in the patient that is missing, not in
+        mm, or stated twice. For a file that is longer or shorter than its header says.
     """
+    nrrd = _SUFFIXES.get(path.suffix.lower())
+    if nrrd is None:
+        raise unplaced_kind(path)
     with path.open("rb") as stream:
         start = stream.read(_HEADER_BYTES)
-    voxels = _of_nrrd(path, start) if start.startswith(b"NRRD") else _of_meta(path, start)
+    if start.startswith(b"NRRD") != nrrd:
+        raise CadError(
+            f"its name ends in {path.suffix}, and its header is one of another kind",
+            file=path,
+            hint="give it the name of its kind: .nrrd or .nhdr, .mha or .mhd",
+        )
+    voxels = _of_nrrd(path, start) if nrrd else _of_meta(path, start)
     stored = voxels.file.stat().st_size - voxels.start
     if voxels.packed is None and stored != voxels.size:
         raise CadError(
@@ -257,18 +315,37 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
     offset = 0
     while "ElementDataFile" not in entries:
         end = start.find(b"\n", offset)
+        # The last line of a header in a file of its own may end with the file.
+        if end < 0 and offset < len(start) < _HEADER_BYTES:
+            end = len(start)
         if end < 0:
-            raise CadError("a MetaImage header without ElementDataFile", file=path, hint=_HINT)
-        key, equals, value = start[offset:end].decode("latin-1").partition("=")
+            raise CadError(
+                f"a MetaImage header without ElementDataFile in its first {_HEADER_BYTES:,} bytes",
+                file=path,
+                hint=_HINT,
+            )
+        text, equals, value = _text(start[offset:end]).partition("=")
+        key = text.strip()
         offset = end + 1
-        _check_line(path, key, value, _LONGEST_FIELD)
+        _check_line(path, text, value, _LONGEST_FIELD)
         # The library takes a colon for an equals sign, so that a key with one has two meanings.
-        if not equals or not _META_KEY.fullmatch(key.strip()) or key.strip() in entries:
-            raise CadError(f"no entry of a MetaImage header: {key.strip()[:60]!r}", file=path)
-        entries[key.strip()] = value.strip()
+        if not equals or not _META_KEY.fullmatch(key) or key in entries:
+            raise CadError(
+                f"no entry of a MetaImage header, or one that stands twice: {key[:60]!r}",
+                file=path,
+                hint=_HINT,
+            )
+        usual = _META_SPELLINGS.get(key.lower(), key)
+        if key != usual:
+            raise CadError(f"the key {key!r}, read is {usual}", file=path, hint=_HINT)
+        entries[key] = value.strip()
     _require_value(path, entries, "NDims", "3")
     _require_value(path, entries, "BinaryData", "True", "False")
     _require_value(path, entries, "HeaderSize", "0")
+    _require_value(path, entries, "HeaderSizePerSlice", "0")
+    # Readers differ in whether they apply these two.
+    _require_number(path, entries, "ElementToIntensityFunctionSlope", 1.0)
+    _require_number(path, entries, "ElementToIntensityFunctionOffset", 0.0)
     _require_value(path, entries, "ElementNumberOfChannels", "1")
     for key in ("CompressedData", "BinaryDataByteOrderMSB", "ElementByteOrderMSB"):
         _require_value(path, entries, key, "True", "False")
@@ -285,26 +362,36 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
     inside = name in ("LOCAL", "Local")
     file = path if inside else _file_beside(path, name)
     first = offset if inside else 0
+    if not inside:
+        _require_end(path, start[offset:])
     packed = zlib.MAX_WBITS if entries.get("CompressedData") == "True" else None
     if packed is not None and "CompressedDataSize" in entries:
         _require_value(path, entries, "CompressedDataSize", str(file.stat().st_size - first))
     size = math.prod(lengths) * _META_BYTES[kind]
-    return _Voxels(file, first, size, packed, lengths, "True" in orders)
+    grid = meta_grid(path, entries, lengths)
+    return _Voxels(file, first, size, packed, grid, "True" in orders, nrrd=False)
 
 
 def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     end = re.search(rb"\r?\n\r?\n", start)
-    head = start[: end.start()] if end else start
+    head = start[: end.start()] if end else start.rstrip(b"\r\n")
     entries: dict[str, str] = {}
-    for line in head.decode("latin-1").splitlines()[1:]:
-        if line.startswith("#") or ":=" in line:
+    for row in head.split(b"\n")[1:]:
+        line = _text(row)
+        # As in the library, the first of the two marks tells a field from a note.
+        field, colon, value = line.partition(": ")
+        key, note, _ = line.partition(":=")
+        if line.startswith("#") or (note and len(key) < len(field)):
             _check_line(path, line, "", _LONGEST_NOTE)
             continue
-        key, colon, value = line.partition(":")
-        name = key.strip().lower().replace(" ", "")
-        _check_line(path, key, value, _LONGEST_FIELD)
-        if not colon or name in entries or name not in _NRRD_FIELDS:
-            raise CadError(f"no entry of an NRRD header: {key.strip()[:60]!r}", file=path)
+        _check_line(path, field, value, _LONGEST_FIELD)
+        name = _NRRD_NAMES.get(field.strip().lower(), "")
+        if not colon or note or not name or name in entries:
+            raise CadError(
+                f"no entry of an NRRD header, or one that stands twice: {field.strip()[:60]!r}",
+                file=path,
+                hint=_HINT,
+            )
         entries[name] = value.strip()
     _require_value(path, entries, "dimension", "3")
     _require_value(path, entries, "lineskip", "0")
@@ -322,8 +409,37 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
         raise CadError("an NRRD header without an end", file=path, hint=_HINT)
     file = _file_beside(path, data_file) if data_file else path
     first = end.end() if end and not data_file else 0
+    if data_file:
+        _require_end(path, start[end.end() :] if end else b"")
     size = math.prod(lengths) * width
-    return _Voxels(file, first, size, packed, lengths, entries.get("endian") == "big")
+    grid = nrrd_grid(path, entries, lengths)
+    return _Voxels(file, first, size, packed, grid, entries.get("endian") == "big", nrrd=True)
+
+
+def _text(line: bytes) -> str:
+    """Return the text of a line of a header: UTF-8, or else one letter for each byte."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")
+
+
+def _require_end(path: Path, behind: bytes) -> None:
+    """Refuse a header in a file of its own in which anything follows, or which is not read whole.
+
+    A program that reads on would find other entries there.
+    """
+    size = path.stat().st_size
+    if size > _HEADER_BYTES:
+        raise CadError(
+            f"a header of {size:,} bytes, read are at most {_HEADER_BYTES:,}", file=path, hint=_HINT
+        )
+    if behind.strip():
+        raise CadError(
+            f"{len(behind):,} bytes follow a header whose voxels are in another file",
+            file=path,
+            hint="take out what follows the header, or convert the image from its source again",
+        )
 
 
 def _check_line(path: Path, key: str, value: str, longest: int) -> None:
@@ -344,6 +460,16 @@ def _require_value(path: Path, entries: dict[str, str], key: str, *values: str) 
         raise CadError(
             f"{key} = {entries[key][:40]!r}, read is {' or '.join(values)}", file=path, hint=_HINT
         )
+
+
+def _require_number(path: Path, entries: dict[str, str], key: str, number: float) -> None:
+    """Raise an error if an entry is present with another number than the given one."""
+    try:
+        stated = float(entries.get(key, number))
+    except ValueError:
+        stated = math.nan
+    if stated != number:
+        raise CadError(f"{key} = {entries[key][:40]!r}, read is {number:g}", file=path, hint=_HINT)
 
 
 def _lengths(path: Path, text: str) -> tuple[int, int, int]:

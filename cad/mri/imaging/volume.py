@@ -12,6 +12,8 @@ from cad.base.errors import CadError
 
 GEOMETRY_TOLERANCE_MM = 0.1
 ORTHONORMAL_TOLERANCE = 1e-4
+LARGEST_MM = 1e6
+"""Largest number, in mm, that is taken for a place or a step; a patient is a few metres long."""
 CORNERS = np.array(list(itertools.product((0, 1), repeat=3)), float)
 """The corners (x, y, z) of a unit cube, shape (8, 3)."""
 # An axis may be the axis across the slices if its step is at least this share of the longest step.
@@ -58,11 +60,18 @@ class Volume:
     def __post_init__(self) -> None:
         if self.array.ndim != 3:
             raise CadError(f"a volume has 3 axes (z, y, x), found shape {self.array.shape}")
-        if min(self.spacing) <= 0:
-            raise CadError(f"voxel spacing must be positive, found {self.spacing} mm")
+        # The tests are written with "not", so that NaN is refused as well.
+        if not all(0 < step <= LARGEST_MM for step in self.spacing):
+            raise CadError(
+                f"voxel spacing must be positive and at most {LARGEST_MM:g}, found {self.spacing} "
+                "mm"
+            )
+        if not all(abs(place) <= LARGEST_MM for place in self.origin):
+            raise CadError(
+                f"the first voxel must lie within {LARGEST_MM:g} mm, found {self.origin} mm"
+            )
         direction = np.asarray(self.direction, float)
         error = float(np.abs(direction.T @ direction - np.eye(3)).max())
-        # The test is written with "not", so that NaN is refused as well.
         if not error <= ORTHONORMAL_TOLERANCE:
             raise CadError(
                 f"direction cosines are not orthonormal (largest error {error:.2g}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import resource
 import struct
 from pathlib import Path
@@ -16,7 +17,7 @@ from pydicom.uid import JPEG2000Lossless, JPEGLSLossless, RLELossless
 from cad.base.errors import CadError
 from cad.mri.imaging.frames import NotDicom, read_dataset, read_header
 from cad.mri.imaging.listing import list_files
-from cad.mri.imaging.nifti import read_image, read_volume
+from cad.mri.imaging.nifti import read_image, read_volume, stored_axes
 from cad.mri.imaging.pixels import _stated_pixels, decoded
 
 
@@ -96,6 +97,28 @@ def test_voxels_that_begin_far_behind_are_not_waited_for(tmp_path: Path):
     path.write_bytes(content)
     with pytest.raises(CadError, match="voxels begin at byte 2e"):
         read_volume(path)
+
+
+@pytest.mark.parametrize("size", [2**31 - 16, 16 - 2**31, 0, -8, 8])
+def test_an_extension_that_states_a_false_size_fills_no_memory(tmp_path: Path, size: int):
+    """A library would read as many bytes, and for a negative number all that the file has."""
+    import nibabel
+
+    path = tmp_path / "x.nii.gz"
+    image = nibabel.Nifti1Image(np.ones((2, 2, 2), np.int16), np.eye(4))
+    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", b"a word"))
+    nibabel.save(image, path)
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    assert content[348] == 1
+    struct.pack_into("<i", content, 352, size)
+    path.write_bytes(gzip.compress(bytes(content)))
+    assert read_volume(path).array.sum() == 8
+    path.write_bytes(gzip.compress(bytes(content)) + gzip.compress(bytes(2**26)) * 8)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CadError, match="others follow them"):
+        read_volume(path)
+    stored_axes(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
 def test_a_meta_image_that_swells_is_refused(tmp_path: Path):
