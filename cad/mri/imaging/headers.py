@@ -406,7 +406,11 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     packed = 16 + zlib.MAX_WBITS if entries.get("encoding", "raw") != "raw" else None
     data_file = entries.get("datafile", "")
     if not data_file and end is None:
-        raise CadError("an NRRD header without an end", file=path, hint=_HINT)
+        raise CadError(
+            f"an NRRD header without an empty line at its end in its first {_HEADER_BYTES:,} bytes",
+            file=path,
+            hint=_HINT,
+        )
     file = _file_beside(path, data_file) if data_file else path
     first = end.end() if end and not data_file else 0
     if data_file:
