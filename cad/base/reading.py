@@ -162,10 +162,11 @@ def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content
 
 
 def check_members(archive: zipfile.ZipFile) -> None:
-    """Refuse a zip archive in which members share bytes; call it inside :func:`reading`.
+    """Refuse a zip archive whose members share bytes or a name; call it inside :func:`reading`.
 
     Packed bytes that several members share count once in the archive's size and are unpacked for
-    each member. No program that packs files writes such members.
+    each member. No program that packs files writes such members. Of two files of one name, the last
+    one would replace the other without a word.
 
     Parameters
     ----------
@@ -175,8 +176,8 @@ def check_members(archive: zipfile.ZipFile) -> None:
     Raises
     ------
     CadError
-        Naming two members that overlap, a member that reaches into the archive's directory, or one
-        that does not begin with its header.
+        Naming two members that overlap, a member that reaches into the archive's directory, one
+        that does not begin with its header, or the name of two files.
     """
     stream: Any = archive.fp
     # The last member must end before the directory.
@@ -203,6 +204,14 @@ def check_members(archive: zipfile.ZipFile) -> None:
             )
         end = member.header_offset
         following = f"member {name}"
+    names: set[str] = set()
+    for member in archive.infolist():
+        if member.filename in names and not member.is_dir():
+            raise CadError(
+                f"two members are named {member.filename[:80]!r}: one would replace the other",
+                hint="pack the files again, each under a name of its own",
+            )
+        names.add(member.filename)
 
 
 @door("in", "any", bound="the caller's limit")
