@@ -5,7 +5,6 @@ the requested patient, study and series. An object counts as stored only when th
 confirmed the object and lists it in an answer.
 """
 
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -24,9 +23,9 @@ from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, read_bytes
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.out import supersede
+from cad.mri.imaging.frames import UID
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
-UID = re.compile(r"[0-9.]{1,64}")
 _PROOF_PAUSE = 0.5
 _MOST = 10**6  # largest number of instances of a series
 # Results copy these values from the archive's record of the study, to be filed with the study.

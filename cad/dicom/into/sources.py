@@ -353,7 +353,22 @@ def _read_headers(paths: list[Path], call: Call) -> Listing:
                     listing.join(call(list_files, [path]), check)
                 except CadError as error:
                     listing.unreadable.append(error.naming(file=path))
+    _drop_unusable(listing)
     return listing
+
+
+def _drop_unusable(listing: Listing) -> None:
+    """Remove every series of which an image cannot be used; the others may look like a whole image.
+
+    The unusable image may name another study, where its StudyInstanceUID is wrong.
+    """
+    unusable: set[str] = set()
+    for series in listing.unusable.values():
+        unusable.update(series)
+    unusable.discard("")
+    for study, frames in listing.studies.items():
+        dropped = unusable | listing.unusable.get(study, {}).keys()
+        listing.studies[study] = [frame for frame in frames if frame.series_uid not in dropped]
 
 
 def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:

@@ -24,9 +24,10 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, reading
-from cad.dicom.archive.interface import MODALITIES, UID
+from cad.dicom.archive.interface import MODALITIES
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.elements import PIXELS, Read, TooManyElements, data_set, elements
+from cad.mri.imaging.frames import UID
 
 _LONGEST = 2**10  # most bytes of an element that is read
 _WANTED = (

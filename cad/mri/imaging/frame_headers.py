@@ -28,12 +28,13 @@ from cad.base.reading import reading
 from cad.base.terms.beside import table_beside
 from cad.mri.imaging import vendor
 from cad.mri.imaging.elements import Excerpt
-from cad.mri.imaging.frames import Frame, Lying, Scale, read_header
+from cad.mri.imaging.frames import UID, Frame, Lying, Scale, printable, read_header
+from cad.mri.imaging.units import factor_between, plain_unit
 
 _TABLES = table_beside(__file__)
 # Each of these tables gives the keyword of a frame's field in the header. The table ``lists`` also
 # has the number of values.
-_KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
+_KINDS = ("texts", "uids", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []
 for _kind in _KINDS:
@@ -44,6 +45,9 @@ _ENHANCED: dict[str, str] = _TABLES["enhanced"]
 _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
+_MAPPING = "RealWorldValueMappingSequence"
+_ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
+_ROUNDED = 1e-4  # largest share by which the roundings of one slope differ
 _LONGEST = 256  # size in bytes; a longer element is read but not kept
 Twins = dict[tuple[object, ...], Frame]
 
@@ -55,6 +59,7 @@ def _tags(keywords: Iterable[str]) -> list[int]:
 LAYOUT = _tags(_TABLES["layout"])
 """Tags of the elements that state how pixels are stored."""
 TAGS = {*_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")), *vendor.TAGS, *LAYOUT}
+_SCALE_TAGS = {*_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING))}
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(_ENHANCED), _tags(_ENHANCED.values()), strict=True)
 )
@@ -211,12 +216,45 @@ def _lay(source: Dataset, flat: Dataset) -> None:
         target = _FLAT[tag]
         if element.value not in (None, ""):
             value = element.value
-            if element.tag != target and element.VR == "DT":
+            if target in flat and target in _SCALE_TAGS:
+                value = _restated(element, flat[target])
+            elif element.tag != target and element.VR == "DT":
                 # takes the clock time from a date and time
                 value = str(value)[8:].split("+")[0].split("-")[0]
             flat[target] = pydicom.DataElement(
                 target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
             )
+
+
+def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any:
+    """Return the value of an element of the scale that stands in two places of a header.
+
+    Mappings of both places are kept, to be compared when the scale is read.
+
+    Raises
+    ------
+    CadError
+        When the two places have two numbers or units.
+    """
+    keyword = element.keyword
+    if keyword == _MAPPING:
+        return [*element.value, *earlier.value]
+    places = (earlier, element)
+    if keyword == "RescaleType":
+        shown = [printable(str(place.value)) for place in places]
+        units = {plain_unit(str(place.value)) for place in places}
+        agree = len(units - {""}) <= 1
+    else:
+        numbers = [_one_number(place.value, keyword) or 0.0 for place in places]
+        shown = [f"{number:g}" for number in numbers]
+        agree = math.isclose(numbers[0], numbers[1], rel_tol=_ROUNDED)
+    if not agree:
+        raise CadError(
+            f"{_tagged(keyword)} stands twice in the header of one frame, as {shown[0]} and as "
+            f"{shown[1]}",
+            hint=_ONE_SCALE,
+        )
+    return element.value
 
 
 def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
@@ -292,7 +330,7 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         path=path,
         index=index,
         tiles=0,
-        study_uid=str(header.StudyInstanceUID),
+        study_uid=_uid(header.StudyInstanceUID, "StudyInstanceUID"),
         study_date=f"{header.get('StudyDate', '')}{header.get('StudyTime', '')}",
         image_type=_words(header.get("ImageType")),
         group_delay=vendor.group_delay(header),
@@ -320,13 +358,32 @@ def _scales(header: Dataset) -> tuple[Scale, Scale]:
     A real-world value mapping comes first, then the rescale. A mapping without a unit ("no units")
     is Philips' display scaling under another name, and does not hide the precise scale.
     """
+    if header.get("ModalityLUTSequence"):
+        raise CadError(
+            f"{_tagged('ModalityLUTSequence')} gives the values by a table; only RescaleSlope and "
+            "RescaleIntercept are read",
+            hint=_ONE_SCALE,
+        )
+    slope = _one_number(header.get("RescaleSlope"), "RescaleSlope")
+    if slope == 0:
+        raise CadError(
+            f"{_tagged('RescaleSlope')} is 0, which would make every voxel the same; it must be "
+            "another number",
+            hint=_ONE_SCALE,
+        )
     rescale = Scale(
-        _float(header.get("RescaleSlope")) or 1.0,
-        _float(header.get("RescaleIntercept")) or 0.0,
+        1.0 if slope is None else slope,
+        _one_number(header.get("RescaleIntercept"), "RescaleIntercept") or 0.0,
         str(header.get("RescaleType", "") or ""),
     )
     mapped = _real_world(header)
+    if mapped is not None and slope is not None:
+        _check_agreement(mapped, rescale)
     scale_slope = vendor.philips_scale_slope(header)
+    if scale_slope is not None and not math.isfinite(scale_slope):
+        raise CadError(
+            f"the scale slope (2005,100E) is {scale_slope:g}, no number", hint=_ONE_SCALE
+        )
     precise = mapped or rescale
     if scale_slope is not None and (mapped is None or mapped.unit in ("", "1")):
         precise = Scale(1 / scale_slope, rescale.intercept / (rescale.slope * scale_slope))
@@ -334,23 +391,96 @@ def _scales(header: Dataset) -> tuple[Scale, Scale]:
 
 
 def _real_world(header: Dataset) -> Scale | None:
-    for item in header.get("RealWorldValueMappingSequence") or []:
-        slope = _float(item.get("RealWorldValueSlope"))
-        if slope is None or slope == 0:
+    scales = []
+    for item in header.get(_MAPPING) or []:
+        slope = _one_number(item.get("RealWorldValueSlope"), "RealWorldValueSlope")
+        if slope is None or slope == 0 or "RealWorldValueLUTData" in item:
             raise CadError(
                 "a real-world value mapping by a table instead of a slope is not read",
                 hint="export the series with a slope",
             )
         units = item.get("MeasurementUnitsCodeSequence") or []
         unit = str(units[0].get("CodeValue", "")) if units else ""
-        return Scale(slope, _float(item.get("RealWorldValueIntercept")) or 0.0, unit)
-    return None
+        scales.append(
+            Scale(
+                slope,
+                _one_number(item.get("RealWorldValueIntercept"), "RealWorldValueIntercept") or 0.0,
+                unit,
+            )
+        )
+    for scale in scales[1:]:
+        if not _alike(scale, scales[0], factor_between(scale.unit, scales[0].unit)):
+            raise CadError(
+                f"two mappings of {_tagged(_MAPPING)} for one frame: "
+                f"{_shown(scales[0])}, and {_shown(scale)}",
+                hint=_ONE_SCALE,
+            )
+    return scales[0] if scales else None
+
+
+def _check_agreement(mapped: Scale, rescale: Scale) -> None:
+    """Refuse a real-world value mapping and a rescale that give one quantity two values.
+
+    In other units, or without a unit, the two are independent (PS3.3 C.7.6.16.2.11).
+    """
+    factor = factor_between(mapped.unit, rescale.unit)
+    if factor is not None and not _alike(mapped, rescale, factor):
+        raise CadError(
+            f"two scales of one quantity: {_shown(mapped)} by "
+            f"{_tagged(_MAPPING)}, and {_shown(rescale)} by "
+            f"{_tagged('RescaleSlope')}",
+            hint=_ONE_SCALE,
+        )
+
+
+def _alike(scale: Scale, other: Scale, factor: float | None) -> bool:
+    """Tell whether two scales give the same values, but for the digits that a header rounds off.
+
+    Without a factor between their units, the units must have the same text.
+    """
+    if factor is None:
+        if scale.unit != other.unit:
+            return False
+        factor = 1.0
+    slope = scale.slope * factor
+    intercept = scale.intercept * factor
+    return math.isclose(slope, other.slope, rel_tol=_ROUNDED) and math.isclose(
+        intercept, other.intercept, rel_tol=_ROUNDED, abs_tol=_ROUNDED * abs(slope)
+    )
+
+
+def _shown(scale: Scale) -> str:
+    unit = printable(scale.unit) or "no unit"
+    return f"slope {scale.slope:g}, intercept {scale.intercept:g} in {unit}"
+
+
+def _one_number(value: Any, keyword: str) -> float | None:
+    """Return a number of a scale; None where it is absent.
+
+    Equal numbers count as one. Other numbers beside it, and a value that is no number, are refused.
+    """
+    if value is None or value == "":
+        return None
+    values = value if isinstance(value, MultiValue) else [value]
+    numbers = {float(number) for number in values}
+    if len(numbers) != 1 or not all(math.isfinite(number) for number in numbers):
+        texts = ", ".join(f"{number:g}" for number in sorted(numbers))
+        raise CadError(f"{_tagged(keyword)} is {texts}; it must be one number", hint=_ONE_SCALE)
+    return numbers.pop()
+
+
+def _tagged(keyword: str) -> str:
+    """Return the keyword of an element with its tag, for a message."""
+    tag = pydicom.tag.Tag(pydicom.datadict.tag_for_keyword(keyword) or 0)
+    return f"{keyword} ({tag.group:04X},{tag.element:04X})"
 
 
 def _float(value: Any) -> float | None:
+    """Return a number; None for a text that states none, such as NaN or several numbers."""
     if value is None or value == "" or isinstance(value, MultiValue):
         return None
-    return float(value)
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def _int(value: Any) -> int | None:
@@ -392,6 +522,24 @@ def _text(value: Any) -> str:
     return str(value or "")
 
 
+def _uid(value: Any, keyword: str) -> str:
+    """Return a UID, empty where it is absent; refuse a text that may be a name.
+
+    The text itself is not shown, because messages on a study may be kept.
+    """
+    text = str(value or "").strip()
+    if not text or UID.fullmatch(text):
+        return text
+    strange = "".join(dict.fromkeys(re.sub(r"[0-9.]", "", text)))
+    problem = f"{len(text)} characters"
+    if strange:
+        problem = f"the character {printable(strange[0])!r}"
+    raise CadError(
+        f"{_tagged(keyword)} has {problem}; a UID has digits and dots only, at most 64 (PS3.5 9.1)",
+        hint="the text may name a person; export the series again with proper UIDs",
+    )
+
+
 def _order(value: Any) -> int:
     return _int(value) or 0
 
@@ -406,9 +554,11 @@ _READER_OF: dict[str, Callable[[Any], Any]] = {
 }
 # The keyword of each field, and the function that reads its value.
 _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {}
-for _kind in _KINDS:
+for _kind, _read in _READER_OF.items():
     for _name, _word in _TABLES[_kind].items():
-        _READERS[_name] = (_word, _READER_OF[_kind])
+        _READERS[_name] = (_word, _read)
+for _name, _word in _TABLES["uids"].items():
+    _READERS[_name] = (_word, partial(_uid, keyword=_word))
 for _name, (_word, _count) in _LISTS.items():
     _READERS[_name] = (_word, partial(_floats, count=_count))
 _DIFFERING = {field: _tags([_READERS[field][0]])[0] for field in _TABLES["differing"]}

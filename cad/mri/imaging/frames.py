@@ -4,6 +4,7 @@ A classic file has one plane, an enhanced multi-frame object has many, and a Sie
 image that is cut into planes. All become :class:`Frame`, and later code does not distinguish them.
 """
 
+import re
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _MOST_READ = 4 * MIB  # size in bytes of a slice of 1024 x 1024 voxels
 STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 """Parts of a file's status that show whether it has changed during a job; a copy has other values.
 """
+UID = re.compile(r"[0-9.]{1,64}")
+"""A DICOM UID has digits and dots, and at most 64 characters (PS3.5 9.1)."""
 _MOST_DEFLATED = 1032  # largest factor by which deflate can compress
 
 

@@ -4,23 +4,23 @@ unit.
 
 import dataclasses
 import math
-import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pydicom
-from pydicom.encaps import generate_fragments, generate_frames
+from pydicom.encaps import generate_frames
 from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, says its manual
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.base.doors import door
 from cad.base.errors import CadError, install
-from cad.base.reading import MAX_IMAGE, check_inflation, reading
+from cad.base.reading import reading
 from cad.mri.imaging.elements import PIXELS
 from cad.mri.imaging.frame_headers import LAYOUT
-from cad.mri.imaging.frames import STATE, Frame, read_dataset
+from cad.mri.imaging.frames import STATE, Frame, printable, read_dataset
+from cad.mri.imaging.pixel_checks import check_pixels
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
@@ -32,7 +32,7 @@ _TOOLS = {
     "RLE": "decompress it with `dcmdrle`",
 }
 _JPEG_TOOL = "decompress it with `dcmdjpeg`"
-_PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_GREY = ("MONOCHROME1", "MONOCHROME2")
 _BITS_STORED = b"\x28\0\1\1"  # the tag as it is stored in a file
 # Lossy JPEG of up to 12 bits; the last two syntaxes are retired.
 _LOSSY_JPEG = {
@@ -40,10 +40,6 @@ _LOSSY_JPEG = {
     "1.2.840.10008.1.2.4.53",  # Spectral Selection, 6 and 8
     "1.2.840.10008.1.2.4.55",  # Full Progression, 10 and 12
 }
-_JPEG_2000 = b"\xff\x4f\xff\x51"
-# Start-of-frame markers of all JPEG processes (T.81) and JPEG-LS; C4, C8 and CC have other
-# meanings.
-_FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 
 
 class PixelReader:
@@ -174,6 +170,7 @@ def _stored(path: Path) -> np.ndarray:
     with reading(path, "damaged DICOM file"):
         dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
+        colours = str(dataset.get("PhotometricInterpretation", "") or "").strip()
         # A file without a preamble does not state its transfer syntax.
         if not dataset.file_meta.get("TransferSyntaxUID"):
             implicit, little = dataset.original_encoding
@@ -181,6 +178,13 @@ def _stored(path: Path) -> np.ndarray:
             dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
     if samples != 1:
         raise CadError("a colour image where grey levels were expected", file=path)
+    if colours and colours not in _GREY:
+        raise CadError(
+            f"PhotometricInterpretation (0028,0004) is {printable(colours)!r}: its numbers stand "
+            f"for colours; expected {' or '.join(_GREY)}",
+            file=path,
+            hint="export the images themselves, and no picture of them",
+        )
     return decoded(dataset, path)
 
 
@@ -201,7 +205,7 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         that is not installed (the error names the package).
     """
     with reading(path, "damaged pixel data"):
-        _check_pixels(dataset)
+        check_pixels(dataset)
         syntax = dataset.file_meta.get("TransferSyntaxUID")
         if syntax in _LOSSY_JPEG and int(dataset.BitsStored) > 8:
             return _deep_jpeg(dataset, path)
@@ -249,47 +253,6 @@ def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         content = image.GetBuffer().encode("utf-8", "surrogateescape")
         planes.append(np.frombuffer(content, np.uint16).reshape(shape))
     return planes[0] if len(planes) == 1 else np.stack(planes)
-
-
-def _check_pixels(dataset: pydicom.Dataset) -> None:
-    """Raise an error for pixels that would fill the memory, by the header or by the compressed
-    images.
-    """
-    absent = [name for name in ("Rows", "Columns", "BitsAllocated") if name not in dataset]
-    if absent:
-        raise CadError(
-            f"the header lacks {' and '.join(absent)}, without which pixels have no size",
-            hint="export the series again",
-        )
-    voxels = int(dataset.Rows) * int(dataset.Columns)
-    frames = int(dataset.get("NumberOfFrames") or 1)
-    sample = -(-int(dataset.BitsAllocated) // 8) * int(dataset.get("SamplesPerPixel", 1))
-    content = next((dataset[name].value for name in _PIXELS if name in dataset), b"")
-    stated = voxels
-    if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
-        stated = max(
-            [voxels, *(_stated_pixels(fragment) for fragment in generate_fragments(content))]
-        )
-    check_inflation(len(content), max(frames, 1) * stated * sample, MAX_IMAGE, "pixels")
-
-
-def _stated_pixels(image: bytes) -> int:
-    """Return the number of pixels that a JPEG or JPEG 2000 image states; 0 if it states none.
-
-    The decoder of such an image uses this number, and not the DICOM header.
-    """
-    if image[:4] == _JPEG_2000:
-        right, bottom, left, top = struct.unpack_from(">4I", image, 8)
-        return int(max(right - left, 0) * max(bottom - top, 0))
-    place = 2
-    while image[:2] == b"\xff\xd8" and place + 9 <= len(image) and image[place] == 0xFF:
-        marker = image[place + 1]
-        length = int.from_bytes(image[place + 2 : place + 4], "big")
-        if marker in _FRAME_MARKERS:
-            rows, columns = struct.unpack_from(">2H", image, place + 5)
-            return int(rows) * int(columns)
-        place += 2 + length
-    return 0
 
 
 def _needs_codec(syntax: UID) -> bool:

@@ -44,8 +44,8 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
         return dataclasses.replace(image, unit=""), ""
     if scale is not None:
         return _times(image, scale, modality), f"import rule: values x {scale:g}"
-    spelt = _plain_unit(image.unit)
-    if spelt in _UNSTATED:
+    spelt = plain_unit(image.unit)
+    if not spelt:
         return _times(image, 1.0, modality), "not stated by the source; judged by the values' range"
     factors = _FACTORS.get(modality.name, {})
     if spelt not in factors:
@@ -57,9 +57,50 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     return _times(image, factors[spelt], modality), f"stated: {image.unit}"
 
 
-def _plain_unit(unit: str) -> str:
+def factor_between(unit: str, other: str) -> float | None:
+    """Return the factor that turns values in one unit into values in another unit.
+
+    Parameters
+    ----------
+    unit, other : str
+        Units as headers write them.
+
+    Returns
+    -------
+    float or None
+        None for units of two quantities, and where a text states no unit or an unknown one.
+
+    Examples
+    --------
+    >>> factor_between("mm2/s", "um2/s")
+    1000000.0
+    >>> factor_between("US", "US") is None
+    True
+    """
+    spelt = plain_unit(unit)
+    spelt_other = plain_unit(other)
+    for factors in _FACTORS.values():
+        if spelt in factors and spelt_other in factors:
+            return factors[spelt] / factors[spelt_other]
+    return 1.0 if spelt and spelt == spelt_other else None
+
+
+def plain_unit(unit: str) -> str:
+    """Return a unit in the spelling of the table; empty for a text that states no unit.
+
+    Parameters
+    ----------
+    unit : str
+        Unit as a header writes it.
+
+    Examples
+    --------
+    >>> plain_unit("mm^2 / s"), plain_unit("US")
+    ('mm2/s', '')
+    """
     text = re.sub(r"[\s*^.·×()]", "", unit.strip().lower()) if unit else ""
-    return text.replace("²", "2").replace("⁻", "-").replace("⁶", "6").replace("³", "3")
+    text = text.replace("²", "2").replace("⁻", "-").replace("⁶", "6").replace("³", "3")
+    return "" if text in _UNSTATED else text
 
 
 def _times(image: Volume, factor: float, modality: Modality) -> Volume:

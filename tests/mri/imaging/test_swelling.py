@@ -18,7 +18,8 @@ from cad.base.errors import CadError
 from cad.mri.imaging.frames import NotDicom, read_dataset, read_header
 from cad.mri.imaging.listing import list_files
 from cad.mri.imaging.nifti import read_image, read_volume, stored_axes
-from cad.mri.imaging.pixels import _stated_pixels, decoded
+from cad.mri.imaging.pixel_checks import CompressedSize, compressed_size
+from cad.mri.imaging.pixels import decoded
 
 
 @pytest.fixture
@@ -54,12 +55,16 @@ def test_what_is_no_dicom_is_told_from_what_is_damaged(image: Path, tmp_path: Pa
 
 def test_what_a_compressed_image_says_of_its_size():
     jpeg = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc3\x00\x0b\x10\x01\x02\x03\x04\x01" + bytes(8)
-    assert _stated_pixels(jpeg) == 0x0102 * 0x0304
-    assert _stated_pixels(jpeg.replace(b"\xff\xc3", b"\xff\xf7")) == 0x0102 * 0x0304
-    assert _stated_pixels(jpeg.replace(b"\xff\xc3", b"\xff\xc4")) == 0
-    size = struct.pack(">2H6I", 41, 0, 70_000, 50_000, 10, 20, 64, 64)
-    assert _stated_pixels(b"\xff\x4f\xff\x51" + size) == (70_000 - 10) * (50_000 - 20)
-    assert _stated_pixels(b"") == _stated_pixels(b"\xff\xd8\xff") == 0
+    assert compressed_size(jpeg) == CompressedSize(0x0102, 0x0304, 16, 1)
+    assert compressed_size(jpeg.replace(b"\xff\xc3", b"\xff\xf7")) == compressed_size(jpeg)
+    assert compressed_size(jpeg.replace(b"\xff\xc3", b"\xff\xc4")) is None
+    size = struct.pack(">2H6I", 41, 0, 70_000, 50_000, 10, 20, 64, 64) + bytes(8)
+    image = b"\xff\x4f\xff\x51" + size + struct.pack(">HB", 1, 0x8B)
+    stated = CompressedSize(50_000 - 20, 70_000 - 10, 12, 1)
+    assert compressed_size(image) == stated
+    assert compressed_size(b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(20) + image) == stated
+    assert compressed_size(b"") is None
+    assert compressed_size(b"\xff\xd8\xff") is None
 
 
 @pytest.mark.parametrize("syntax", [JPEGLSLossless, JPEG2000Lossless])

@@ -1,0 +1,249 @@
+"""Compare the header of an image with its pixel data, and refuse what contradicts each other.
+
+Decoders believe either the header or the compressed image and do not compare them. So a wrong
+number of rows would otherwise give an image of other voxels, without an error.
+"""
+
+import struct
+from io import BytesIO
+from itertools import pairwise
+from typing import NamedTuple
+
+from pydicom.dataset import Dataset
+from pydicom.encaps import generate_fragments, parse_basic_offsets
+from pydicom.uid import RLELossless
+
+from cad.base.errors import CadError
+from cad.base.reading import MAX_IMAGE, check_inflation
+
+_AGAIN = "export the series again, without compression if the archive offers it"
+_PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_FLOAT_BITS = {"FloatPixelData": 32, "DoubleFloatPixelData": 64}
+_JPEG = b"\xff\xd8\xff"
+_JPEG_2000 = b"\xff\x4f\xff\x51"
+_JPEG_2000_FILE = b"\0\0\0\x0cjP  "
+_LONGEST_HEAD = 4096  # bytes of a JPEG 2000 file before its image
+# Start-of-frame markers of all JPEG processes (T.81) and JPEG-LS; C4, C8 and CC have other
+# meanings.
+_FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
+_RLE_HEADER = struct.Struct("<16L")
+
+
+class CompressedSize(NamedTuple):
+    """Hold what a JPEG or JPEG 2000 image states of itself.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Its size; 0 where the image states it elsewhere.
+    bits : int
+        Bits of a value.
+    samples : int
+        Values of a pixel: 1 for grey levels, 3 for colours.
+    """
+
+    rows: int
+    columns: int
+    bits: int
+    samples: int
+
+
+def check_pixels(dataset: Dataset) -> None:
+    """Refuse pixel data that contradict their header, or that would fill the memory.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Image with pixel data.
+
+    Raises
+    ------
+    CadError
+        The message names the elements and their values. An image that becomes too large is refused
+        before it is decompressed.
+    """
+    absent = [name for name in ("Rows", "Columns", "BitsAllocated") if name not in dataset]
+    if absent:
+        raise CadError(
+            f"the header lacks {' and '.join(absent)}, without which pixels have no size",
+            hint="export the series again",
+        )
+    name = next((keyword for keyword in _PIXELS if keyword in dataset), "")
+    if not name:
+        return  # the decoder refuses it
+    content = dataset[name].value
+    rows = int(dataset.Rows)
+    columns = int(dataset.Columns)
+    frames = max(int(dataset.get("NumberOfFrames") or 1), 1)
+    allocated = int(dataset.BitsAllocated)
+    samples = int(dataset.get("SamplesPerPixel", 1))
+    fragments: list[bytes] = []
+    offsets: list[int] = []
+    encapsulated = dataset.file_meta.TransferSyntaxUID.is_encapsulated
+    if encapsulated:
+        stream = BytesIO(content)
+        offsets = parse_basic_offsets(stream)
+        fragments = list(generate_fragments(stream))
+    sizes = [size for fragment in fragments if (size := compressed_size(fragment))]
+    largest = max([rows * columns, *(size.rows * size.columns for size in sizes)])
+    unpacked = frames * largest * -(-allocated // 8) * samples
+    check_inflation(len(content), unpacked, MAX_IMAGE, "pixels")
+    _check_bits(dataset, name)
+    if not encapsulated:
+        _check_length(len(content), dataset, frames, samples)
+        return
+    images = len(sizes)
+    if dataset.file_meta.TransferSyntaxUID == RLELossless:
+        images = sum(1 for fragment in fragments if fragment)  # each is a frame (PS3.5 A.4.2)
+    if images > frames or (offsets and len(offsets) != frames):
+        raise CadError(
+            f"{max(images, len(offsets))} compressed images, but NumberOfFrames (0028,0008) is "
+            f"{frames}; each frame is one image (PS3.5 A.4)",
+            hint=_AGAIN,
+        )
+    for size in sizes:
+        _check_compressed(size, rows, columns, allocated, samples)
+    if dataset.file_meta.TransferSyntaxUID == RLELossless:
+        for fragment in fragments:
+            _check_run_lengths(fragment, rows, columns)
+
+
+def compressed_size(image: bytes) -> CompressedSize | None:
+    """Return what a JPEG or JPEG 2000 image states of itself; None if it is no start of an image.
+
+    The decoder of such an image uses these numbers, and not the DICOM header.
+
+    Parameters
+    ----------
+    image : bytes
+        A fragment of encapsulated pixel data.
+    """
+    if image[:8] == _JPEG_2000_FILE:
+        image = image[max(image.find(_JPEG_2000, 0, _LONGEST_HEAD), 0) :]
+    if image[:4] == _JPEG_2000:
+        right, bottom, left, top = struct.unpack_from(">4I", image, 8)
+        samples, depth = struct.unpack_from(">HB", image, 40)
+        rows = max(bottom - top, 0)
+        columns = max(right - left, 0)
+        return CompressedSize(rows, columns, (depth & 0x7F) + 1, samples)
+    if image[:3] != _JPEG:
+        return None
+    place = 2
+    while place + 10 <= len(image) and image[place] == 0xFF:
+        marker = image[place + 1]
+        length = int.from_bytes(image[place + 2 : place + 4], "big")
+        if marker in _FRAME_MARKERS:
+            bits, rows, columns, samples = struct.unpack_from(">B2HB", image, place + 4)
+            return CompressedSize(rows, columns, bits, samples)
+        place += 2 + length
+    return None
+
+
+def _check_bits(dataset: Dataset, name: str) -> None:
+    """Refuse bits of a value that lie outside of its place, or of which it is not known where they
+    lie.
+    """
+    allocated = int(dataset.BitsAllocated)
+    needed = _FLOAT_BITS.get(name, allocated)
+    if allocated != needed:
+        raise CadError(
+            f"BitsAllocated (0028,0100) is {allocated}, but {name} has {needed} bits a value",
+            hint=_AGAIN,
+        )
+    if name != "PixelData" or dataset.get("BitsStored") is None:
+        return
+    stored = int(dataset.BitsStored)
+    if not 1 <= stored <= allocated:
+        raise CadError(
+            f"BitsStored (0028,0101) is {stored}, but BitsAllocated (0028,0100) is {allocated}; a "
+            "value has at least 1 bit, and no more bits than its place",
+            hint=_AGAIN,
+        )
+    highest = dataset.get("HighBit")
+    if highest is not None and int(highest) != stored - 1:
+        raise CadError(
+            f"HighBit (0028,0102) is {highest}, but BitsStored (0028,0101) is {stored}; HighBit "
+            f"must be {stored - 1} (PS3.5 8.1.1), so it is not known which bits are the value",
+            hint=_AGAIN,
+        )
+
+
+def _check_length(length: int, dataset: Dataset, frames: int, samples: int) -> None:
+    """Refuse uncompressed pixel data that are longer than the header says by a line or more.
+
+    A writer may pad the data by a few bytes. Too short data are refused by the decoder.
+    """
+    if samples != 1:  # some colours share values between pixels
+        return
+    rows = int(dataset.Rows)
+    columns = int(dataset.Columns)
+    allocated = int(dataset.BitsAllocated)
+    expected = -(-rows * columns * frames * allocated // 8)
+    surplus = length - expected
+    if surplus > 1 and surplus * 8 >= min(rows, columns) * allocated:
+        raise CadError(
+            f"{length} bytes of pixel data, but {expected} by the header: Rows (0028,0010) "
+            f"{rows} x Columns (0028,0011) {columns} x {frames} frames of BitsAllocated "
+            f"(0028,0100) {allocated}",
+            hint="a wrong header would cut the image; export the series again",
+        )
+
+
+def _check_compressed(
+    size: CompressedSize, rows: int, columns: int, allocated: int, samples: int
+) -> None:
+    if (size.rows or rows, size.columns or columns) != (rows, columns):
+        raise CadError(
+            f"a compressed image of {size.rows} x {size.columns} pixels, but Rows (0028,0010) x "
+            f"Columns (0028,0011) is {rows} x {columns}",
+            hint=_AGAIN,
+        )
+    if size.bits > allocated:
+        raise CadError(
+            f"a compressed image of {size.bits} bits a value, but BitsAllocated (0028,0100) is "
+            f"{allocated}",
+            hint=_AGAIN,
+        )
+    if size.samples != samples:
+        raise CadError(
+            f"a compressed image of {size.samples} values a pixel, but SamplesPerPixel (0028,0002) "
+            f"is {samples}",
+            hint=_AGAIN,
+        )
+
+
+def _check_run_lengths(fragment: bytes, rows: int, columns: int) -> None:
+    """Refuse an RLE image with more pixels than its header says; the decoder would cut it.
+
+    Too few pixels, and a wrong number of segments, are refused by the decoder.
+    """
+    if len(fragment) < _RLE_HEADER.size:
+        return
+    count, *starts = _RLE_HEADER.unpack_from(fragment)
+    bounds = [*starts[: min(count, 15)], len(fragment)]
+    for start, end in pairwise(bounds):
+        length = _unpacked_bytes(fragment[start:end])
+        surplus = length - rows * columns
+        if surplus > 1 and surplus >= min(rows, columns):
+            raise CadError(
+                f"an RLE image of {length} pixels, but Rows (0028,0010) {rows} x Columns "
+                f"(0028,0011) {columns} is {rows * columns}",
+                hint=_AGAIN,
+            )
+
+
+def _unpacked_bytes(segment: bytes) -> int:
+    """Return the number of bytes that an RLE segment becomes (PS3.5 G.3)."""
+    place = 0
+    total = 0
+    while place + 1 < len(segment):
+        control = segment[place]
+        if control < 128:
+            total += min(control + 1, len(segment) - place - 1)
+            place += control + 2
+        elif control > 128:
+            total += 257 - control
+            place += 2
+        else:
+            place += 1
+    return total

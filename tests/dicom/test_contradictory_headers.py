@@ -1,0 +1,61 @@
+"""An import of images whose headers contradict themselves: refused as a whole, and no name kept."""
+
+from __future__ import annotations
+
+import pydicom
+import pytest
+from dicom_files import edit
+from import_cases import only_failure, write_patient
+
+from cad.dicom.into.importer import import_source
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_series_with_one_unusable_slice_is_not_cut_short(tmp_path, rules, place):
+    """Without its first or last slice an image looks whole."""
+    source = write_patient(tmp_path / "in", dce=False)
+    edit(sorted((source / "t2").iterdir())[place], RescaleSlope="0", RescaleIntercept="0")
+    error = only_failure(import_source(source, tmp_path / "out", rules))
+    assert "no series is the T2 image by the rules" in error.problem
+    assert "series 1: RescaleSlope (0028,1053) is 0" in error.problem
+    assert not (tmp_path / "out" / "sub-P001").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR UI")
+def test_a_slice_whose_study_has_no_uid_is_missed_in_its_series(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    with pydicom.config.disable_value_validation():
+        edit(sorted((source / "t2").iterdir())[-1], StudyInstanceUID="1.2.SMITH^JOHN")
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    problems = [failure.problem for failure in summary.failures]
+    assert any("StudyInstanceUID (0020,000D) has the character 'S'" in text for text in problems)
+    assert any("no series is the T2 image by the rules" in text for text in problems)
+
+
+def test_an_unusable_series_that_no_rule_names_costs_nothing(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    (localizer,) = (source / "loc").iterdir()
+    edit(localizer, RescaleSlope="0", RescaleIntercept="0")
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.failures == []
+    (note,) = (note for note in summary.notes if "left out" in note)
+    assert "series 9: RescaleSlope (0028,1053) is 0" in note
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR UI")
+@pytest.mark.parametrize(
+    "keyword", ["StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "FrameOfReferenceUID"]
+)
+def test_a_name_in_the_place_of_a_uid_reaches_no_file(tmp_path, rules, keyword):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in source.rglob("*.dcm"):
+        with pydicom.config.disable_value_validation():
+            edit(path, **{keyword: f"1.2.{path.stem[:1]}.SMITH^JOHN"})
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    assert any(f"{keyword} (0" in failure.problem for failure in summary.failures)
+    for path in (tmp_path / "out").rglob("*"):
+        assert "SMITH" not in path.name
+        if path.is_file():
+            assert b"SMITH" not in path.read_bytes()

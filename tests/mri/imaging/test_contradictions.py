@@ -1,0 +1,433 @@
+"""Headers that contradict the pixels or themselves are refused by name; one meaning is read."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from dicom_files import edit, uid, write_series
+from pydicom.dataset import Dataset
+from pydicom.encaps import encapsulate
+from pydicom.uid import (
+    JPEG2000Lossless,
+    JPEGLSLossless,
+    RLELossless,
+)
+
+from cad.base.errors import CadError
+from cad.mri.imaging.frames import Frame, Scale
+from cad.mri.imaging.listing import list_files
+from cad.mri.imaging.pixels import PixelReader
+
+PLANE = np.arange(1, 1537, dtype=np.uint16).reshape(32, 48)
+
+ODD_UID = pytest.mark.filterwarnings("ignore:(Invalid value for VR UI|The value length)")
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    (path,) = write_series(tmp_path, PLANE[None])
+    return path
+
+
+def frames(path: Path) -> list[Frame]:
+    listing = list_files([path])
+    assert not listing.unreadable
+    assert not any(listing.unusable.values())
+    return [frame for study in listing.studies.values() for frame in study]
+
+
+def plane(path: Path) -> np.ndarray:
+    return PixelReader().plane(frames(path)[0])
+
+
+def refused(path: Path, words: str) -> CadError:
+    with pytest.raises(CadError, match=words) as caught:
+        plane(path)
+    assert caught.value.file == str(path)
+    assert caught.value.hint
+    return caught.value
+
+
+def unusable(path: Path) -> str:
+    ((error,),) = (series.values() for series in list_files([path]).unusable.values())
+    assert error.hint
+    return error.problem
+
+
+def compress(path: Path, syntax: str, **header: int) -> None:
+    """Compress an image, and then state something else of it in its header."""
+    dataset = pydicom.dcmread(path)
+    dataset.compress(syntax, generate_instance_uid=False)
+    for name, value in header.items():
+        setattr(dataset, name, value)
+    dataset.save_as(path)
+
+
+# --- pixel data of another size than the header says ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (
+            {"Rows": 16},
+            r"3072 bytes of pixel data, but 1536 by the header: Rows \(0028,0010\) 16 x",
+        ),
+        ({"Columns": 47}, r"3072 bytes .* but 3008 by the header: .* Columns \(0028,0011\) 47"),
+        (
+            {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7},
+            r"3072 bytes .* but 1536 by the header: .* BitsAllocated \(0028,0100\) 8",
+        ),
+    ],
+)
+def test_more_pixels_than_the_header_says_are_refused(image, header, words):
+    edit(image, **header)
+    refused(image, words)
+
+
+def test_a_longer_file_of_a_series_is_refused_after_a_sound_one(tmp_path):
+    """The second file is read the fast way, by the layout of the first."""
+    paths = write_series(tmp_path, np.stack([PLANE, PLANE]))
+    edit(paths[1], PixelData=PLANE.tobytes() * 2)
+    reader = PixelReader()
+    first, second = frames(paths[0]) + frames(paths[1])
+    reader.plane(first)
+    with pytest.raises(CadError, match="6144 bytes of pixel data, but 3072 by the header"):
+        reader.plane(second)
+
+
+@pytest.mark.parametrize("padding", [1, 3, 5])
+@pytest.mark.filterwarnings("ignore:The pixel data is .* bytes long")
+def test_a_little_padding_behind_the_pixels_is_no_other_size(image, padding):
+    odd = PLANE[:9, :15].astype(np.uint8)
+    edit(image, Rows=9, Columns=15, BitsAllocated=8, BitsStored=8, HighBit=7)
+    edit(image, PixelData=odd.tobytes() + bytes(padding))
+    assert (plane(image) == odd).all()
+
+
+@pytest.mark.parametrize("syntax", [JPEG2000Lossless, JPEGLSLossless])
+@pytest.mark.parametrize("rows", [16, 64])
+def test_a_compressed_image_of_another_size_is_refused(image, syntax, rows):
+    compress(image, syntax)
+    assert (plane(image) == PLANE).all()
+    edit(image, Rows=rows)
+    words = rf"compressed image of 32 x 48 pixels, but Rows .* x Columns .* is {rows} x 48"
+    refused(image, words)
+
+
+@pytest.mark.parametrize("syntax", [JPEG2000Lossless, JPEGLSLossless])
+def test_a_compressed_image_of_more_bits_than_allocated_is_refused(image, syntax):
+    compress(image, syntax, BitsAllocated=8, BitsStored=8, HighBit=7)
+    refused(image, r"16 bits a value, but BitsAllocated \(0028,0100\) is 8")
+
+
+def test_an_rle_image_of_more_rows_than_the_header_says_is_refused(image):
+    compress(image, RLELossless)
+    assert (plane(image) == PLANE).all()
+    edit(image, Rows=16)
+    words = r"an RLE image of 1536 pixels, but Rows \(0028,0010\) 16 x Columns .* is 768"
+    refused(image, words)
+
+
+@pytest.mark.parametrize("syntax", [RLELossless, JPEG2000Lossless, JPEGLSLossless])
+@pytest.mark.parametrize("has_bot", [True, False])
+def test_two_compressed_images_of_one_frame_are_refused(image, syntax, has_bot):
+    compress(image, syntax)
+    dataset = pydicom.dcmread(image)
+    (fragment,) = pydicom.encaps.generate_frames(dataset.PixelData, number_of_frames=1)
+    dataset.PixelData = encapsulate([fragment, fragment], has_bot=has_bot)
+    dataset.save_as(image)
+    refused(image, r"2 compressed images, but NumberOfFrames \(0028,0008\) is 1")
+
+
+def test_one_compressed_image_in_several_fragments_is_read(image):
+    compress(image, JPEG2000Lossless)
+    dataset = pydicom.dcmread(image)
+    (fragment,) = pydicom.encaps.generate_frames(dataset.PixelData, number_of_frames=1)
+    dataset.PixelData = encapsulate([fragment], fragments_per_frame=3)
+    dataset.save_as(image)
+    assert (plane(image) == PLANE).all()
+
+
+# --- bits and colours ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (
+            {"BitsStored": 12, "HighBit": 15},
+            r"HighBit \(0028,0102\) is 15, but BitsStored \(0028,0101\) is 12; .* must be 11",
+        ),
+        ({"HighBit": 11}, r"HighBit \(0028,0102\) is 11, but BitsStored \(0028,0101\) is 16"),
+        (
+            {"BitsStored": 17, "HighBit": 16},
+            r"BitsStored \(0028,0101\) is 17, but BitsAllocated \(0028,0100\) is 16",
+        ),
+        ({"PixelRepresentation": 2}, "Pixel Representation' value of '2'"),
+    ],
+)
+@pytest.mark.parametrize("syntax", ["", JPEG2000Lossless])
+def test_bits_that_contradict_each_other_are_refused(image, header, words, syntax):
+    if syntax:
+        compress(image, syntax)
+    edit(image, **header)
+    with pytest.raises(CadError, match=words):
+        plane(image)
+
+
+@pytest.mark.parametrize("sign", [0, 1])
+@pytest.mark.parametrize("syntax", ["", RLELossless])
+def test_bits_above_the_stored_ones_are_no_part_of_a_value(image, sign, syntax):
+    """Overlays lay there once; readers ignore these bits (PS3.5 8.1.1)."""
+    values = (PLANE.astype(np.int16) - 800) if sign else PLANE
+    stored = values.astype(np.uint16) & 0x0FFF | np.uint16(0x5000)
+    edit(image, PixelData=stored.tobytes(), BitsStored=12, HighBit=11, PixelRepresentation=sign)
+    if syntax:
+        compress(image, syntax)
+    assert (plane(image) == values).all()
+
+
+def test_a_picture_in_colours_of_a_palette_is_refused(image):
+    edit(image, PhotometricInterpretation="PALETTE COLOR")
+    refused(image, r"PhotometricInterpretation \(0028,0004\) is 'PALETTE COLOR'")
+
+
+def test_floating_point_of_another_width_is_refused(image):
+    dataset = pydicom.dcmread(image)
+    del dataset.PixelData
+    dataset.FloatPixelData = PLANE.astype("<f4").tobytes()
+    dataset.save_as(image)
+    refused(image, r"BitsAllocated \(0028,0100\) is 16, but FloatPixelData has 32 bits a value")
+    edit(image, BitsAllocated=32)
+    assert (plane(image) == PLANE).all()
+
+
+# --- the scale of the values ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slope", "words"),
+    [
+        ("0", r"RescaleSlope \(0028,1053\) is 0, which would make every voxel the same"),
+        (["1", "2"], r"RescaleSlope \(0028,1053\) is 1, 2; it must be one number"),
+        ("nan", r"RescaleSlope \(0028,1053\) is nan; it must be one number"),
+        ("inf", r"RescaleSlope \(0028,1053\) is inf; it must be one number"),
+    ],
+)
+def test_a_slope_that_is_no_slope_is_refused(image, slope, words):
+    with pydicom.config.disable_value_validation():
+        edit(image, RescaleSlope=slope, RescaleIntercept="0")
+    assert re.search(words, unusable(image))
+
+
+def test_an_intercept_of_two_numbers_is_refused(image):
+    edit(image, RescaleSlope="1", RescaleIntercept=["0", "-1024"])
+    assert "RescaleIntercept (0028,1052) is -1024, 0" in unusable(image)
+
+
+@pytest.mark.parametrize("slope", ["2", "-2", ["2", "2.0"]])
+def test_a_slope_that_is_one_number_is_read(image, slope):
+    edit(image, RescaleSlope=slope, RescaleIntercept="3")
+    (frame,) = frames(image)
+    number = float(slope[0] if isinstance(slope, list) else slope)
+    assert frame.real == Scale(number, 3.0, "")
+
+
+def test_values_by_a_table_are_refused(image):
+    table = Dataset()
+    table.LUTDescriptor = [2, 0, 16]
+    table.ModalityLUTType = "US"
+    table.LUTData = b"\0\0\1\0"
+    edit(image, ModalityLUTSequence=[table])
+    assert "ModalityLUTSequence (0028,3000) gives the values by a table" in unusable(image)
+
+
+def mapping(slope: float, intercept: float = 0.0, unit: str = "1") -> Dataset:
+    code = Dataset()
+    code.CodeValue, code.CodingSchemeDesignator, code.CodeMeaning = unit, "UCUM", unit
+    item = Dataset()
+    item.MeasurementUnitsCodeSequence = [code]
+    item.RealWorldValueSlope, item.RealWorldValueIntercept = slope, intercept
+    return item
+
+
+@pytest.mark.parametrize(
+    ("mappings", "words"),
+    [
+        ([mapping(1.0), mapping(2.0)], "slope 1, intercept 0 in 1, and slope 2, intercept 0 in 1"),
+        ([mapping(1.0), mapping(1.0, 5.0)], "slope 1, intercept 5 in 1"),
+        ([mapping(1.0, 0.0, "um2/s"), mapping(1.0, 0.0, "ms")], "intercept 0 in ms"),
+        ([mapping(1.0, 0.0, "um2/s"), mapping(1.0, 0.0, "mm2/s")], "intercept 0 in mm2/s"),
+    ],
+)
+def test_two_mappings_of_one_image_are_refused(image, mappings, words):
+    edit(image, RealWorldValueMappingSequence=mappings)
+    problem = unusable(image)
+    assert "two mappings of RealWorldValueMappingSequence (0040,9096)" in problem
+    assert words in problem
+
+
+@pytest.mark.parametrize("slope", [float("nan"), float("inf")])
+def test_a_mapping_without_a_number_is_refused(image, slope):
+    edit(image, RealWorldValueMappingSequence=[mapping(slope)])
+    assert f"RealWorldValueSlope (0040,9225) is {slope}" in unusable(image)
+
+
+def test_a_mapping_and_a_rescale_of_one_quantity_must_agree(image):
+    edit(image, RescaleSlope="2", RescaleIntercept="0", RescaleType="um2/s")
+    edit(image, RealWorldValueMappingSequence=[mapping(3e-6, 0.0, "mm2/s")])
+    problem = unusable(image)
+    assert "two scales of one quantity: slope 3e-06, intercept 0 in mm2/s" in problem
+    assert "slope 2, intercept 0 in um2/s by RescaleSlope (0028,1053)" in problem
+
+
+@pytest.mark.parametrize(
+    ("mappings", "kind"),
+    [
+        ([mapping(2e-6, 0.0, "mm2/s"), mapping(2.0, 0.0, "um2/s")], "um2/s"),  # equal
+        ([mapping(2.00001e-6, 0.0, "mm2/s")], "um2/s"),  # but for the last digit
+        ([mapping(2e-6, 0.0, "mm2/s")], "US"),  # the rescale is for display
+        ([mapping(3.0)], "US"),
+    ],
+)
+def test_a_mapping_of_one_meaning_is_read(image, mappings, kind):
+    edit(image, RescaleSlope="2", RescaleIntercept="0", RescaleType=kind)
+    edit(image, RealWorldValueMappingSequence=mappings)
+    (frame,) = frames(image)
+    item = mappings[0]
+    unit = item.MeasurementUnitsCodeSequence[0].CodeValue
+    assert frame.real == Scale(item.RealWorldValueSlope, 0.0, unit)
+
+
+@pytest.fixture
+def enhanced(tmp_path: Path) -> Callable[..., Path]:
+    """An enhanced object of two frames, and a scale in any of its places."""
+    import highdicom
+
+    paths = write_series(tmp_path / "classic", np.stack([PLANE, PLANE]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # on the form of the names
+        made = highdicom.legacy.LegacyConvertedEnhancedMRImage(
+            [pydicom.dcmread(path) for path in paths],
+            series_instance_uid=uid("enhanced"),
+            series_number=7,
+            sop_instance_uid=uid("object"),
+            instance_number=1,
+        )
+    path = tmp_path / "enhanced.dcm"
+    made.save_as(path)
+
+    def scaled(**slopes: list[float]) -> Path:
+        dataset = pydicom.dcmread(path)
+        if "top" in slopes:
+            dataset.RescaleSlope, dataset.RescaleIntercept = slopes["top"][0], 0
+        (shared,) = dataset.SharedFunctionalGroupsSequence
+        shared.PixelValueTransformationSequence = rescales(slopes.get("shared", []))
+        for group in dataset.PerFrameFunctionalGroupsSequence:
+            group.PixelValueTransformationSequence = rescales(slopes.get("frame", []))
+        if "mapped" in slopes:
+            shared.RealWorldValueMappingSequence = [mapping(slopes["mapped"][0])]
+            group.RealWorldValueMappingSequence = [mapping(slopes["mapped"][1])]
+        dataset.save_as(path)
+        return path
+
+    return scaled
+
+
+def rescales(slopes: list[float]) -> list[Dataset]:
+    items = []
+    for slope in slopes:
+        item = Dataset()
+        item.RescaleSlope, item.RescaleIntercept, item.RescaleType = slope, 0, "US"
+        items.append(item)
+    return items
+
+
+@pytest.mark.parametrize(
+    "slopes",
+    [
+        {"top": [1], "shared": [2]},
+        {"top": [1], "frame": [2]},
+        {"shared": [1], "frame": [2]},
+        {"frame": [1, 2]},
+    ],
+)
+def test_two_slopes_of_one_frame_are_refused(enhanced, slopes):
+    problem = unusable(enhanced(**slopes))
+    assert "RescaleSlope (0028,1053) stands twice in the header of one frame, as 1 and as 2" in (
+        problem
+    )
+
+
+def test_two_mappings_in_two_places_of_an_enhanced_header_are_refused(enhanced):
+    problem = unusable(enhanced(mapped=[1.0, 2.0]))
+    assert "two mappings of RealWorldValueMappingSequence (0040,9096)" in problem
+
+
+@pytest.mark.parametrize(
+    "slopes",
+    [
+        {"shared": [2]},
+        {"frame": [2]},
+        {"top": [2], "shared": [2], "frame": [2]},
+        {"frame": [2, 2]},
+        {"frame": [2], "mapped": [2.0, 2.0]},
+    ],
+)
+def test_one_slope_in_any_place_of_an_enhanced_header_is_read(enhanced, slopes):
+    first, second = frames(enhanced(**slopes))
+    for frame in (first, second):
+        assert frame.real.slope == 2.0
+        assert (PixelReader().plane(frame) == PLANE).all()
+
+
+# --- UIDs ----------------------------------------------------------------------------------------
+
+
+@ODD_UID
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        "StudyInstanceUID",
+        "SeriesInstanceUID",
+        "SOPInstanceUID",
+        "FrameOfReferenceUID",
+    ],
+)
+@pytest.mark.parametrize(
+    ("text", "words"), [("1.2.SMITH^JOHN", "the character 'S'"), ("1." + "2" * 63, "65 characters")]
+)
+def test_a_uid_that_is_none_is_refused_and_not_shown(image, keyword, text, words):
+    with pydicom.config.disable_value_validation():
+        edit(image, **{keyword: text})
+    problem = unusable(image)
+    assert f"{keyword} (0" in problem
+    assert f"has {words}; a UID has digits and dots only" in problem
+    assert "SMITH" not in problem
+
+
+@ODD_UID
+def test_a_uid_that_is_none_is_refused_after_a_sound_file(tmp_path):
+    """The second file is read in part, because its header is like that of the first."""
+    paths = write_series(tmp_path, np.stack([PLANE, PLANE]))
+    with pydicom.config.disable_value_validation():
+        edit(paths[1], SOPInstanceUID="1.2.SMITH^JOHN")
+    listing = list_files(paths)
+    ((error,),) = (series.values() for series in listing.unusable.values())
+    assert "SOPInstanceUID (0008,0018) has the character 'S'" in error.problem
+
+
+@ODD_UID
+def test_real_uids_of_any_digits_are_taken(image):
+    """Some makers write a 0 before a number, which the rule forbids and which hides no name."""
+    with pydicom.config.disable_value_validation():
+        edit(image, SeriesInstanceUID="1.2.040.00012")
+    (frame,) = frames(image)
+    assert frame.series_uid == "1.2.040.00012"
