@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pydicom
 import pytest
 from dicom_files import edit
@@ -59,3 +61,64 @@ def test_a_name_in_the_place_of_a_uid_reaches_no_file(tmp_path, rules, keyword):
         assert "SMITH" not in path.name
         if path.is_file():
             assert b"SMITH" not in path.read_bytes()
+
+
+# Free text, codes and dates, all with a name where the header should have something else.
+TEXTS = (
+    "Manufacturer",
+    "SequenceName",
+    "SeriesDescription",
+    "InPlanePhaseEncodingDirection",
+    "RescaleType",
+    "ScanningSequence",
+    "StationName",
+    "StudyDate",
+    "StudyTime",
+    "AcquisitionTime",
+    "ContentTime",
+)
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR")
+@pytest.mark.parametrize("keyword", TEXTS)
+def test_a_name_in_a_text_a_code_or_a_date_reaches_no_file(tmp_path, rules, keyword):
+    source = write_patient(tmp_path / "in", dce=False)
+    text = "t2 SMITH^JOHN" if keyword == "SeriesDescription" else "SMITH^JOHN"
+    for path in (source / "t2").iterdir():
+        with pydicom.config.disable_value_validation():
+            edit(path, **{keyword: text})
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.failures == []
+    sidecar = json.loads((tmp_path / "out/sub-P001/anat/sub-P001_T2w.json").read_text())
+    assert len(sidecar["SOPInstanceUIDs"]) == 6
+    for path in (tmp_path / "out").rglob("*"):
+        assert b"SMITH" not in (path.read_bytes() if path.is_file() else b"")
+
+
+@pytest.mark.filterwarnings("ignore:.* VR (DS|IS)")
+@pytest.mark.parametrize("keyword", ["FlipAngle", "EchoTime", "SeriesNumber", "InstanceNumber"])
+def test_a_name_in_the_place_of_a_number_reaches_no_file(tmp_path, rules, keyword):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in (source / "t2").iterdir():
+        content = path.read_bytes()
+        tag = pydicom.datadict.tag_for_keyword(keyword)
+        place = content.index(tag.to_bytes(4, "little")[2:] + tag.to_bytes(4, "little")[:2])
+        length = int.from_bytes(content[place + 6 : place + 8], "little")
+        path.write_bytes(content[: place + 6] + b"\x0a\0SMITH^JOHN" + content[place + 8 + length :])
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    assert summary.failures
+    for path in (tmp_path / "out").rglob("*"):
+        assert b"SMITH" not in (path.read_bytes() if path.is_file() else b"")
+
+
+@pytest.mark.filterwarnings("ignore:The value length")
+def test_the_number_of_a_person_is_no_number_of_a_series(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in (source / "t2").iterdir():
+        with pydicom.config.disable_value_validation():
+            edit(path, SeriesNumber="7560123456789")
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    problem = "SeriesNumber (0020,0011) has 13 digits; an integer of DICOM has at most 32 bits"
+    assert any(problem in failure.problem for failure in summary.failures)

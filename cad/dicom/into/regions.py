@@ -1,7 +1,7 @@
 """Find the regions of a study: one label map and its rows, from one of the possible sources."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +15,14 @@ from cad.base.terms.grades import NOT_SIGNIFICANT, SIGNIFICANT, grade_words
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy, leads_out
 from cad.dicom.own import OWN_MODEL_NAME
-from cad.mri.imaging.annotations import DrawnRegion, read_regions, referenced_series
-from cad.mri.imaging.frames import read_dataset
+from cad.mri.imaging.annotations import (
+    DrawnRegion,
+    contour_images,
+    has_regions,
+    read_regions,
+    referenced_images,
+)
+from cad.mri.imaging.frames import Frame, printable, read_dataset
 from cad.mri.imaging.geometry import OCCUPANCY, resample_mask
 from cad.mri.imaging.nifti import read_image, read_label_map
 from cad.mri.imaging.stacks import Stack, stacks_of
@@ -156,10 +162,13 @@ def _from_objects(
         return re.fullmatch(rules.roi_name, name.strip()) is not None
 
     for path, dataset in objects:
-        drawn_on = _series_grid(study, referenced_series(dataset)) or grid
+        drawn_on = grid
+        images: list[Frame] = []
+        if has_regions(dataset, path, wanted):
+            drawn_on, images = _drawn_images(study, dataset, path, reference, wanted, notes)
         try:
             regions, remarks = read_regions(
-                dataset, path, drawn_on, head.frame_uid, grid, wanted=wanted
+                dataset, path, drawn_on, head.frame_uid, grid, wanted, images
             )
         except CadError as error:
             if rules.labels != "pseudonym":
@@ -206,11 +215,89 @@ def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
     return neutral
 
 
-def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
-    frames = [frame for frame in study.slices if frame.series_uid == uid]
-    if not frames:
-        return None
-    return stacks_of(frames)[0].grid
+def _drawn_images(
+    study: SourceStudy,
+    dataset: Dataset,
+    path: Path,
+    reference: Stack,
+    wanted: Callable[[str], bool],
+    notes: list[str],
+) -> tuple[Volume, list[Frame]]:
+    """Return the grid and the images of the series that a SEG or RTSTRUCT object was drawn on.
+
+    Of an object that names no series, or a SEG that names a series which the study lacks, a note
+    says so, and the reference image is taken. The planes of contours are known by their series
+    alone, so that an RTSTRUCT without its series is refused.
+    """
+    with reading(path, "not a sound SEG or RTSTRUCT object"):
+        named = referenced_images(dataset)
+        contoured = contour_images(dataset, wanted)
+    is_seg = dataset.get("Modality") == "SEG"
+    if not named:
+        notes.append(
+            f"{path.name} does not say which series it was drawn on; series "
+            f"{reference.first.series_number} is taken"
+        )
+        return reference.grid, []
+    images = {uid: [f for f in study.slices if f.series_uid == uid] for uid in named}
+    series = {uid: frames for uid, frames in images.items() if frames}
+    uids = ", ".join(printable(uid) for uid in named)
+    if not series:
+        frame_uid = str(dataset.get("FrameOfReferenceUID", "") or "")
+        if not is_seg or not frame_uid or frame_uid != reference.first.frame_uid:
+            raise CadError(
+                f"drawn on the series of SeriesInstanceUID {uids}, which the study does not have",
+                file=path,
+                hint="export that series, too, or draw the ROI on a series of this study",
+            )
+        notes.append(
+            f"{path.name} was drawn on a series that the study does not have; its own positions "
+            "say where it lies"
+        )
+        return reference.grid, []
+    for uid, frames in series.items():
+        _check_instances(named[uid], frames, uid, path, notes)
+    if is_seg:  # it has a grid of its own
+        return reference.grid, [frame for frames in series.values() for frame in frames]
+    if len(series) > 1:
+        drawn = {}
+        for uid, frames in series.items():
+            if any(frame.sop_uid in contoured for frame in frames):
+                drawn[uid] = frames
+        series = drawn or series
+    grids = [stacks_of(frames)[0].grid for frames in series.values()]
+    if any(not grid.same_grid(grids[0]) for grid in grids[1:]):
+        raise CadError(
+            f"drawn on {len(grids)} series of different grids, SeriesInstanceUID {uids}; it is not "
+            "known in whose planes the contours lie",
+            file=path,
+            hint="export a structure set for each series",
+        )
+    drawn_images = []
+    for frames in series.values():
+        drawn_images += frames
+    return grids[0], drawn_images
+
+
+def _check_instances(
+    named: list[str], frames: list[Frame], uid: str, path: Path, notes: list[str]
+) -> None:
+    """Refuse an object of which no image lies in the series that it names; note a part of them."""
+    instances = {frame.sop_uid for frame in frames}
+    absent = [instance for instance in named if instance not in instances]
+    if not absent:
+        return
+    if len(absent) == len(named):
+        raise CadError(
+            f"drawn on the image of ReferencedSOPInstanceUID {printable(absent[0])}, which the "
+            f"series of SeriesInstanceUID {printable(uid)} does not have, as none of the "
+            f"{len(named)} images that it names",
+            file=path,
+            hint="export images and drawing together, or draw the ROI on these images",
+        )
+    notes.append(
+        f"{path.name} names {len(absent)} images that its series does not have, of {len(named)}"
+    )
 
 
 def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,10 @@ import pydicom
 
 from cad.base.errors import CadError
 from cad.base.reading import reading
+from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.geometry import occupancy
 from cad.mri.imaging.pixels import decoded
+from cad.mri.imaging.stacks import ORIENTATION_TOLERANCE, POSITION_TOLERANCE_MM
 from cad.mri.imaging.volume import Volume, triple
 
 if TYPE_CHECKING:
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
 _HALF = 0.5
+_SAME_SLICE = 0.5  # largest difference of positions in one slice plane, in slice distances
 _CLOSED = ("CLOSED_PLANAR", "CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
+_UNSOUND = "not a sound SEG or RTSTRUCT object"
 Wanted = Callable[[str], bool]
 
 
@@ -60,18 +64,69 @@ class DrawnRegion:
     number: int = 0
 
 
-def referenced_series(dataset: pydicom.Dataset) -> str:
-    """Return the SeriesInstanceUID of the images that a SEG or RTSTRUCT object was drawn on.
+def referenced_images(dataset: pydicom.Dataset) -> dict[str, list[str]]:
+    """Return the images that a SEG or RTSTRUCT object says it was drawn on.
 
-    The text is empty where the object does not say.
+    The result has the SOPInstanceUIDs that are named, by SeriesInstanceUID. It is empty where the
+    object names no series.
     """
-    for series in dataset.get("ReferencedSeriesSequence", []):
-        return str(series.get("SeriesInstanceUID", ""))
-    for frame in dataset.get("ReferencedFrameOfReferenceSequence", []):
-        for study in frame.get("RTReferencedStudySequence", []):
-            for series in study.get("RTReferencedSeriesSequence", []):
-                return str(series.get("SeriesInstanceUID", ""))
-    return ""
+    named: dict[str, list[str]] = {}
+
+    def add(series: pydicom.Dataset, sequence: str) -> None:
+        uid = str(series.get("SeriesInstanceUID", "") or "")
+        if uid:
+            named.setdefault(uid, []).extend(_instances(series, sequence))
+
+    for series in dataset.get("ReferencedSeriesSequence") or []:
+        add(series, "ReferencedInstanceSequence")
+    for frame in dataset.get("ReferencedFrameOfReferenceSequence") or []:
+        for study in frame.get("RTReferencedStudySequence") or []:
+            for series in study.get("RTReferencedSeriesSequence") or []:
+                add(series, "ContourImageSequence")
+    return named
+
+
+def contour_images(dataset: pydicom.Dataset, wanted: Wanted) -> set[str]:
+    """Return the SOPInstanceUIDs of the images on which wanted structures were drawn.
+
+    The set is empty where the contours do not say.
+
+    Parameters
+    ----------
+    dataset, wanted
+        As for :func:`read_regions`.
+    """
+    numbers = set()
+    for item in dataset.get("StructureSetROISequence") or []:
+        if wanted(_structure_name(item)):
+            numbers.add(int(item.ROINumber))
+    uids: set[str] = set()
+    for item in dataset.get("ROIContourSequence") or []:
+        if int(item.ReferencedROINumber) in numbers:
+            for contour in item.get("ContourSequence") or []:
+                uids.update(_instances(contour, "ContourImageSequence"))
+    return uids
+
+
+def _instances(item: pydicom.Dataset, sequence: str) -> list[str]:
+    uids = [
+        str(image.get("ReferencedSOPInstanceUID", "") or "") for image in item.get(sequence) or []
+    ]
+    return [uid for uid in uids if uid]
+
+
+def has_regions(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> bool:
+    """Tell whether any segment or structure of an object is to be read.
+
+    Parameters
+    ----------
+    dataset, path, wanted
+        As for :func:`read_regions`.
+    """
+    with reading(path, _UNSOUND):
+        if str(dataset.get("Modality", "")) == "SEG":
+            return bool(_wanted_segments(dataset, wanted))
+        return any(wanted(_structure_name(item)) for item in dataset.StructureSetROISequence)
 
 
 def read_regions(
@@ -81,6 +136,7 @@ def read_regions(
     frame_uid: str,
     grid: Volume,
     wanted: Wanted = lambda name: True,
+    images: Sequence[Frame] = (),
 ) -> tuple[list[DrawnRegion], list[str]]:
     """Read the regions of a SEG or RTSTRUCT object on an image's grid.
 
@@ -99,6 +155,9 @@ def read_regions(
     wanted : callable
         Takes the name of a segment or structure and returns whether it is read. Segments and
         structures that are not read are not checked either.
+    images : sequence of Frame
+        The images that the object was drawn on. A contour that names another image is refused, and
+        a contour or frame in another plane than its image. Empty to skip the comparison.
 
     Returns
     -------
@@ -110,13 +169,13 @@ def read_regions(
     ------
     CadError
         Naming file and ROI, for another frame of reference, a contour off the slice planes, open or
-        degenerate contours, an empty segment, frames that form no regular grid, or pixel data
-        without an installed codec.
+        degenerate contours, contours that are moved by an offset, two regions of one number, an
+        empty segment, frames that form no regular grid, or pixel data without an installed codec.
     """
-    with reading(path, "not a sound SEG or RTSTRUCT object"):
+    with reading(path, _UNSOUND):
         if str(dataset.get("Modality", "")) == "SEG":
-            return _read_seg(dataset, path, frame_uid, grid, wanted)
-        return _read_structures(dataset, path, drawn_on, frame_uid, grid, wanted)
+            return _read_seg(dataset, path, frame_uid, grid, wanted, images)
+        return _read_structures(dataset, path, drawn_on, frame_uid, grid, wanted, images)
 
 
 def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
@@ -159,9 +218,14 @@ def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndar
     return (share / _LINES_PER_ROW).astype(np.float32)
 
 
-def _check_frame(frame: str, images_frame: str, path: Path, roi: str = "") -> None:
-    if frame and images_frame and frame != images_frame:
-        problem = f"drawn in another frame of reference: {frame}, the images are in {images_frame}"
+def _check_frame(frames: set[str], images_frame: str, path: Path, roi: str = "") -> None:
+    """Refuse regions that state another frame of reference than that of the images."""
+    others = sorted(frames - {images_frame})
+    if images_frame and others:
+        problem = (
+            f"drawn in another frame of reference: FrameOfReferenceUID {others[0]}, the images are "
+            f"in {images_frame}"
+        )
         raise CadError(problem, file=path, roi=roi, hint="draw the ROI on this study's images")
 
 
@@ -175,9 +239,10 @@ def _read_structures(
     frame_uid: str,
     grid: Volume,
     wanted: Wanted,
+    images: Sequence[Frame],
 ) -> tuple[list[DrawnRegion], list[str]]:
-    structures = {int(s.ROINumber): s for s in dataset.StructureSetROISequence}
-    names = {n: str(s.get("ROIName", "") or n) for n, s in structures.items()}
+    structures = _structures(dataset, path, wanted)
+    names = {number: _structure_name(item) for number, item in structures.items()}
     often = Counter(name for name in names.values() if wanted(name))
     if often and "ROIContourSequence" not in dataset:
         raise CadError(
@@ -185,19 +250,37 @@ def _read_structures(
             file=path,
             hint="export it again",
         )
-    regions = []
+    regions: list[DrawnRegion] = []
     notes = []
     if len(structures) > often.total():
         n_left_out = len(structures) - often.total()
         notes.append(f"{n_left_out} structures that the rules do not ask for are left out")
+    drawn: set[int] = set()
     for item in dataset.get("ROIContourSequence", []):
         number = int(item.ReferencedROINumber)
-        structure = structures[number]
+        if number not in structures:
+            raise CadError(
+                f"contours of ReferencedROINumber {number}, which no structure has",
+                file=path,
+                hint="export the structure set again",
+            )
         name = names[number]
         if not wanted(name):
             continue
-        _check_frame(str(structure.get("ReferencedFrameOfReferenceUID", "")), frame_uid, path, name)
-        planes = _planes(item, drawn_on, path, name)
+        if number in drawn:
+            raise CadError(
+                f"two groups of contours for the structure of ROINumber {number}; each structure "
+                "has one (PS3.3 C.8.8.6)",
+                file=path,
+                roi=name,
+                hint="export the structure set again",
+            )
+        drawn.add(number)
+        frames = _frames_of_reference(dataset, structures[number])
+        _check_frame(frames, frame_uid, path, name)
+        if frame_uid and not frames:
+            notes.append(f"structure {number} states no frame of reference; the images' is taken")
+        planes = _planes(item, drawn_on, path, name, images)
         if not planes:
             raise CadError("the structure has no closed contour", file=path, roi=name)
         share = np.zeros(drawn_on.shape, np.float32)
@@ -214,8 +297,45 @@ def _read_structures(
     return regions, notes
 
 
+def _structures(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> dict[int, pydicom.Dataset]:
+    """Return the structures by number; refuse a number that a wanted structure shares."""
+    structures: dict[int, pydicom.Dataset] = {}
+    for item in dataset.StructureSetROISequence:
+        number = int(item.ROINumber)
+        first = structures.setdefault(number, item)
+        name = _structure_name(item)
+        if first is not item and (wanted(name) or wanted(_structure_name(first))):
+            raise CadError(
+                f"two structures of ROINumber {number}; numbers tell structures apart (PS3.3 "
+                "C.8.8.5), so it is not known whose the contours are",
+                file=path,
+                roi=name,
+                hint="export the structure set again",
+            )
+    return structures
+
+
+def _structure_name(item: pydicom.Dataset) -> str:
+    return str(item.get("ROIName", "") or int(item.ROINumber))
+
+
+def _frames_of_reference(dataset: pydicom.Dataset, structure: pydicom.Dataset) -> set[str]:
+    """Return the FrameOfReferenceUIDs that a structure states, itself or for the whole set.
+
+    The structure must name one of those of the set (PS3.3 C.8.8.5).
+    """
+    of_set = set()
+    for item in dataset.get("ReferencedFrameOfReferenceSequence") or []:
+        of_set.add(str(item.get("FrameOfReferenceUID", "") or ""))
+    of_set.discard("")
+    stated = str(structure.get("ReferencedFrameOfReferenceUID", "") or "")
+    if not stated:
+        return of_set if len(of_set) == 1 else set()
+    return {stated} if not of_set or stated in of_set else {stated, *of_set}
+
+
 def _planes(
-    item: pydicom.Dataset, drawn_on: Volume, path: Path, name: str
+    item: pydicom.Dataset, drawn_on: Volume, path: Path, name: str, images: Sequence[Frame]
 ) -> dict[int, list[np.ndarray]]:
     """Return contours as (x, y) pixel indices, by slice."""
     planes: dict[int, list[np.ndarray]] = defaultdict(list)
@@ -224,8 +344,22 @@ def _planes(
         if kind == "POINT":
             continue
         if kind not in _CLOSED:
-            raise CadError(f"contour type {kind} encloses no area", file=path, roi=name)
+            raise CadError(
+                f"contour type {kind or 'that is not stated'} encloses no area",
+                file=path,
+                roi=name,
+                hint="draw the ROI as closed contours (ContourGeometricType CLOSED_PLANAR)",
+            )
+        _check_offset(contour, path, name)
         points = np.array([float(v) for v in contour.ContourData]).reshape(-1, 3)
+        stated = contour.get("NumberOfContourPoints")
+        if stated is not None and int(stated) != len(points):
+            raise CadError(
+                f"NumberOfContourPoints is {stated}, but the contour has {len(points)} points",
+                file=path,
+                roi=name,
+                hint="export the structure set again",
+            )
         if len(points) < 3:
             raise CadError(f"a contour of {len(points)} points", file=path, roi=name)
         index = drawn_on.patient_to_index(points)
@@ -245,8 +379,62 @@ def _planes(
                 file=path,
                 roi=name,
             )
+        if images:
+            _check_image(contour, z, drawn_on, images, path, name)
         planes[z].append(index[:, :2])
     return planes
+
+
+def _check_offset(contour: pydicom.Dataset, path: Path, name: str) -> None:
+    """Refuse a contour that is moved from its points; some programs move it, and others do not."""
+    value = contour.get("ContourOffsetVector")
+    offset = [float(v) for v in value] if value else []
+    if any(v != 0 for v in offset):
+        raise CadError(
+            f"ContourOffsetVector (3006,0045) is {', '.join(f'{v:g}' for v in offset)} mm; only "
+            "contours without an offset are read, because programs do not agree on this retired "
+            "element",
+            file=path,
+            roi=name,
+            hint="export the structure set again without an offset",
+        )
+
+
+def _check_image(
+    contour: pydicom.Dataset,
+    z: int,
+    drawn_on: Volume,
+    images: Sequence[Frame],
+    path: Path,
+    name: str,
+) -> None:
+    """Refuse a contour that names an image of another series, or of another plane than its own."""
+    for item in contour.get("ContourImageSequence") or []:
+        uid = str(item.get("ReferencedSOPInstanceUID", "") or "")
+        number = item.get("ReferencedFrameNumber")
+        named = [frame for frame in images if frame.sop_uid == uid]
+        if uid and not named:
+            raise CadError(
+                f"a contour was drawn on the image of ReferencedSOPInstanceUID {uid}, which the "
+                "series that the structure set names does not have",
+                file=path,
+                roi=name,
+                hint="export images and structure set together, or draw the ROI on these images",
+            )
+        if number is not None and len(named) > 1:
+            named = [frame for frame in named if frame.index + 1 == int(number)]
+        planes = []
+        for frame in named:
+            if frame.position is not None:
+                planes.append(float(drawn_on.patient_to_index(np.array(frame.position))[2]))
+        if planes and min(abs(plane - z) for plane in planes) > _SAME_SLICE:
+            raise CadError(
+                f"a contour lies on slice {z}, but the image of ReferencedSOPInstanceUID {uid} "
+                f"that it names is slice {planes[0]:.0f}",
+                file=path,
+                roi=name,
+                hint="export the structure set again",
+            )
 
 
 def _share_on_grid(
@@ -266,24 +454,43 @@ def _share_on_grid(
 
 
 def _read_seg(
-    dataset: pydicom.Dataset, path: Path, frame_uid: str, grid: Volume, wanted: Wanted
+    dataset: pydicom.Dataset,
+    path: Path,
+    frame_uid: str,
+    grid: Volume,
+    wanted: Wanted,
+    images: Sequence[Frame],
 ) -> tuple[list[DrawnRegion], list[str]]:
     import highdicom  # slow to load, and only few studies have a SEG
 
+    numbers = [int(item.SegmentNumber) for item in dataset.SegmentSequence]
+    names = _wanted_segments(dataset, wanted)
+    for number in names:
+        if numbers.count(number) > 1:
+            raise CadError(
+                f"two segments of SegmentNumber {number}; numbers tell segments apart (PS3.3 "
+                "C.8.20.4)",
+                file=path,
+                roi=names[number],
+                hint="export the SEG again",
+            )
     # highdicom warns of values that other makers write in another form.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         # segread() is not used, because the dataset has been read already.
         seg = highdicom.seg.Segmentation.from_dataset(dataset, copy=False)
-    segments = [s for s in dataset.SegmentSequence if int(s.SegmentNumber) > 0]
-    names = {
-        int(s.SegmentNumber): str(s.get("SegmentLabel", "") or s.SegmentNumber) for s in segments
-    }
-    names = {number: name for number, name in names.items() if wanted(name)}
-    if names:
-        _check_frame(str(dataset.get("FrameOfReferenceUID", "")), frame_uid, path)
-        decoded(dataset, path)  # tells damaged pixels from a missing codec
-    regions = []
     notes = []
+    if names:
+        frame = str(dataset.get("FrameOfReferenceUID", "") or "")
+        if not frame:
+            raise CadError(
+                "a SEG without FrameOfReferenceUID (0020,0052): its positions belong to no images",
+                file=path,
+                hint="export the SEG again",
+            )
+        _check_frame({frame}, frame_uid, path)
+        decoded(dataset, path)  # tells damaged pixels from a missing codec
+    _check_sources(dataset, names, images, path)
+    regions = []
     for number, name in names.items():
         segment = _segment(seg, number, path, name)
         if not segment.array.any():
@@ -291,10 +498,80 @@ def _read_seg(
         share = _share_on_grid(segment.array.astype(np.float32), segment, grid, path, name)
         twin = list(names.values()).count(name) > 1
         regions.append(DrawnRegion(name, share, path, number if twin else 0))
-    unused = len(segments) - len(names)
+    unused = sum(1 for number in numbers if number > 0) - len(names)
     if unused:
         notes.append(f"{unused} segments that the rules do not ask for are left out")
     return regions, notes
+
+
+def _check_sources(
+    dataset: pydicom.Dataset, names: dict[int, str], images: Sequence[Frame], path: Path
+) -> None:
+    """Refuse a frame of a wanted segment that lies in another plane than the image that it names.
+
+    Frames that name several images, or an image of another orientation, are not compared.
+    """
+    by_uid: dict[str, list[Frame]] = defaultdict(list)
+    for image in images:
+        if image.position is not None and image.orientation is not None:
+            by_uid[image.sop_uid].append(image)
+    for group in dataset.get("PerFrameFunctionalGroupsSequence") or []:
+        name = _segment_name(group, names)
+        place = _macro(dataset, group, "PlanePositionSequence").get("ImagePositionPatient")
+        axes = _macro(dataset, group, "PlaneOrientationSequence").get("ImageOrientationPatient")
+        sources: list[pydicom.Dataset] = []
+        for derivation in group.get("DerivationImageSequence") or []:
+            sources += derivation.get("SourceImageSequence") or []
+        if name is None or not place or not axes or len(sources) != 1:
+            continue
+        uid = str(sources[0].get("ReferencedSOPInstanceUID", "") or "")
+        named = by_uid[uid]
+        number = sources[0].get("ReferencedFrameNumber")
+        if isinstance(number, int) and len(named) > 1:
+            named = [image for image in named if image.index + 1 == number]
+        turned = [np.abs(np.array(image.orientation, float) - axes).max() for image in named]
+        if not named or max(turned) > ORIENTATION_TOLERANCE:
+            continue
+        normal = np.cross(axes[:3], axes[3:])
+        away = min(abs((np.array(image.position, float) - place) @ normal) for image in named)
+        thickness = named[0].thickness or 0.0
+        if away > max(_SAME_SLICE * thickness, POSITION_TOLERANCE_MM):
+            raise CadError(
+                f"a frame lies {away:.2f} mm off the plane of the image of "
+                f"ReferencedSOPInstanceUID {uid} that it names; allowed is half its thickness",
+                file=path,
+                roi=name,
+                hint="export the SEG again",
+            )
+
+
+def _segment_name(group: pydicom.Dataset, names: dict[int, str]) -> str | None:
+    """Return the name of a frame's segment; None if it is not wanted."""
+    items = group.get("SegmentIdentificationSequence")
+    if not items:  # a frame of a label map shows all segments
+        return "" if names else None
+    return names.get(int(items[0].ReferencedSegmentNumber))
+
+
+def _macro(dataset: pydicom.Dataset, group: pydicom.Dataset, sequence: str) -> pydicom.Dataset:
+    """Return the item of a functional group of one frame, else that of all frames, else nothing."""
+    groups = [group, *(dataset.get("SharedFunctionalGroupsSequence") or [])]
+    for place in groups:
+        if place.get(sequence):
+            item: pydicom.Dataset = place[sequence].value[0]
+            return item
+    return pydicom.Dataset()
+
+
+def _wanted_segments(dataset: pydicom.Dataset, wanted: Wanted) -> dict[int, str]:
+    """Return the names of the segments that are to be read, by number; 0 is the background."""
+    names = {}
+    for item in dataset.SegmentSequence:
+        number = int(item.SegmentNumber)
+        name = str(item.get("SegmentLabel", "") or number)
+        if number > 0 and wanted(name):
+            names[number] = name
+    return names
 
 
 def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str) -> Volume:

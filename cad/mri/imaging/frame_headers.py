@@ -46,6 +46,7 @@ _MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
 _MAPPING = "RealWorldValueMappingSequence"
+_INTEGERS = 2**31  # limit of the integers of a header (PS3.5 6.2)
 _ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
 _ROUNDED = 1e-4  # largest share by which the roundings of one slope differ
 _LONGEST = 256  # size in bytes; a longer element is read but not kept
@@ -349,7 +350,14 @@ def _field(header: Dataset, field: str) -> Any:
     """
     keyword, read = _READERS[field]
     with reading("", f"{keyword} is no number"):
-        return read(header.get(keyword))
+        value = read(header.get(keyword))
+    if isinstance(value, int) and not -_INTEGERS <= value < _INTEGERS:
+        raise CadError(
+            f"{_tagged(keyword)} has {len(str(abs(value)))} digits; an integer of DICOM has at "
+            "most 32 bits (PS3.5 6.2)",
+            hint="the number may be that of a person; export the series again",
+        )
+    return value
 
 
 def _scales(header: Dataset) -> tuple[Scale, Scale]:

@@ -78,11 +78,12 @@ def check_pixels(dataset: Dataset) -> None:
     allocated = int(dataset.BitsAllocated)
     samples = int(dataset.get("SamplesPerPixel", 1))
     fragments: list[bytes] = []
-    offsets: list[int] = []
+    listed = 0  # images of the offset tables, which may be empty
     encapsulated = dataset.file_meta.TransferSyntaxUID.is_encapsulated
     if encapsulated:
         stream = BytesIO(content)
-        offsets = parse_basic_offsets(stream)
+        extended = len(dataset.get("ExtendedOffsetTable") or b"") // 8
+        listed = max(len(parse_basic_offsets(stream)), extended)
         fragments = list(generate_fragments(stream))
     sizes = [size for fragment in fragments if (size := compressed_size(fragment))]
     largest = max([rows * columns, *(size.rows * size.columns for size in sizes)])
@@ -95,9 +96,9 @@ def check_pixels(dataset: Dataset) -> None:
     images = len(sizes)
     if dataset.file_meta.TransferSyntaxUID == RLELossless:
         images = sum(1 for fragment in fragments if fragment)  # each is a frame (PS3.5 A.4.2)
-    if images > frames or (offsets and len(offsets) != frames):
+    if images > frames or listed not in (0, frames):
         raise CadError(
-            f"{max(images, len(offsets))} compressed images, but NumberOfFrames (0028,0008) is "
+            f"{max(images, listed)} compressed images, but NumberOfFrames (0028,0008) is "
             f"{frames}; each frame is one image (PS3.5 A.4)",
             hint=_AGAIN,
         )

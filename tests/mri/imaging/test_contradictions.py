@@ -146,6 +146,12 @@ def test_two_compressed_images_of_one_frame_are_refused(image, syntax, has_bot):
     refused(image, r"2 compressed images, but NumberOfFrames \(0028,0008\) is 1")
 
 
+def test_an_offset_table_of_two_frames_in_a_file_of_one_is_refused(image):
+    compress(image, JPEG2000Lossless)
+    edit(image, ExtendedOffsetTable=bytes(16), ExtendedOffsetTableLengths=bytes(16))
+    refused(image, r"2 compressed images, but NumberOfFrames \(0028,0008\) is 1")
+
+
 def test_one_compressed_image_in_several_fragments_is_read(image):
     compress(image, JPEG2000Lossless)
     dataset = pydicom.dcmread(image)
