@@ -28,7 +28,7 @@ from cad.base.reading import reading
 from cad.base.terms.beside import table_beside
 from cad.mri.imaging import vendor
 from cad.mri.imaging.elements import Excerpt
-from cad.mri.imaging.frames import UID, Frame, Lying, Scale, printable, read_header
+from cad.mri.imaging.frames import ROUNDED, UID, Frame, Lying, Scale, printable, read_header
 from cad.mri.imaging.units import factor_between, plain_unit
 
 _TABLES = table_beside(__file__)
@@ -48,7 +48,6 @@ _TIME_OFFSET = "TemporalPositionTimeOffset"
 _MAPPING = "RealWorldValueMappingSequence"
 _INTEGERS = 2**31  # limit of the integers of a header (PS3.5 6.2)
 _ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
-_ROUNDED = 1e-4  # largest share by which the roundings of one slope differ
 _LONGEST = 256  # size in bytes; a longer element is read but not kept
 Twins = dict[tuple[object, ...], Frame]
 
@@ -60,7 +59,10 @@ def _tags(keywords: Iterable[str]) -> list[int]:
 LAYOUT = _tags(_TABLES["layout"])
 """Tags of the elements that state how pixels are stored."""
 TAGS = {*_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")), *vendor.TAGS, *LAYOUT}
-_SCALE_TAGS = {*_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING))}
+# An enhanced header may state these in two places only if they agree.
+_ONE_MEANING = {
+    *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING, "PixelSpacing"))
+}
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(_ENHANCED), _tags(_ENHANCED.values()), strict=True)
 )
@@ -217,7 +219,7 @@ def _lay(source: Dataset, flat: Dataset) -> None:
         target = _FLAT[tag]
         if element.value not in (None, ""):
             value = element.value
-            if target in flat and target in _SCALE_TAGS:
+            if target in flat and target in _ONE_MEANING:
                 value = _restated(element, flat[target])
             elif element.tag != target and element.VR == "DT":
                 # takes the clock time from a date and time
@@ -228,7 +230,7 @@ def _lay(source: Dataset, flat: Dataset) -> None:
 
 
 def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any:
-    """Return the value of an element of the scale that stands in two places of a header.
+    """Return the value of an element of one meaning that stands in two places of a header.
 
     Mappings of both places are kept, to be compared when the scale is read.
 
@@ -245,15 +247,19 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
         shown = [printable(str(place.value)) for place in places]
         units = {plain_unit(str(place.value)) for place in places}
         agree = len(units - {""}) <= 1
+    elif keyword == "PixelSpacing":
+        shown = [printable(str(place.value)) for place in places]
+        spacings = [_floats(place.value, 2) or (0.0, 0.0) for place in places]
+        agree = bool(np.allclose(spacings[0], spacings[1], rtol=ROUNDED, atol=0))
     else:
         numbers = [_one_number(place.value, keyword) or 0.0 for place in places]
         shown = [f"{number:g}" for number in numbers]
-        agree = math.isclose(numbers[0], numbers[1], rel_tol=_ROUNDED)
+        agree = math.isclose(numbers[0], numbers[1], rel_tol=ROUNDED)
     if not agree:
         raise CadError(
             f"{_tagged(keyword)} stands twice in the header of one frame, as {shown[0]} and as "
             f"{shown[1]}",
-            hint=_ONE_SCALE,
+            hint="export the series again, or as single images",
         )
     return element.value
 
@@ -388,10 +394,6 @@ def _scales(header: Dataset) -> tuple[Scale, Scale]:
     if mapped is not None and slope is not None:
         _check_agreement(mapped, rescale)
     scale_slope = vendor.philips_scale_slope(header)
-    if scale_slope is not None and not math.isfinite(scale_slope):
-        raise CadError(
-            f"the scale slope (2005,100E) is {scale_slope:g}, no number", hint=_ONE_SCALE
-        )
     precise = mapped or rescale
     if scale_slope is not None and (mapped is None or mapped.unit in ("", "1")):
         precise = Scale(1 / scale_slope, rescale.intercept / (rescale.slope * scale_slope))
@@ -452,8 +454,8 @@ def _alike(scale: Scale, other: Scale, factor: float | None) -> bool:
         factor = 1.0
     slope = scale.slope * factor
     intercept = scale.intercept * factor
-    return math.isclose(slope, other.slope, rel_tol=_ROUNDED) and math.isclose(
-        intercept, other.intercept, rel_tol=_ROUNDED, abs_tol=_ROUNDED * abs(slope)
+    return math.isclose(slope, other.slope, rel_tol=ROUNDED) and math.isclose(
+        intercept, other.intercept, rel_tol=ROUNDED, abs_tol=ROUNDED * abs(slope)
     )
 
 

@@ -32,6 +32,8 @@ STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 """
 UID = re.compile(r"[0-9.]{1,64}")
 """A DICOM UID has digits and dots, and at most 64 characters (PS3.5 9.1)."""
+ROUNDED = 1e-4
+"""Largest share by which two roundings of one number of a header differ."""
 _MOST_DEFLATED = 1032  # largest factor by which deflate can compress
 
 

@@ -9,9 +9,18 @@ from io import BytesIO
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 from pydicom.dataset import Dataset
 from pydicom.encaps import generate_fragments, parse_basic_offsets
-from pydicom.uid import RLELossless
+from pydicom.uid import (
+    HTJ2KLossless,
+    HTJ2KLosslessRPCL,
+    JPEG2000Lossless,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    RLELossless,
+)
 
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, check_inflation
@@ -26,6 +35,15 @@ _LONGEST_HEAD = 4096  # bytes of a JPEG 2000 file before its image
 # Start-of-frame markers of all JPEG processes (T.81) and JPEG-LS; C4, C8 and CC have other
 # meanings.
 _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
+# A lossy image may lie a little beyond its values.
+_LOSSLESS = {
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    JPEG2000Lossless,
+    HTJ2KLossless,
+    HTJ2KLosslessRPCL,
+}
 _RLE_HEADER = struct.Struct("<16L")
 
 
@@ -107,6 +125,50 @@ def check_pixels(dataset: Dataset) -> None:
     if dataset.file_meta.TransferSyntaxUID == RLELossless:
         for fragment in fragments:
             _check_run_lengths(fragment, rows, columns)
+
+
+def check_values(array: np.ndarray, dataset: Dataset) -> None:
+    """Refuse values of a losslessly compressed image that need more bits than the header says.
+
+    The header's reader would cut the highest bits off, and the decoder of the image keeps them. In
+    uncompressed data bits above BitsStored are no part of a value (PS3.5 8.1.1).
+
+    Parameters
+    ----------
+    array : ndarray
+        Decompressed values.
+    dataset : Dataset
+        Their image.
+
+    Raises
+    ------
+    CadError
+        The message names the value that is farthest outside.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydicom.dataset import Dataset, FileMetaDataset
+    >>> image = Dataset()
+    >>> image.file_meta = FileMetaDataset()
+    >>> image.file_meta.TransferSyntaxUID = JPEG2000Lossless
+    >>> image.BitsStored = 12
+    >>> check_values(np.array([0, 4095]), image)
+    """
+    if dataset.file_meta.TransferSyntaxUID not in _LOSSLESS or array.size == 0:
+        return
+    stored = int(dataset.BitsStored)
+    signed = int(dataset.get("PixelRepresentation", 0)) == 1
+    least = -(1 << stored - 1) if signed else 0
+    most = least + (1 << stored) - 1
+    smallest = int(array.min())
+    largest = int(array.max())
+    if smallest < least or largest > most:
+        raise CadError(
+            f"a value of {largest if largest > most else smallest}, but BitsStored (0028,0101) is "
+            f"{stored}, which allows {least} to {most}",
+            hint=_AGAIN,
+        )
 
 
 def compressed_size(image: bytes) -> CompressedSize | None:

@@ -20,7 +20,7 @@ from cad.base.reading import reading
 from cad.mri.imaging.elements import PIXELS
 from cad.mri.imaging.frame_headers import LAYOUT
 from cad.mri.imaging.frames import STATE, Frame, printable, read_dataset
-from cad.mri.imaging.pixel_checks import check_pixels
+from cad.mri.imaging.pixel_checks import check_pixels, check_values
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
@@ -210,11 +210,13 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         if syntax in _LOSSY_JPEG and int(dataset.BitsStored) > 8:
             return _deep_jpeg(dataset, path)
         try:
-            return np.asarray(dataset.pixel_array)
+            array = np.asarray(dataset.pixel_array)
         except Exception as error:
             if syntax is not None and _needs_codec(syntax):
                 raise _no_codec(syntax, path, error) from error
             raise
+        check_values(array, dataset)
+        return array
 
 
 def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:

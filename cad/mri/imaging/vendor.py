@@ -7,6 +7,7 @@ Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value,
 grid with their places.
 """
 
+import math
 import re
 import struct
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ from pydicom.sequence import Sequence
 
 from cad.base.errors import CadError
 from cad.base.reading import reading
+from cad.mri.imaging.frames import ROUNDED, printable
 from cad.mri.imaging.makers import maker
 
 
@@ -158,8 +160,22 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     -------
     float or None
         None where it is absent or 0.
+
+    Raises
+    ------
+    CadError
+        For several numbers that differ, and for NaN or infinity.
     """
-    return _private_number(_stated_element(dataset, _SCALE_SLOPE)) or None
+    value = _stated_element(dataset, _SCALE_SLOPE)
+    values = list(value) if isinstance(value, list | MultiValue) else [value]
+    slopes = {_private_number(item) for item in values}
+    slope = slopes.pop() if slopes else None
+    if slopes or not math.isfinite(slope or 0.0):
+        raise CadError(
+            f"Philips' scale slope (2005,100E) is {printable(str(value))}; it must be one number",
+            hint="export the series again",
+        )
+    return slope or None
 
 
 def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
@@ -174,13 +190,27 @@ def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
         Functional groups of a frame, or those that all frames share.
     flat : Dataset
         Header of the frame, which gets the element.
+
+    Raises
+    ------
+    CadError
+        When the frame and the shared groups state two scale slopes.
     """
     copies = _stated_element(group, _COPY)
     if not isinstance(copies, Sequence) or len(copies) == 0:
         return
-    slope = philips_scale_slope(copies[0])
-    if slope is None:
+    stated = [philips_scale_slope(copy) for copy in copies]
+    slopes = [slope for slope in (*stated, philips_scale_slope(flat)) if slope is not None]
+    if not slopes:
         return
+    slope = slopes[0]
+    for other in slopes[1:]:
+        if not math.isclose(slope, other, rel_tol=ROUNDED):
+            raise CadError(
+                f"Philips' scale slope (2005,100E) stands twice in the header of one frame, as "
+                f"{other:g} and as {slope:g}",
+                hint="export the series again",
+            )
     for row in ELEMENTS:
         if row.meaning == _SCALE_SLOPE:
             block = flat.private_block(row.group, row.creator, create=True)

@@ -200,6 +200,24 @@ def test_bits_above_the_stored_ones_are_no_part_of_a_value(image, sign, syntax):
     assert (plane(image) == values).all()
 
 
+@pytest.mark.parametrize("syntax", [JPEG2000Lossless, JPEGLSLossless])
+@pytest.mark.parametrize(
+    ("stored", "sign", "words"),
+    [
+        (10, 0, r"a value of 1536, but BitsStored \(0028,0101\) is 10, which allows 0 to 1023"),
+        (11, 1, r"a value of 1536, but BitsStored .* is 11, which allows -1024 to 1023"),
+        (11, 0, ""),
+        (12, 1, ""),
+    ],
+)
+def test_a_compressed_value_of_more_bits_than_stored_is_refused(image, syntax, stored, sign, words):
+    compress(image, syntax, BitsStored=stored, HighBit=stored - 1, PixelRepresentation=sign)
+    if words:
+        refused(image, words)
+    else:
+        assert (plane(image) == PLANE).all()
+
+
 def test_a_picture_in_colours_of_a_palette_is_refused(image):
     edit(image, PhotometricInterpretation="PALETTE COLOR")
     refused(image, r"PhotometricInterpretation \(0028,0004\) is 'PALETTE COLOR'")
@@ -392,6 +410,66 @@ def test_one_slope_in_any_place_of_an_enhanced_header_is_read(enhanced, slopes):
     for frame in (first, second):
         assert frame.real.slope == 2.0
         assert (PixelReader().plane(frame) == PLANE).all()
+
+
+@pytest.mark.parametrize("place", ["top", "shared"])
+@pytest.mark.parametrize(("spacing", "agrees"), [([0.5, 0.5], False), ([1, 1], True)])
+def test_two_pixel_sizes_of_one_frame_are_refused(enhanced, place, spacing, agrees):
+    path = enhanced()
+    dataset = pydicom.dcmread(path)
+    (shared,) = dataset.SharedFunctionalGroupsSequence
+    if place == "top":
+        dataset.PixelSpacing = spacing
+    else:
+        measures = Dataset()
+        measures.PixelSpacing = spacing
+        shared.PixelMeasuresSequence = [*shared.get("PixelMeasuresSequence", []), measures]
+    dataset.save_as(path)
+    if agrees:
+        assert frames(path)[0].pixel_spacing == (1.0, 1.0)
+        return
+    problem = unusable(path)
+    assert "PixelSpacing (0028,0030) stands twice in the header of one frame" in problem
+    assert "[0.5, 0.5]" in problem
+
+
+def philips(group: Dataset, slope: object, *others: object) -> None:
+    """Add Philips' copies of the classic header, with a scale slope each."""
+    copies = []
+    for number in (slope, *others):
+        copy = Dataset()
+        copy.private_block(0x2005, "Philips MR Imaging DD 001", create=True).add_new(
+            0x0E, "FL", number
+        )
+        copies.append(copy)
+    group.private_block(0x2005, "Philips MR Imaging DD 005", create=True).add_new(
+        0x0F, "SQ", copies
+    )
+
+
+@pytest.mark.parametrize(
+    ("shared", "frame", "words"),
+    [
+        ([0.5], [0.25], "stands twice in the header of one frame, as 0.5 and as 0.25"),
+        ([], [0.5, 0.25], "stands twice in the header of one frame, as 0.25 and as 0.5"),
+        ([], [[0.5, 0.25]], r"is [0.5, 0.25]; it must be one number"),
+        ([], [float("nan")], "is nan; it must be one number"),
+        ([0.5], [0.5], ""),
+        ([], [[0.5, 0.5]], ""),
+    ],
+)
+def test_two_scale_slopes_of_one_frame_are_refused(enhanced, shared, frame, words):
+    path = enhanced(frame=[2])
+    dataset = pydicom.dcmread(path)
+    if shared:
+        philips(dataset.SharedFunctionalGroupsSequence[0], *shared)
+    for group in dataset.PerFrameFunctionalGroupsSequence:
+        philips(group, *frame)
+    dataset.save_as(path)
+    if not words:
+        assert frames(path)[0].precise == Scale(2.0, 0.0)
+        return
+    assert f"Philips' scale slope (2005,100E) {words}" in unusable(path)
 
 
 # --- UIDs ----------------------------------------------------------------------------------------
