@@ -139,6 +139,34 @@ def test_another_frame_of_reference_in_any_place_is_refused(source, rules, place
     assert uid("P-001", "study1", "frame") in problem
 
 
+def test_contours_on_a_series_in_another_frame_of_reference_are_refused(source, rules):
+    """The structure set states the frame of T2, and is drawn on ADC, which has another."""
+    for path in slices(source, "adc"):
+        edit(path, FrameOfReferenceUID="1.2.3")
+
+    def change(dataset):
+        series_of(dataset).SeriesInstanceUID = uid("P-001", "study1", 2)
+
+    structures(source, change)
+    problem = refused(source, rules).problem
+    assert "drawn on a series in another frame of reference: FrameOfReferenceUID 1.2.3" in problem
+
+
+def test_images_without_a_frame_of_reference_are_said(source, rules):
+    for path in source.rglob("*.dcm"):
+        edit(path, FrameOfReferenceUID=None)
+    image = pydicom.dcmread(slices(source)[0])
+    image.FrameOfReferenceUID = "1.2.3"
+    image.save_as(source / "first.dcm")
+    path = source / "rs.dcm"
+    write_structures(path, source / "first.dcm", {"ROI 1": [square(6.0), square(9.0)]})
+    (source / "first.dcm").unlink()
+    summary = imported(source, rules)
+    assert summary.failures == []
+    note = "the images state no frame of reference, with which that of rs.dcm could be compared"
+    assert f"sub-P001: {note}" in summary.notes
+
+
 def test_a_structure_without_a_frame_of_reference_is_said(source, rules):
     def change(dataset):
         del dataset.StructureSetROISequence[0].ReferencedFrameOfReferenceUID

@@ -233,6 +233,12 @@ def _drawn_images(
         named = referenced_images(dataset)
         contoured = contour_images(dataset, wanted)
     is_seg = dataset.get("Modality") == "SEG"
+    images_frame = reference.first.frame_uid
+    if not images_frame:
+        notes.append(
+            f"the images state no frame of reference, with which that of {path.name} could be "
+            "compared"
+        )
     if not named:
         notes.append(
             f"{path.name} does not say which series it was drawn on; series "
@@ -244,7 +250,7 @@ def _drawn_images(
     uids = ", ".join(printable(uid) for uid in named)
     if not series:
         frame_uid = str(dataset.get("FrameOfReferenceUID", "") or "")
-        if not is_seg or not frame_uid or frame_uid != reference.first.frame_uid:
+        if not is_seg or not frame_uid or frame_uid != images_frame:
             raise CadError(
                 f"drawn on the series of SeriesInstanceUID {uids}, which the study does not have",
                 file=path,
@@ -276,6 +282,14 @@ def _drawn_images(
     drawn_images = []
     for frames in series.values():
         drawn_images += frames
+    other_frames = {image.frame_uid for image in drawn_images} - {images_frame, ""}
+    if images_frame and other_frames:
+        raise CadError(
+            "drawn on a series in another frame of reference: FrameOfReferenceUID "
+            f"{other_frames.pop()}, series {reference.first.series_number} is in {images_frame}",
+            file=path,
+            hint=f"draw the ROI on series {reference.first.series_number}",
+        )
     return grids[0], drawn_images
 
 

@@ -379,12 +379,7 @@ def _scales(header: Dataset) -> tuple[Scale, Scale]:
             hint=_ONE_SCALE,
         )
     slope = _one_number(header.get("RescaleSlope"), "RescaleSlope")
-    if slope == 0:
-        raise CadError(
-            f"{_tagged('RescaleSlope')} is 0, which would make every voxel the same; it must be "
-            "another number",
-            hint=_ONE_SCALE,
-        )
+    _check_not_zero(slope, "RescaleSlope")
     rescale = Scale(
         1.0 if slope is None else slope,
         _one_number(header.get("RescaleIntercept"), "RescaleIntercept") or 0.0,
@@ -404,11 +399,12 @@ def _real_world(header: Dataset) -> Scale | None:
     scales = []
     for item in header.get(_MAPPING) or []:
         slope = _one_number(item.get("RealWorldValueSlope"), "RealWorldValueSlope")
-        if slope is None or slope == 0 or "RealWorldValueLUTData" in item:
+        if slope is None or "RealWorldValueLUTData" in item:
             raise CadError(
                 "a real-world value mapping by a table instead of a slope is not read",
                 hint="export the series with a slope",
             )
+        _check_not_zero(slope, "RealWorldValueSlope")
         units = item.get("MeasurementUnitsCodeSequence") or []
         unit = str(units[0].get("CodeValue", "")) if units else ""
         scales.append(
@@ -428,6 +424,15 @@ def _real_world(header: Dataset) -> Scale | None:
     return scales[0] if scales else None
 
 
+def _check_not_zero(slope: float | None, keyword: str) -> None:
+    if slope == 0:
+        raise CadError(
+            f"{_tagged(keyword)} is 0, which would make every voxel the same; it must be another "
+            "number",
+            hint=_ONE_SCALE,
+        )
+
+
 def _check_agreement(mapped: Scale, rescale: Scale) -> None:
     """Refuse a real-world value mapping and a rescale that give one quantity two values.
 
@@ -436,9 +441,8 @@ def _check_agreement(mapped: Scale, rescale: Scale) -> None:
     factor = factor_between(mapped.unit, rescale.unit)
     if factor is not None and not _alike(mapped, rescale, factor):
         raise CadError(
-            f"two scales of one quantity: {_shown(mapped)} by "
-            f"{_tagged(_MAPPING)}, and {_shown(rescale)} by "
-            f"{_tagged('RescaleSlope')}",
+            f"two scales of one quantity: {_shown(mapped)} by {_tagged(_MAPPING)}, and "
+            f"{_shown(rescale)} by {_tagged('RescaleSlope')}",
             hint=_ONE_SCALE,
         )
 
@@ -471,7 +475,7 @@ def _one_number(value: Any, keyword: str) -> float | None:
     """
     if value is None or value == "":
         return None
-    values = value if isinstance(value, MultiValue) else [value]
+    values = value if isinstance(value, MultiValue | list) else [value]
     numbers = {float(number) for number in values}
     if len(numbers) != 1 or not all(math.isfinite(number) for number in numbers):
         texts = ", ".join(f"{number:g}" for number in sorted(numbers))

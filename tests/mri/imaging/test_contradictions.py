@@ -273,7 +273,7 @@ def test_values_by_a_table_are_refused(image):
     assert "ModalityLUTSequence (0028,3000) gives the values by a table" in unusable(image)
 
 
-def mapping(slope: float, intercept: float = 0.0, unit: str = "1") -> Dataset:
+def mapping(slope: object, intercept: float = 0.0, unit: str = "1") -> Dataset:
     code = Dataset()
     code.CodeValue, code.CodingSchemeDesignator, code.CodeMeaning = unit, "UCUM", unit
     item = Dataset()
@@ -298,10 +298,13 @@ def test_two_mappings_of_one_image_are_refused(image, mappings, words):
     assert words in problem
 
 
-@pytest.mark.parametrize("slope", [float("nan"), float("inf")])
-def test_a_mapping_without_a_number_is_refused(image, slope):
+@pytest.mark.parametrize(
+    ("slope", "shown"),
+    [(float("nan"), "nan"), (float("inf"), "inf"), ([1.0, 2.0], "1, 2"), (0.0, "0")],
+)
+def test_a_mapping_without_a_number_is_refused(image, slope, shown):
     edit(image, RealWorldValueMappingSequence=[mapping(slope)])
-    assert f"RealWorldValueSlope (0040,9225) is {slope}" in unusable(image)
+    assert f"RealWorldValueSlope (0040,9225) is {shown}" in unusable(image)
 
 
 def test_a_mapping_and_a_rescale_of_one_quantity_must_agree(image):
