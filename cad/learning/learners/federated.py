@@ -696,7 +696,28 @@ def _checked_scale(plan: FederatedPlan, wire: _Wire) -> float | None:
 
 
 class _Coordinator:
-    """Run the interior-point method (Mehrotra's predictor and corrector) on the sites' sums."""
+    """Run the interior-point method (Mehrotra's predictor and corrector) on the sites' sums.
+
+    Every bounded variable has a multiplier (a dual variable). Their products are gamma v and
+    (c - gamma) xi of every constraint, and s times its multiplier if the scale is learned. All
+    products are 0 at the optimum. The method keeps the variables and multipliers above 0, and
+    shrinks the products step by step.
+
+    Attributes
+    ----------
+    x : ndarray, shape (unknowns,)
+        Weights, intercept, and the scale s if it is learned.
+    price : float
+        Multiplier of the bound s >= 0; without effect for a fixed s.
+    quadratic : ndarray, shape (unknowns,)
+        Diagonal of the matrix Q of the objective 1/2 x'Qx: 1 for a weight, else 0.
+    constraints, cost : float
+        Number of constraints of all sites, and sum of their costs.
+    gap : float
+        Upper bound of the relative distance of the objective from the optimum.
+    typical_value : float
+        Root of the sum of squared decision values without intercept, at the smallest gap.
+    """
 
     def __init__(
         self, plan: FederatedPlan, wire: _Wire, mean: Array, deviation: Array, scale: float | None
@@ -719,7 +740,7 @@ class _Coordinator:
         counts = wire.ask(start)
         self.constraints = float(counts["constraints"])
         self.cost = float(counts["cost"])
-        # The multiplier of the bound s >= 0 starts at the mean cost of a row.
+        # The multiplier starts at the mean cost of a row.
         self.price = self.cost / self.constraints
         self.gap = np.inf
         self.typical_value = 0.0
@@ -755,65 +776,120 @@ class _Coordinator:
         return refused
 
     def _relative_gap(self, sums: dict[str, Array]) -> float:
-        products = float(sums["products"])
-        if self.learned:
-            products += self.x[-1] * self.price
+        products = float(sums["products"]) + self._product_of_scale()
         objective = 0.5 * float(self.quadratic @ self.x**2) + float(sums["missed"])
         return products / max(objective, _FLOOR * self.cost)
 
+    def _product_of_scale(self) -> float:
+        """Return s times the multiplier of s >= 0; 0 for a fixed s. The sites do not add it."""
+        if not self.learned:
+            return 0.0
+        return float(self.x[-1]) * self.price
+
     def _step(self, sums: dict[str, Array]) -> float:
-        """Move x and the multiplier of the scale by one step; return its length, 0 to stop."""
-        size = len(self.x)
-        count = 2 * self.constraints + self.learned
-        products = float(sums["products"])
-        s = 1.0
-        price = 0.0
-        if self.learned:
-            s = float(self.x[-1])
-            price = self.price
-            products += s * price
-        mu = products / count
-        off = sums["pull"] - self.quadratic * self.x
-        off[-1] += price
-        matrix = np.zeros((size, size))
-        matrix[np.triu_indices(size)] = sums["matrix"]
-        matrix = matrix + np.triu(matrix, 1).T
-        matrix[np.diag_indices(size)] += self.quadratic
-        matrix[-1, -1] += price / s
+        """Change x and the multiplier of s >= 0 by one step of Mehrotra's method (1992).
+
+        The predictor is the change that aims at products of 0. How far the bounds let it go shows
+        how small the products can become now. The corrector is the change that aims at equal
+        products of about this size. The step is the corrector, as far as the bounds let it go.
+
+        Parameters
+        ----------
+        sums : dict of ndarray
+            Sums over all sites at the current x: the answer to the question "system", with
+            ``matrix``, ``pull``, ``right`` and ``products`` (docs/federated.md, "The messages").
+
+        Returns
+        -------
+        float
+            Length of the step, one of :data:`LENGTHS`; 0 where the equations have no solution or
+            every length is forbidden. Nothing has then changed, and the fit ends.
+        """
+        n_products = 2 * self.constraints + self.learned
+        product_of_scale = self._product_of_scale()
+        products = float(sums["products"]) + product_of_scale
+        mean_product = products / n_products
         try:
-            factor = cho_factor(matrix)
+            factor = cho_factor(self._newton_matrix(sums["matrix"]))
         except np.linalg.LinAlgError:
             return 0.0
 
-        def solve(right: Array, to_s: float) -> Array:
-            total = off + right
-            total[-1] += to_s / s
-            return np.asarray(cho_solve(factor, total))
+        # The predictor
+        dx, d_price = self._direction(factor, sums["pull"], sums["right"], -product_of_scale)
+        predicted = self.wire.ask({"ask": "predictor", "dx": dx.tolist()})
+        length = self._longest(predicted["blocked"], dx, d_price)
 
-        ahead = solve(sums["right"], -s * price)
-        ahead_price = 0.0
-        if self.learned:
-            ahead_price = (-s * price - price * ahead[-1]) / s
-        predicted = self.wire.ask({"ask": "predictor", "dx": ahead.tolist()})
-        length = self._longest(predicted["blocked"], ahead, ahead_price)
+        # The products at its end: the sum of (a + length da) (b + length db) over the pairs a, b.
         products_ahead = products + length * float(predicted["linear"])
         products_ahead += length**2 * float(predicted["quadratic"])
         if self.learned:
-            products_ahead += length * (ahead[-1] * price + s * ahead_price)
-            products_ahead += length**2 * ahead[-1] * ahead_price
-        centre = mu * (max(products_ahead / count, 0.0) / mu) ** 3
-        to_s = 0.0
-        if self.learned:
-            to_s = centre - s * price - ahead[-1] * ahead_price
-        dx = solve(predicted["right"] + centre * predicted["right_per_centre"], to_s)
-        d_price = 0.0
-        if self.learned:
-            d_price = (to_s - price * dx[-1]) / s
+            products_ahead += length * (dx[-1] * self.price + self.x[-1] * d_price)
+            products_ahead += length**2 * dx[-1] * d_price
+        # The more the predictor shrinks the products, the smaller are those that the corrector aims
+        # at.
+        remaining = max(products_ahead / n_products, 0.0) / mean_product
+        centre = mean_product * remaining**3
+
+        # The corrector. The linear equations leave out the product of the two changes; the
+        # corrector subtracts the product of the predictor's changes instead.
+        right = predicted["right"] + centre * predicted["right_per_centre"]
+        change_of_product = centre - product_of_scale - dx[-1] * d_price
+        dx, d_price = self._direction(factor, sums["pull"], right, change_of_product)
         corrected = self.wire.ask({"ask": "corrector", "dx": dx.tolist(), "centre": centre})
         length = self._longest(corrected["blocked"], dx, d_price)
         self.x = self.x + length * dx
         self.price = self.price + length * d_price
         return length
+
+    def _newton_matrix(self, triangle: Array) -> Array:
+        """Return the matrix Z'DZ + Q of the Newton equations, shape (unknowns, unknowns).
+
+        ``triangle`` is the upper triangle of Z'DZ, row by row. If the scale s is learned, its
+        diagonal element also has the multiplier of s divided by s.
+        """
+        size = len(self.x)
+        upper = np.zeros((size, size))
+        upper[np.triu_indices(size)] = triangle
+        matrix = upper + np.triu(upper, 1).T
+        matrix[np.diag_indices(size)] += self.quadratic
+        if self.learned:
+            matrix[-1, -1] += self.price / self.x[-1]
+        return matrix
+
+    def _direction(
+        self, factor: tuple[Array, bool], pull: Array, right: Array, change_of_product: float
+    ) -> tuple[Array, float]:
+        """Solve the Newton equations for the changes of x and of the multiplier of s >= 0.
+
+        Parameters
+        ----------
+        factor : tuple
+            Cholesky factor of :meth:`_newton_matrix`.
+        pull, right : ndarray, shape (unknowns,)
+            Z' gamma, and Z'Dh of the products that are aimed at, over all sites.
+        change_of_product : float
+            Change that the product of s and its multiplier shall have; not used for a fixed s.
+
+        Returns
+        -------
+        dx : ndarray, shape (unknowns,)
+            Change of x.
+        d_price : float
+            Change of the multiplier; 0 for a fixed s.
+        """
+        # What is missing to a zero gradient of the Lagrangian by x.
+        missing = pull - self.quadratic * self.x
+        if self.learned:
+            missing[-1] += self.price
+        target = missing + right
+        if not self.learned:
+            return np.asarray(cho_solve(factor, target)), 0.0
+        s = float(self.x[-1])
+        target[-1] += change_of_product / s
+        dx = np.asarray(cho_solve(factor, target))
+        # The change of s times its multiplier, without the term of second order.
+        d_price = (change_of_product - self.price * dx[-1]) / s
+        return dx, float(d_price)
 
     def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
         """Return the longest of :data:`LENGTHS` that neither a row nor the scale forbids; 0 if each

@@ -19,7 +19,12 @@ from cad.learning.evaluation.readers.agreement import (
     krippendorff_alpha,
     weighted_kappa,
 )
-from cad.learning.evaluation.readers.mrmc import against_readers, obuchowski_rockette, u_statistic
+from cad.learning.evaluation.readers.mrmc import (
+    _jackknife_covariance,
+    against_readers,
+    obuchowski_rockette,
+    u_statistic,
+)
 
 NA = np.nan
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", example D: 4 observers.
@@ -125,6 +130,26 @@ def test_components_are_those_of_patients_left_out_in_plain_loops() -> None:
     assert found.variance == pytest.approx(np.trace(cov) / 8, rel=1e-10)
     same_reader = [cov[j, 4 + j] for j in range(4)]
     assert found.cov1 == pytest.approx(np.mean(same_reader), rel=1e-10)
+
+
+def test_the_jackknife_is_the_covariance_of_the_means_of_pseudovalues() -> None:
+    y, ratings, groups = simulated(4)
+    rows = ratings[0]
+    whole = np.array([auc(y, row) for row in rows])
+    patients = np.unique(groups)
+    n = len(patients)
+    pseudovalues = np.empty((n, len(rows)))
+    for i, patient in enumerate(patients):
+        others = groups != patient
+        without = np.array([auc(y[others], row[others]) for row in rows])
+        pseudovalues[i] = n * whole - (n - 1) * without
+    away = pseudovalues - pseudovalues.mean(axis=0)
+    expected = away.T @ away / (n - 1) / n
+    # Names of patients need not be numbers.
+    names = np.array([f"sub-{patient}" for patient in groups])
+    np.testing.assert_allclose(_jackknife_covariance(y, rows, names), expected, rtol=1e-9)
+    alone = _jackknife_covariance(y, rows[:1], groups)
+    np.testing.assert_allclose(alone, expected[:1, :1], rtol=1e-9)
 
 
 def test_level_of_the_multi_reader_test() -> None:

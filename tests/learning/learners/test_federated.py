@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from cad.learning.learners import ProbabilisticSVC
-from cad.learning.learners.federated import LENGTHS, FederatedPlan, FederatedSite, fit_federated
+from cad.learning.learners.federated import (
+    LENGTHS,
+    FederatedPlan,
+    FederatedSite,
+    _Coordinator,
+    _Wire,
+    fit_federated,
+)
 from cad.learning.learners.soft_labels import half_widths, probabilistic_problem, read_labels
 from cad.learning.learners.solvers.problem import LearnerError
 
@@ -61,6 +68,105 @@ def test_equals_the_pooled_fit(scale, components, seed):
     np.testing.assert_allclose(fit.weights, reference.coef_[0], rtol=0, atol=1e-6)
     assert fit.intercept == pytest.approx(reference.intercept_[0], abs=1e-6)
     assert fit.scale == pytest.approx(reference.scale_, abs=1e-6)
+
+
+def newton_changes(site, x, price, products):
+    """Solve the linear equations of all variables at once: x, gamma, v, xi, and the multiplier.
+
+    ``products`` holds the change of gamma v, of (c - gamma) xi, and of s times its multiplier.
+    """
+    Z = site._Z
+    m, u = Z.shape
+    learned = site.plan.scale == "learned"
+    quadratic = np.zeros(u)
+    quadratic[: site.plan.size] = 1.0
+    system = np.zeros((u + 3 * m + learned, u + 3 * m + learned))
+    right = np.zeros(len(system))
+    gamma = slice(u, u + m)
+    v = slice(u + m, u + 2 * m)
+    xi = slice(u + 2 * m, u + 3 * m)
+    # The gradient by x is 0: Q x - Z' gamma - price e = 0.
+    system[:u, :u] = np.diag(quadratic)
+    system[:u, gamma] = -Z.T
+    right[:u] = Z.T @ site._gamma - quadratic * x
+    # Z x - t + xi - v = 0.
+    system[gamma, :u] = Z
+    system[gamma, xi] = np.eye(m)
+    system[gamma, v] = -np.eye(m)
+    right[gamma] = site._margins - Z @ x - site._xi + site._v
+    system[v, gamma] = np.diag(site._v)
+    system[v, v] = np.diag(site._gamma)
+    system[xi, gamma] = -np.diag(site._xi)
+    system[xi, xi] = np.diag(site._costs - site._gamma)
+    right[u + m : u + 3 * m] = np.concatenate(products[:2])
+    if learned:
+        system[u - 1, -1] = -1.0
+        right[u - 1] += price
+        system[-1, u - 1] = price
+        system[-1, -1] = x[-1]
+        right[-1] = products[2]
+    changes = np.linalg.solve(system, right)
+    d_price = 0.0
+    if learned:
+        d_price = changes[-1]
+    return changes[:u], changes[gamma], changes[v], changes[xi], d_price
+
+
+@pytest.mark.parametrize("scale", ["fixed", "learned"])
+def test_a_step_is_mehrotras_in_all_variables_at_once(scale):
+    plan = FederatedPlan(features=FEATURES, eta0=0.05, kappa=0.5, scale=scale)
+    _, X, y, eta = simulated_sites(0, plan)
+    site = FederatedSite(plan, X, y, eta)
+    asked = []
+
+    def answer(question):
+        asked.append(question)
+        return site.answer(question)
+
+    fixed = None
+    if scale == "fixed":
+        fixed = plan.fixed_scale()
+    coordinator = _Coordinator(plan, _Wire(plan, [answer]), X.mean(axis=0), X.std(axis=0), fixed)
+    step = 0.0
+    for _ in range(2):
+        x = coordinator.x.copy()
+        price = coordinator.price
+        sums = coordinator.wire.ask({"ask": "system", "x": x.tolist(), "length": step})
+        back = site._costs - site._gamma
+        of_rows = [site._gamma * site._v, back * site._xi]
+        of_scale = x[-1] * price
+        towards_0 = [-of_rows[0], -of_rows[1], -of_scale]
+        dx, d_gamma, d_v, d_xi, d_price = newton_changes(site, x, price, towards_0)
+        step = coordinator._step(sums)
+        predictor, corrector = asked[-2:]
+        np.testing.assert_allclose(predictor["dx"], dx, rtol=1e-7, atol=1e-9)
+        # The longest of the lengths that leave all variables above 0.
+        pairs = [(site._gamma, d_gamma), (back, -d_gamma), (site._v, d_v), (site._xi, d_xi)]
+        if scale == "learned":
+            pairs += [(x[-1:], dx[-1:]), (np.array([price]), np.array([d_price]))]
+        steepest = max((-change / variable).max() for variable, change in pairs)
+        ahead = LENGTHS[LENGTHS * steepest <= 0.999].max()
+        products = np.concatenate(of_rows)
+        left = np.concatenate(
+            [
+                (site._gamma + ahead * d_gamma) * (site._v + ahead * d_v),
+                (back - ahead * d_gamma) * (site._xi + ahead * d_xi),
+            ]
+        )
+        if scale == "learned":
+            products = np.append(products, of_scale)
+            left = np.append(left, (x[-1] + ahead * dx[-1]) * (price + ahead * d_price))
+        centre = products.mean() * (left.mean() / products.mean()) ** 3
+        assert corrector["centre"] == pytest.approx(centre, rel=1e-6)
+        corrected = [
+            centre - of_rows[0] - d_gamma * d_v,
+            centre - of_rows[1] + d_gamma * d_xi,
+            centre - of_scale - dx[-1] * d_price,
+        ]
+        dx, _, _, _, d_price = newton_changes(site, x, price, corrected)
+        assert step in LENGTHS
+        np.testing.assert_allclose(coordinator.x, x + step * dx, rtol=1e-7, atol=1e-9)
+        assert coordinator.price == pytest.approx(price + step * d_price, rel=1e-7)
 
 
 def test_one_site_of_all_rows_is_the_same_fit():

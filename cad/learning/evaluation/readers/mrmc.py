@@ -351,12 +351,39 @@ def _auc_of_readers(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return np.array([auc(y, row) for row in scores])
 
 
-def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> np.ndarray:
-    code = np.unique(group, return_inverse=True)[1]
-    left_out = [auc_without_each_patient(y == 1, row, code)[1] for row in scores]
-    n = int(code.max()) + 1
-    # Pseudovalues are n A - (n - 1) A_(-i), so their covariance is (n - 1)^2 times that of A_(-i).
-    return np.atleast_2d(np.cov(left_out, ddof=1)) * (n - 1) ** 2 / n
+def _jackknife_covariance(
+    truth: np.ndarray, ratings: np.ndarray, patient: np.ndarray
+) -> np.ndarray:
+    """Return by how much the AUCs of several readings vary, and vary together, over patients.
+
+    Each of the n patients is left out in turn. The pseudovalue of patient i is n A - (n - 1) A_i,
+    where A is the AUC of all cases, and A_i is the AUC without him (Efron and Tibshirani 1993,
+    chapter 11). The result is the covariance of the pseudovalues' means.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n_cases,)
+        1 malignant, 0 benign.
+    ratings : ndarray, shape (n_readings, n_cases)
+        One row per reading, such as one reader's ratings under one treatment.
+    patient : ndarray, shape (n_cases,)
+        Patient of every case.
+
+    Returns
+    -------
+    ndarray, shape (n_readings, n_readings)
+        Variances of the AUCs on the diagonal, covariances of two AUCs beside it.
+    """
+    patient_number = np.unique(patient, return_inverse=True)[1]
+    n_patients = int(patient_number.max()) + 1
+    aucs_without = []
+    for rating in ratings:
+        _, without, _ = auc_without_each_patient(truth == 1, rating, patient_number)
+        aucs_without.append(without)
+    covariance = np.atleast_2d(np.cov(aucs_without, ddof=1))
+    # A pseudovalue is -(n - 1) A_i plus a constant: its covariance is (n - 1)^2 times that of A_i.
+    # The covariance of a mean of n values is 1/n of that of a value.
+    return covariance * (n_patients - 1) ** 2 / n_patients
 
 
 def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
