@@ -1158,8 +1158,9 @@ class _Likelihood:
             # other at a node.
             places = np.isnan(self.truth)[:, None] * nodes.risk
             tied = self._summed(places, nodes.leak_risk, nodes.effect)
-            times = np.where(self.leaking_men[:, None], nodes.odds * (1 + nodes.odds), 0.0)
-            weighted = (nodes.posterior * times)[:, :, None] * tied
+            odds = nodes.slope_per_risk
+            tie = np.where(self.leaking_men[:, None], odds * (1 + odds), 0.0)
+            weighted = (nodes.posterior * tie)[:, :, None] * tied
             hessian += weighted.reshape(-1, size).T @ tied.reshape(-1, size)
         return np.asarray(hessian - spread)
 
@@ -1177,65 +1178,97 @@ class _Likelihood:
         return np.asarray(total)
 
     def _at_nodes(self, value: np.ndarray) -> _AtNodes:
-        """Return the terms of likelihood, gradient and Hessian, at every node."""
+        """Return the likelihood of every man, and its derivatives, at every node of his effect.
+
+        A node is one value of the effect t that all regions of a man share. At a node the places
+        of a man are independent, and his likelihood is the product of
+
+        - r_i for each malignant and 1 - r_i for each benign region;
+        - if he is known to be free of cancer: F, the product of 1 - u and of 1 - r_j over the
+          regions of unknown truth;
+        - if he has cancer in a place of unknown truth: 1 - F.
+
+        r and u are those of the module's docstring (docs/methods.md 9).
+
+        Parameters
+        ----------
+        value : ndarray, shape (p,)
+            Parameters of a set; the last is the logarithm of the effect's standard deviation.
+        """
         effect = np.exp(self.log_effect + value[-1]) * _POINTS
-        odds = (self.design @ value)[:, None] + effect
-        risk = expit(odds)
-        benign = log_expit(-odds)
-        unknown = np.isnan(self.truth)[:, None]
-        cells = np.where((self.truth == 1)[:, None], log_expit(odds), benign)
-        at_nodes = np.log(_WEIGHT) + self.belongs @ np.where(unknown, 0.0, cells)
-        # Derivatives by the log-odds of each region and of the leak.
-        slope = np.where(unknown, 0.0, (self.truth == 1)[:, None] - risk)
-        curvature = np.where(unknown, 0.0, risk * (1 - risk))
-        leak_risk = np.zeros_like(at_nodes)
-        times = np.zeros_like(at_nodes)
+        log_odds = (self.design @ value)[:, None] + effect
+        risk = expit(log_odds)
+        log_malignant = log_expit(log_odds)
+        log_benign = log_expit(-log_odds)
+        is_malignant = (self.truth == 1)[:, None]
+        is_unknown = np.isnan(self.truth)[:, None]
+
+        # Regions of known truth: logarithm of the likelihood of their truth, and its derivatives by
+        # a region's log-odds.
+        log_histology = np.where(is_malignant, log_malignant, log_benign)
+        log_likelihood = self.belongs @ np.where(is_unknown, 0.0, log_histology)
+        slope = np.where(is_unknown, 0.0, is_malignant - risk)
+        curvature = np.where(is_unknown, 0.0, risk * (1 - risk))
+
+        # Men whose truth is known beyond their regions: log F or log(1 - F). Its derivative by the
+        # log-odds of a place of unknown truth is the place's risk, times -1 for log F and times
+        # F / (1 - F) for log(1 - F).
+        leak_risk = np.zeros_like(log_likelihood)
+        slope_per_risk = np.zeros_like(log_likelihood)
+        log_weighted = np.log(_WEIGHT) + log_likelihood
         if (self.free_men | self.leaking_men).any():
-            leak_odds = (self.leak_offset + self.leak_design @ value)[:, None] + effect
-            leak_risk = expit(leak_odds)
-            nowhere = log_expit(-leak_odds)
-            nowhere += self.belongs @ np.where(unknown, benign, 0.0)
-            nowhere = np.minimum(nowhere, -1e-300)
-            somewhere = np.log(-np.expm1(nowhere))
-            at_nodes[self.free_men] += nowhere[self.free_men]
-            at_nodes[self.leaking_men] += somewhere[self.leaking_men]
-            times[self.free_men] = -1.0
-            times[self.leaking_men] = np.exp(nowhere - somewhere)[self.leaking_men]
-            slope = np.where(unknown, times[self.man] * risk, slope)
-            curvature = np.where(unknown, -times[self.man] * risk * (1 - risk), curvature)
-        likelihood = logsumexp(at_nodes, axis=1)
+            leak_log_odds = (self.leak_offset + self.leak_design @ value)[:, None] + effect
+            leak_risk = expit(leak_log_odds)
+            log_free = log_expit(-leak_log_odds)
+            log_free += self.belongs @ np.where(is_unknown, log_benign, 0.0)
+            # F stays below 1, where 1 - F has a logarithm.
+            log_free = np.minimum(log_free, -1e-300)
+            log_cancer = np.log(-np.expm1(log_free))
+            log_weighted[self.free_men] += log_free[self.free_men]
+            log_weighted[self.leaking_men] += log_cancer[self.leaking_men]
+            slope_per_risk[self.free_men] = -1.0
+            slope_per_risk[self.leaking_men] = np.exp(log_free - log_cancer)[self.leaking_men]
+            slope_of_region = slope_per_risk[self.man]
+            slope = np.where(is_unknown, slope_of_region * risk, slope)
+            curvature = np.where(is_unknown, -slope_of_region * risk * (1 - risk), curvature)
+
+        # The likelihood of a man is the weighted sum over nodes.
+        log_sum = logsumexp(log_weighted, axis=1)
         return _AtNodes(
-            likelihood,
-            np.exp(at_nodes - likelihood[:, None]),
-            effect,
-            risk,
-            slope,
-            curvature,
-            leak_risk,
-            times * leak_risk,
-            -times * leak_risk * (1 - leak_risk),
-            times,
+            likelihood=log_sum,
+            posterior=np.exp(log_weighted - log_sum[:, None]),
+            effect=effect,
+            risk=risk,
+            slope=slope,
+            curvature=curvature,
+            leak_risk=leak_risk,
+            leak_slope=slope_per_risk * leak_risk,
+            leak_curvature=-slope_per_risk * leak_risk * (1 - leak_risk),
+            slope_per_risk=slope_per_risk,
         )
 
 
 @dataclass(frozen=True)
 class _AtNodes:
-    """Hold the terms of the marginal likelihood: one value per man, (m,), or one value per man or
-    region at every node.
+    """Hold the likelihood of every man and, at every node of his effect, its derivatives.
+
+    There are m men, n regions, and k nodes. "Slope" is the first derivative of the logarithm of the
+    likelihood by the log-odds of a region or of a man's leak. "Curvature" is minus the second
+    derivative, without the terms of pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
     """
 
-    likelihood: np.ndarray  # (m,), logarithm of the likelihood
-    posterior: np.ndarray  # (m, nodes), posterior weight of each node of the man's effect
-    effect: np.ndarray  # (nodes,)
-    risk: np.ndarray  # (n, nodes)
-    slope: np.ndarray  # (n, nodes), first derivative by the region's log-odds
-    # (n, nodes), minus the second derivative, without the terms of several possible places
-    curvature: np.ndarray
-    leak_risk: np.ndarray  # (m, nodes)
-    leak_slope: np.ndarray  # (m, nodes)
-    leak_curvature: np.ndarray  # (m, nodes)
-    # (m, nodes), odds of no cancer anywhere, for men who have cancer in an unknown place
-    odds: np.ndarray
+    likelihood: np.ndarray  # (m,), its logarithm, summed over nodes
+    posterior: np.ndarray  # (m, k), share of each node in the likelihood of the man
+    effect: np.ndarray  # (k,), effect t
+    risk: np.ndarray  # (n, k), probability r of cancer in the region
+    slope: np.ndarray  # (n, k)
+    curvature: np.ndarray  # (n, k)
+    leak_risk: np.ndarray  # (m, k), probability u of cancer outside the regions
+    leak_slope: np.ndarray  # (m, k)
+    leak_curvature: np.ndarray  # (m, k)
+    # (m, k), slope of a place of unknown truth divided by its risk: -1 for men who are free of
+    # cancer, the odds of no cancer anywhere for men who have cancer in such a place, else 0
+    slope_per_risk: np.ndarray
 
 
 def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np.ndarray:

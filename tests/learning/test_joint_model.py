@@ -179,6 +179,41 @@ def test_likelihood_is_that_of_quadrature_by_brute_force(leak: bool) -> None:
         assert by_nodes[man] == pytest.approx(np.log(whole), abs=2e-4)
 
 
+def test_terms_at_a_node_by_hand() -> None:
+    """Three men: one judged by his regions alone, one free of cancer, one with cancer somewhere."""
+    model = model_of(effect=0.8, leak=-2.0)
+    data = joint_model.of_arrays(
+        [0.3, 0.7, 0.2, 0.4],
+        [0, 0, 1, 2],
+        3,
+        truth=[1.0, 0.0, np.nan, np.nan],
+        truth_of_man=[np.nan, 0.0, 1.0],
+    )
+    design = joint_model._design_of_regions(data, model.centre)
+    problem = joint_model._Likelihood.of(
+        data,
+        np.ones(4, dtype=bool),
+        design,
+        joint_model._leak_columns(data, model.centre),
+        np.zeros(3),
+    )
+    value = model.estimate[0]
+    nodes = problem._at_nodes(value)
+    whole = np.zeros(3)
+    for k, t in enumerate(nodes.effect):
+        r = expit(design @ value + t)
+        u = expit(-2.0 + t)
+        free = [(1 - u) * (1 - r[2]), (1 - u) * (1 - r[3])]
+        of_men = np.array([r[0] * (1 - r[1]), free[0], 1 - free[1]])
+        share = joint_model._WEIGHT[k] * of_men
+        whole += share
+        np.testing.assert_allclose(nodes.posterior[:, k] * np.exp(nodes.likelihood), share)
+        odds = free[1] / (1 - free[1])
+        np.testing.assert_allclose(nodes.slope[:, k], [1 - r[0], -r[1], -r[2], odds * r[3]])
+        np.testing.assert_allclose(nodes.leak_slope[:, k], [0, -u, odds * u])
+    np.testing.assert_allclose(np.exp(nodes.likelihood), whole)
+
+
 @pytest.mark.parametrize("leak", [False, True])
 def test_gradient_and_hessian_are_those_of_differences(leak: bool) -> None:
     data = draw(6, men=20, least=0, leak=leak)
