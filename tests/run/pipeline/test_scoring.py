@@ -496,3 +496,20 @@ def test_a_prediction_of_real_men_by_real_men_is_not_simulated(tmp_path: Path) -
     assert judged.explanations == []
     made_up = SimpleNamespace(**{**vars(aggregated), "simulated": True})
     assert predict.predict(loaded, extracted, made_up, [both]).simulated
+
+
+def test_a_later_study_that_failed_leaves_no_region_of_the_latest_study(tmp_path: Path) -> None:
+    both = model("both", [*T2W, *ADC])
+    loaded, extracted, aggregated = new_men(tmp_path, {})
+    pairs = [("sub-0", "study-0"), ("sub-0", "study-0b"), ("sub-2", "study-2")]
+    of_cohort = [
+        SimpleNamespace(participant_id=patient, study_id=study) for patient, study in pairs
+    ]
+    loaded.cohort = SimpleNamespace(studies=lambda: of_cohort)
+    judged = predict.predict(loaded, extracted, aggregated, [both])
+    assert judged.latest.tolist() == [False] * 2 + [True] * 6
+    # A table names all its studies in its rows, and has no folder of studies.
+    loaded, extracted, aggregated = new_men(tmp_path, {"patient": "participant_id"})
+    loaded.cohort = SimpleNamespace(studies=lambda: of_cohort)
+    judged = predict.predict(loaded, extracted, aggregated, [both])
+    assert judged.latest.all()
