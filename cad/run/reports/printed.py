@@ -5,6 +5,7 @@ from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
 from cad.folders.run_folder.blinding import held_back, open_results
 from cad.folders.run_folder.results import Results
+from cad.learning.evaluation.measures.comparison import Comparison
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.plots import probability_text
 from cad.run.reports.views import PatientView, list_patients
@@ -16,12 +17,29 @@ MOST_PATIENTS = 3
 
 def numbers(metrics: Summary) -> JsonObject:
     """Return a run's main measures as JSON content for ``--json``, without curves and regions."""
-    content: JsonObject = {k: getattr(metrics, k) for k in ("n", "label_kinds", "warnings")}
-    names = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
-    for title, comparison in (("histology", metrics.histology), ("consensus", metrics.consensus)):
-        content[title] = comparison and {name: getattr(comparison, name) for name in names}
-    content["readers"] = {reader: result.auc for reader, result in metrics.readers.items()}
+    content: JsonObject = {
+        "n": metrics.n,
+        "label_kinds": metrics.label_kinds,
+        "warnings": metrics.warnings,
+        "histology": _numbers_of_comparison(metrics.histology),
+        "consensus": _numbers_of_comparison(metrics.consensus),
+        "readers": {reader: result.auc for reader, result in metrics.readers.items()},
+    }
     return dict(json_safe(content))
+
+
+def _numbers_of_comparison(comparison: Comparison | None) -> JsonObject | None:
+    if comparison is None:
+        return None
+    return {
+        "n": comparison.n,
+        "positive": comparison.positive,
+        "negative": comparison.negative,
+        "auc": comparison.auc,
+        "auc_roi_level": comparison.auc_roi_level,
+        "measures": comparison.measures,
+        "warnings": comparison.warnings,
+    }
 
 
 def regions_as_json(results: Results) -> list[JsonObject]:
@@ -75,7 +93,9 @@ def regions_as_json(results: Results) -> list[JsonObject]:
 
 def printed_table(metrics: Summary) -> list[tuple[str, str]]:
     """Return the measures of a run as rows (name, value) of text, for a terminal."""
-    lines = [(f"labels: {kind}", str(n)) for kind, n in metrics.label_kinds.items()]
+    lines = []
+    for kind, n in metrics.label_kinds.items():
+        lines.append((f"labels: {kind}", str(n)))
     for comparison, title in (
         (metrics.histology, "against histology"),
         (metrics.consensus, "against readers"),
@@ -93,8 +113,10 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
                 lines.append((f"  {measure.title}", text))
     for reader, result in metrics.readers.items():
         lines.append((f"reader {reader}: AUC", interval_text(result.auc)))
-    lines += [(title[0].lower() + title[1:], sentence) for title, sentence in findings(metrics)]
-    lines += [(f"{name} at its training", sentence) for name, sentence in promises(metrics)]
+    for title, sentence in findings(metrics):
+        lines.append((title[0].lower() + title[1:], sentence))
+    for model, sentence in promises(metrics):
+        lines.append((f"{model} at its training", sentence))
     whole = metrics.patient_level
     if whole is not None and whole.n >= 2:
         lines += [
@@ -102,8 +124,9 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
             ("  AUC", interval_text(whole.auc)),
             ("  Average precision", interval_text(whole.average_precision)),
         ]
-    lines = [line for line in lines if line[1] != UNKNOWN]
-    return [*lines, *(("warning", text) for text in metrics.warnings)]
+    stated = [(name, text) for name, text in lines if text != UNKNOWN]
+    warnings = [("warning", text) for text in metrics.warnings]
+    return stated + warnings
 
 
 def findings(metrics: Summary) -> list[tuple[str, str]]:
@@ -178,59 +201,82 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
         Content of the run folder.
     metrics : Summary
         Measures of the run.
+
+    Returns
+    -------
+    list of str
+        One or two lines, such as ``5 men, 5 regions: 1 malignant, 3 refer, 1 benign; 40% of 5
+        decided`` and ``first: sub-2 malignant, region a 91%; ...``.
     """
-    hidden = held_back(results)
-    results = open_results(results)
-    views = list_patients(results)
-    if hidden:
-        return _closing_lines_without(views, len(results.regions), len(hidden))
-    scored = [view for view in views if view.top is not None]
-    regions = len(results.regions)
-    stated = metrics.decisions["stated"]
-    counts = [f"{stated.decisions[word].n} {word}" for word in ("malignant", "refer", "benign")]
-    without = sum(region.probability is None for region in results.regions)
-    if without:
-        counts.append(f"{without} without a probability")
-    undecided = regions - stated.scored - without
-    if undecided:
-        counts.append(f"{undecided} without a decision{_common_reason(results)}")
-    share = f"; {stated.decided:.0%} of {stated.scored} decided" if stated.scored else ""
-    counted = (
-        f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
-        f"{', '.join(counts)}{share}"
+    n_held_back = len(held_back(results))
+    visible = open_results(results)
+    men = list_patients(visible)
+    men_and_regions = (
+        f"{_many(len(men), 'man', 'men')}, {_many(len(visible.regions), 'region', 'regions')}"
     )
-    lines = ["; ".join([counted, *_drift(metrics)])]
-    named = _first_men(scored)
-    return [*lines, f"first: {'; '.join(named)}"] if named else lines
+    # While a man is held back, measures of the whole run would reveal his result.
+    if n_held_back:
+        counts = _counts_of_visible_men(men, n_held_back)
+    else:
+        counts = _counts_of_run(visible, metrics)
+    lines = [f"{men_and_regions}: {counts}"]
+    first_men = _first_men(men)
+    if first_men:
+        lines.append(f"first: {'; '.join(first_men)}")
+    return lines
 
 
-def _closing_lines_without(views: list[PatientView], n_regions: int, n_hidden: int) -> list[str]:
-    """Return the last lines of a run in which the results of some men are held back."""
+def _counts_of_run(results: Results, metrics: Summary) -> str:
+    """Count the decisions on all regions of a run, and compare the last men with the promise."""
+    stated = metrics.decisions["stated"]
     counts = []
-    for word in ("malignant", "refer", "benign"):
-        counts.append(f"{sum(view.count(word) for view in views)} {word}")
-    men = _many(n_hidden, "man", "men")
-    counts.append(f"{men} held back, not scored by a reader")
-    line = f"{_many(len(views), 'man', 'men')}, {_many(n_regions, 'region', 'regions')}"
-    lines = [f"{line}: {', '.join(counts)}"]
-    named = _first_men([view for view in views if view.top is not None])
-    return [*lines, f"first: {'; '.join(named)}"] if named else lines
+    for decision in ("malignant", "refer", "benign"):
+        counts.append(f"{stated.decisions[decision].n} {decision}")
+    n_without = sum(region.probability is None for region in results.regions)
+    if n_without:
+        counts.append(f"{n_without} without a probability")
+    # A model may state a probability and decide nothing.
+    n_undecided = len(results.regions) - stated.scored - n_without
+    if n_undecided:
+        counts.append(f"{n_undecided} without a decision{_common_reason(results)}")
+    clauses = [", ".join(counts)]
+    if stated.scored:
+        clauses.append(f"{stated.decided:.0%} of {stated.scored} decided")
+    clauses += _drift(metrics)
+    return "; ".join(clauses)
 
 
-def _first_men(views: list[PatientView]) -> list[str]:
-    """Name the first men of the index with their first region."""
-    named = []
-    for view in views[:MOST_PATIENTS]:
-        if view.top is None:
+def _counts_of_visible_men(men: list[PatientView], n_held_back: int) -> str:
+    """Count the decisions on the regions of the men who are not held back, and the other men."""
+    counts = []
+    for decision in ("malignant", "refer", "benign"):
+        n_regions = sum(man.count(decision) for man in men)
+        counts.append(f"{n_regions} {decision}")
+    counts.append(f"{_many(n_held_back, 'man', 'men')} held back, not scored by a reader")
+    return ", ".join(counts)
+
+
+def _first_men(men: list[PatientView]) -> list[str]:
+    """Name the first men of the index who have a result, each with his most suspicious region."""
+    names: list[str] = []
+    for man in men:
+        if man.top is None:
             continue
-        number = f" {probability_text(view.top.probability)}"
-        if not view.top.of_cancer:
-            number = f", the tool's estimate of what readers would say:{number} malignant"
-        decision = view.decision or "no decision"
-        if view.histology_known:
+        if len(names) == MOST_PATIENTS:
+            break
+        decision = man.decision or "no decision"
+        if man.histology_known:
             decision += " (histology known)"
-        named.append(f"{view.patient} {decision}, region {view.top.roi}{number}")
-    return named
+        number = probability_text(man.top.probability)
+        if man.top.of_cancer:
+            region = f"region {man.top.roi} {number}"
+        else:
+            region = (
+                f"region {man.top.roi}, the tool's estimate of what readers would say: {number} "
+                "malignant"
+            )
+        names.append(f"{man.patient} {decision}, {region}")
+    return names
 
 
 def _common_reason(results: Results) -> str:
