@@ -113,38 +113,79 @@ class SoftExtraTrees(SoftLearner):
         groups: ArrayLike | None,
         judged: bool = True,
     ) -> Array:
-        """Fit; if ``judged``, return each row's mean over the trees that were grown without its
-        patient, or NaN.
+        """Grow the trees and store them, and predict each row by trees that have not seen it.
+
+        Each tree is grown on the rows of some of the patients, if ``share`` is below 1. For a
+        patient, the trees that were grown without him predict as for a new patient. So
+        :class:`cad.learners.ProbabilisticEnsemble` can weigh the trees without growing them again
+        for each fold.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            As for :meth:`fit`.
+        judged : bool
+            Whether the predictions are wanted.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Mean prediction of the trees that were grown without the row's patient. NaN where every
+            tree was grown with him, and in every row if ``judged`` is false.
         """
         features, p, weight = self._read(X, y, sample_weight)
+        # scikit-learn grows trees on single-precision numbers.
         rows = features.astype(np.float32)
-        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        n_rows = len(p)
+        owner = np.arange(n_rows) if groups is None else np.asarray(groups)
         patient = np.unique(owner, return_inverse=True)[1]
-        n = int(patient.max()) + 1
-        drawn = n if self.share == 1 else min(n - 1, max(1, round(self.share * n)))
-        rng = np.random.RandomState(self.seed)
-        grown = []
-        total = np.zeros(len(p))
-        times = np.zeros(len(p))
+        random = np.random.RandomState(self.seed)
+
+        trees = []
+        sum_of_predictions = np.zeros(n_rows)
+        n_predictions = np.zeros(n_rows)
         for _ in range(self.trees):
             grower = ExtraTreeRegressor(
                 min_samples_leaf=self.min_leaf,
                 max_features=self.max_features,
-                random_state=rng.randint(np.iinfo(np.int32).max),
+                random_state=random.randint(np.iinfo(np.int32).max),
             )
-            used = np.ones(len(p), dtype=bool)
-            if drawn < n:
-                used = np.isin(patient, rng.permutation(n)[:drawn])
-                used |= not (used & (weight > 0)).any()
+            is_drawn = self._drawn_rows(patient, weight, random)
+            # ``_read`` has checked the rows; scikit-learn would check them again for every tree.
             with config_context(skip_parameter_validation=True, assume_finite=True):
-                grown.append(grower.fit(rows, p, weight * used, check_input=False).tree_)
-            if judged and drawn < n:
-                total += np.where(used, 0.0, grown[-1].predict(rows)[:, 0])
-                times += ~used
-        for name, array in flatten(grown).items():
+                tree = grower.fit(rows, p, weight * is_drawn, check_input=False).tree_
+            trees.append(tree)
+            if judged and not is_drawn.all():
+                prediction = tree.predict(rows)[:, 0]
+                sum_of_predictions += np.where(is_drawn, 0.0, prediction)
+                n_predictions += ~is_drawn
+
+        for name, array in flatten(trees).items():
             setattr(self, name, array)
-        self.values_ = np.concatenate([tree.value[:, 0, 0] for tree in grown])
-        return np.asarray(np.divide(total, times, out=np.full(len(p), np.nan), where=times > 0))
+        self.values_ = np.concatenate([tree.value[:, 0, 0] for tree in trees])
+        mean = np.full(n_rows, np.nan)
+        np.divide(sum_of_predictions, n_predictions, out=mean, where=n_predictions > 0)
+        return mean
+
+    def _drawn_rows(
+        self, patient: NDArray[np.intp], weight: Array, random: np.random.RandomState
+    ) -> NDArray[np.bool_]:
+        """Draw the patients of a tree, and tell which rows are theirs, shape (n,).
+
+        If ``share`` is 1, or if no drawn row has a weight and so no tree could grow, all rows are
+        drawn.
+        """
+        n_patients = int(patient.max()) + 1
+        n_drawn = n_patients
+        if self.share != 1:
+            n_drawn = min(n_patients - 1, max(1, round(self.share * n_patients)))
+        if n_drawn == n_patients:
+            return np.ones(len(patient), dtype=bool)
+        drawn_patients = random.permutation(n_patients)[:n_drawn]
+        is_drawn = np.isin(patient, drawn_patients)
+        if not (weight[is_drawn] > 0).any():
+            return np.ones(len(patient), dtype=bool)
+        return is_drawn
 
     def _probability(self, X: Array) -> Array:
         # scikit-learn grows trees on single-precision numbers.

@@ -66,6 +66,49 @@ def test_a_tree_is_judged_by_patients_that_it_has_not_seen() -> None:
     assert np.corrcoef(trees.predict_proba(X)[:, 1], p)[0, 1] > 0.9
 
 
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
+def test_the_prediction_of_a_row_is_of_the_trees_without_its_patient(share: float) -> None:
+    X, p, patient = cohort(40)
+    weight = np.ones(len(p))
+    trees = SoftExtraTrees(trees=8, share=share)
+    left_out = trees._fit_inside(X, p, weight, patient)
+    # The patients of each tree, drawn again: a seed for the cuts comes first.
+    random = np.random.RandomState(trees.seed)
+    total = np.zeros(len(p))
+    count = np.zeros(len(p))
+    stops = np.append(trees.roots_[1:], len(trees.values_))
+    for root, stop in zip(trees.roots_, stops, strict=True):
+        random.randint(np.iinfo(np.int32).max)
+        n_drawn = min(9, max(1, round(share * 10)))
+        is_drawn = np.isin(patient, random.permutation(10)[:n_drawn])
+        assert trees.values_[root] == pytest.approx(p[is_drawn].mean())
+        for row in np.flatnonzero(~is_drawn):
+            node = root
+            while trees.left_[node] != node:
+                goes_left = np.float32(X[row, trees.features_[node]]) <= trees.thresholds_[node]
+                node = trees.left_[node] if goes_left else trees.right_[node]
+            assert root <= node < stop
+            total[row] += trees.values_[node]
+            count[row] += 1
+    expected = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    np.testing.assert_allclose(left_out, expected, rtol=0, atol=1e-12)
+    nobody = SoftExtraTrees(trees=3, share=share)._fit_inside(X, p, weight, patient, judged=False)
+    assert np.isnan(nobody).all()
+
+
+def test_where_no_drawn_row_counts_all_rows_are_drawn() -> None:
+    X, p, patient = cohort(40)
+    trees = SoftExtraTrees(trees=20, share=0.1)
+    # One patient alone has weight: a tree that is grown without him would be grown on nothing.
+    weight = (patient == 3).astype(float)
+    left_out = trees._fit_inside(X, p, weight, patient)
+    np.testing.assert_allclose(trees.values_[trees.roots_], p[patient == 3].mean(), atol=1e-12)
+    assert np.isnan(left_out[patient == 3]).all()
+    # All regions of one patient: nobody else is there to predict for.
+    alone = SoftExtraTrees(trees=3, share=0.5)._fit_inside(X, p, None, np.zeros(len(p)))
+    assert np.isnan(alone).all()
+
+
 def test_labels_that_say_nothing_are_refused() -> None:
     X, p, _ = cohort()
     with pytest.raises(LearnerError, match="nothing to tell apart"):
