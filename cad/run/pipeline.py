@@ -1,6 +1,15 @@
 """Define the workflows: one function for each command, which calls the stages one after the other.
 
-Each stage takes the frozen results of the earlier stages and returns its own result.
+Each stage takes the frozen results of the earlier stages and returns its own result:
+
+- ``load`` reads the cohort's tables and checks them against the settings;
+- ``measure`` computes the features of each study, and writes a file for each;
+- ``begin`` marks the run folder as unfinished, until ``emit`` finishes it;
+- ``extract`` makes one table of the features of all studies;
+- ``aggregate`` adds labels, from readers' scores and histology;
+- ``validate`` or ``predict`` computes probabilities, and measures them where histology is known;
+- ``decide_run`` decides on regions and men;
+- ``emit`` writes tables and pages.
 """
 
 from collections.abc import Iterator, Sequence
@@ -94,7 +103,7 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
         For unusable settings, or a cohort that cannot be read or learned from.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
-    with _alone(out, "run", options):
+    with _locked_run_folder(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
@@ -145,7 +154,7 @@ def train_model(
     validation = out.with_name(out.name + ".validation")
     for patient in labels_of(without):  # an earlier training may have left these files there
         sweep_run(validation, Names(patient))
-    with _alone(validation, "train", options):
+    with _locked_run_folder(validation, "train", options):
         loaded = load(settings, root, validation, options, "train", without=without)
         bundle = load_bundle(find("models", extends)) if extends is not None else None
         if bundle is not None:
@@ -196,7 +205,7 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     require_kind(out, MODEL)
     bundle = load_bundle(find("models", model))
     before = out.with_name(out.name + ".before")
-    with _alone(before, "predict", options):
+    with _locked_run_folder(before, "predict", options):
         loaded = _loaded_for_bundle(bundle, root, before, options)
         return recalibrate(bundle, loaded, _score_with_model(bundle, loaded)[-1], out)
 
@@ -258,7 +267,7 @@ def predict_cohort(
         )
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
-    with _alone(out, "predict", options):
+    with _locked_run_folder(out, "predict", options):
         # A finished run is reused only if it was made with the same choices.
         request = {
             "models": basis(bundles),
@@ -295,9 +304,10 @@ def predict_cohort(
 def aggregate_cohort(
     settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
 ) -> Aggregated:
-    """Measure and label the regions of a cohort without validating or training a learner.
+    """Return features and labels of the regions of a cohort, for a learner of the caller.
 
-    The features and labels are also written to the run folder.
+    These are the first stages of :func:`run_pipeline`: nothing is validated or trained. The
+    features and labels are also written to the run folder.
 
     Parameters
     ----------
@@ -311,13 +321,20 @@ def aggregate_cohort(
     Returns
     -------
     Aggregated
-        Features and labels of every measured region.
+        One row per measured region, with its features and its label.
+
+    Raises
+    ------
+    CadError
+        For a cohort that cannot be read, or of which no study can be measured.
     """
-    with _alone(out, "run", options):
+    with _locked_run_folder(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
+        # A folder that held a finished run now gets other tables, and no longer counts as finished.
         begin(loaded, measured)
-        return aggregate(loaded, extract(loaded, measured))
+        extracted = extract(loaded, measured)
+        return aggregate(loaded, extracted)
 
 
 def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
@@ -406,7 +423,7 @@ def _validated_pipeline(
     ``measured_in`` is the run folder in which the same features are measured: the folder of this
     pipeline or of an earlier one.
     """
-    with _alone(out, "run", options):
+    with _locked_run_folder(out, "run", options):
         if measured_in != out:
             borrow(RunFolder(measured_in), RunFolder(out))
         loaded = load(settings, root, out, options, "run")
@@ -452,7 +469,7 @@ def suggest_next(
         For the errors of :func:`predict_cohort`, and for more regions than can be ranked together.
     """
     bundle = load_bundle(find("models", model))
-    with _alone(out, "predict", options):
+    with _locked_run_folder(out, "predict", options):
         loaded = _loaded_for_bundle(bundle, root, out, options)
         if nothing_to_read(loaded):
             return pd.DataFrame(), loaded.failures
@@ -567,7 +584,7 @@ def watch_night(
 def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
     """Score a cohort with one model and write the run folder."""
     bundle = load_bundle(find("models", model))
-    with _alone(out, "predict", options):
+    with _locked_run_folder(out, "predict", options):
         return _score_with_model(bundle, _loaded_for_bundle(bundle, root, out, options))[-1]
 
 
@@ -591,10 +608,10 @@ def _score_with_model(
 
 
 @contextmanager
-def _alone(out: Path, kind: Kind, options: ExecutionOptions) -> Iterator[None]:
-    """Keep other processes out of a run folder, and set this machine up for the job.
+def _locked_run_folder(out: Path, kind: Kind, options: ExecutionOptions) -> Iterator[None]:
+    """Keep other processes out of a run folder, and set this process up for the job.
 
-    A folder of another kind is refused.
+    A folder of another kind than ``kind`` is refused.
     """
     with claimed(out, RUNS[kind]), workplace(options):
         yield

@@ -83,6 +83,11 @@ def test_pdf_and_capture_are_valid_and_belong_to_the_study(run, cohort, study, t
         assert made.PatientIdentityRemoved == "YES"
         assert made.BurnedInAnnotation == "YES"
         assert made.Manufacturer == made.ManufacturerModelName == "cad"
+        assert made.ConversionType == "WSD"
+        assert made.InstanceNumber == 1
+        assert made.SeriesInstanceUID != source.SeriesInstanceUID
+    assert (document.Modality, document.SeriesNumber) == ("DOC", 9104)
+    assert (picture.Modality, picture.SeriesNumber) == ("OT", 9105)
     assert document.EncapsulatedDocument.startswith(b"%PDF-")
     assert source.SOPInstanceUID in {
         one.ReferencedSOPInstanceUID for one in document.SourceInstanceSequence

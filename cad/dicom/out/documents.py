@@ -53,21 +53,20 @@ def pdf_object(
     Dataset
         The DICOM object, not written yet.
     """
-    made = _document("PDF", source, participant_id, run, identity, 1)
-    made.AcquisitionDateTime = ""
-    made.DocumentTitle = SERIES["PDF"].description
-    made.ConceptNameCodeSequence = [_code(codes.DCM.ImagingMeasurementReport)]
-    made.SourceInstanceSequence = []
+    dataset = _object_of_study("PDF", source, participant_id, run, identity, 1)
+    dataset.AcquisitionDateTime = ""
+    dataset.DocumentTitle = SERIES["PDF"].description
+    dataset.ConceptNameCodeSequence = [_code(codes.DCM.ImagingMeasurementReport)]
+    dataset.SourceInstanceSequence = []
     for header in source.headers:
         image = Dataset()
         image.ReferencedSOPClassUID = header.SOPClassUID
         image.ReferencedSOPInstanceUID = header.SOPInstanceUID
-        made.SourceInstanceSequence.append(image)
-    made.MIMETypeOfEncapsulatedDocument = "application/pdf"
-    made.EncapsulatedDocumentLength = len(pdf)
-    # A value has an even number of bytes; the length above says where the document ends.
-    made.EncapsulatedDocument = pdf + b"\0" * (len(pdf) % 2)
-    return made
+        dataset.SourceInstanceSequence.append(image)
+    dataset.MIMETypeOfEncapsulatedDocument = "application/pdf"
+    dataset.EncapsulatedDocumentLength = len(pdf)
+    dataset.EncapsulatedDocument = _of_even_length(pdf)
+    return dataset
 
 
 def capture_object(
@@ -108,26 +107,27 @@ def capture_object(
     >>> made.Rows, made.Columns
     (4, 3)
     """
-    made = _document("SC", source, participant_id, run, identity, number)
-    made.DateOfSecondaryCapture = made.ContentDate
-    made.TimeOfSecondaryCapture = made.ContentTime
-    made.ImageType = ["DERIVED", "SECONDARY"]
-    made.BodyPartExamined = "PROSTATE"
-    made.PatientOrientation = ""
-    made.LossyImageCompression = "00"
-    made.SamplesPerPixel = 3
-    made.PhotometricInterpretation = "RGB"
-    made.PlanarConfiguration = 0
-    made.Rows, made.Columns = pixels.shape[:2]
-    made.BitsAllocated = made.BitsStored = 8
-    made.HighBit = 7
-    made.PixelRepresentation = 0
+    dataset = _object_of_study("SC", source, participant_id, run, identity, number)
+    dataset.DateOfSecondaryCapture = dataset.ContentDate
+    dataset.TimeOfSecondaryCapture = dataset.ContentTime
+    dataset.ImageType = ["DERIVED", "SECONDARY"]
+    dataset.BodyPartExamined = "PROSTATE"
+    dataset.PatientOrientation = ""
+    dataset.LossyImageCompression = "00"
+    dataset.SamplesPerPixel = 3
+    dataset.PhotometricInterpretation = "RGB"
+    dataset.PlanarConfiguration = 0
+    dataset.Rows, dataset.Columns = pixels.shape[:2]
+    dataset.BitsAllocated = 8
+    dataset.BitsStored = 8
+    dataset.HighBit = 7
+    dataset.PixelRepresentation = 0
     content = np.ascontiguousarray(pixels, np.uint8).tobytes()
-    made.PixelData = content + b"\0" * (len(content) % 2)
-    return made
+    dataset.PixelData = _of_even_length(content)
+    return dataset
 
 
-def _document(
+def _object_of_study(
     kind: str,
     source: SourceImages,
     participant_id: str,
@@ -135,34 +135,57 @@ def _document(
     identity: str,
     number: int,
 ) -> Dataset:
-    """Return what both objects share: patient and study of the source, series, equipment."""
-    made = Dataset()
-    made.file_meta = FileMetaDataset()
-    made.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    made.SpecificCharacterSet = CHARACTER_SET
-    made.SOPClassUID = SERIES[kind].sop_class
-    for keyword in _FROM_SOURCE:
-        setattr(made, keyword, source.headers[0].get(keyword, ""))
-    shared = heading(kind, identity, number)
-    made.SOPInstanceUID = shared["sop_instance_uid"]
-    made.SeriesInstanceUID = shared["series_instance_uid"]
-    made.SeriesNumber = shared["series_number"]
-    made.SeriesDescription = shared["series_description"]
-    made.InstanceNumber = shared["instance_number"]
-    made.Modality = SERIES[kind].modality
-    made.ConversionType = "WSD"
+    """Return an object with the elements that PDF and Secondary Capture share, without content.
+
+    The comments name the modules that the standard puts the elements in (PS3.3 A.8.1, A.45.1).
+
+    Parameters
+    ----------
+    kind : {"PDF", "SC"}
+        Key of :data:`cad.dicom.own.SERIES`.
+    source, participant_id, run, identity
+        As for :func:`pdf_object`.
+    number : int
+        Place of the object in its series, from 1.
+    """
+    series = SERIES[kind]
+    identifiers = heading(kind, identity, number)
     name, version, _ = algorithm(run)
-    made.Manufacturer = MANUFACTURER
-    made.ManufacturerModelName = OWN_MODEL_NAME
-    made.SoftwareVersions = long_string(f"{name} {version}")
-    made.DeviceSerialNumber = "0"
     now = datetime.datetime.now()
-    made.ContentDate = now.strftime("%Y%m%d")
-    made.ContentTime = now.strftime("%H%M%S")
+
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+
+    # SOP common
+    dataset.SpecificCharacterSet = CHARACTER_SET
+    dataset.SOPClassUID = series.sop_class
+    dataset.SOPInstanceUID = identifiers["sop_instance_uid"]
+    dataset.InstanceNumber = identifiers["instance_number"]
+    dataset.ContentDate = now.strftime("%Y%m%d")
+    dataset.ContentTime = now.strftime("%H%M%S")
+
+    # Patient and study, as in the source images, so that archives file the sheet beside them
+    for keyword in _FROM_SOURCE:
+        setattr(dataset, keyword, source.headers[0].get(keyword, ""))
+    say_who(dataset, source, participant_id)
+
+    # Series
+    dataset.Modality = series.modality
+    dataset.SeriesInstanceUID = identifiers["series_instance_uid"]
+    dataset.SeriesNumber = identifiers["series_number"]
+    dataset.SeriesDescription = identifiers["series_description"]
+
+    # Equipment. WSD is "workstation": the sheet is made by a program, not scanned.
+    dataset.Manufacturer = MANUFACTURER
+    dataset.ManufacturerModelName = OWN_MODEL_NAME
+    dataset.SoftwareVersions = long_string(f"{name} {version}")
+    dataset.DeviceSerialNumber = "0"
+    dataset.ConversionType = "WSD"
+
     # The picture bears the man's label and the date of his study.
-    made.BurnedInAnnotation = "YES"
-    say_who(made, source, participant_id)
-    return made
+    dataset.BurnedInAnnotation = "YES"
+    return dataset
 
 
 def _code(code: Code) -> Dataset:
@@ -171,3 +194,12 @@ def _code(code: Code) -> Dataset:
     item.CodingSchemeDesignator = code.scheme_designator
     item.CodeMeaning = code.meaning
     return item
+
+
+def _of_even_length(content: bytes) -> bytes:
+    """Return content with a zero byte at its end if a value of DICOM could not hold it otherwise.
+
+    Other elements tell where the content ends: the length of the document, or the size of the
+    picture.
+    """
+    return content + b"\0" * (len(content) % 2)
