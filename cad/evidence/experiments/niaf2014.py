@@ -314,10 +314,9 @@ def compare_methods(
         # The test labels have no noise: a method should find the true probabilities, and not the
         # noisy training labels.
         test = X_test, data.posterior(X_test)
-        rows += [
-            {"method": method, "seed": seed, **try_method(method, X, p, eta, test)}
-            for method in (*METHODS, *BASELINES)
-        ]
+        for method in (*METHODS, *BASELINES):
+            measures = try_method(method, X, p, eta, test)
+            rows.append({"method": method, "seed": seed, **measures})
     return pd.DataFrame(rows)
 
 
@@ -421,7 +420,8 @@ def table2(options: Options) -> Result:
         for eta in TABLE2_ETAS:
             rows = compare_methods(data, TABLE2_NOISE, eta, seeds, shuffled=options.shuffled)
             tables.append(medians(rows, ["method"]).assign(means=name, eta=eta))
-            tests += [{"means": name, "eta": eta, **row} for row in _tests(rows)]
+            for test in _tests(rows):
+                tests.append({"means": name, "eta": eta, **test})
     table = pd.concat([*tables, _PUBLISHED["table2"]], ignore_index=True)
     order = ["means", "eta", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
     return Result.of_words(
@@ -498,36 +498,36 @@ def _papers_test() -> pd.DataFrame:
 
     rows = []
     for eta in TABLE2_ETAS:
-        q = {m: positive_probability(fit(m, X, p, eta), X_test) for m in (*METHODS, *BASELINES)}
-        rows += [
-            {
-                "eta": eta,
-                "method": method,
-                "against": rival,
-                **{f"p ({name})": test(name, q[method], q[rival]) for name in better},
-            }
-            for method in SCALES
-            for rival in ("SVM", "F-SVM", *BASELINES)
-        ]
+        q = {}
+        for method in (*METHODS, *BASELINES):
+            q[method] = positive_probability(fit(method, X, p, eta), X_test)
+        for method in SCALES:
+            for rival in ("SVM", "F-SVM", *BASELINES):
+                row: dict[str, object] = {"eta": eta, "method": method, "against": rival}
+                for name in better:
+                    row[f"p ({name})"] = test(name, q[method], q[rival])
+                rows.append(row)
     return pd.DataFrame(rows)
 
 
 def _ratios(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "reading": rows["reading"].iloc[0],
-            "method": rival,
-            "against": method,
-            **{
-                f"{name} / {name} of the P-SVM": values.at[rival, name] / values.at[method, name]
-                for name in ("Err", "KL", "KL one-sided")
-            },
-        }
-        for rows in tables
-        for values in (rows.set_index("method"),)
-        for method in SCALES
-        for rival in ("SVM", "F-SVM")
-    )
+    ratios = []
+    for table in tables:
+        measures = table.set_index("method")[["Err", "KL", "KL one-sided"]]
+        for method in SCALES:
+            for rival in ("SVM", "F-SVM"):
+                ratio = measures.loc[rival] / measures.loc[method]
+                ratios.append(
+                    {
+                        "reading": table["reading"].iloc[0],
+                        "method": rival,
+                        "against": method,
+                        "Err / Err of the P-SVM": ratio["Err"],
+                        "KL / KL of the P-SVM": ratio["KL"],
+                        "KL one-sided / KL one-sided of the P-SVM": ratio["KL one-sided"],
+                    }
+                )
+    return pd.DataFrame(ratios)
 
 
 def _figure4() -> Figure:
@@ -561,7 +561,8 @@ def _figure5() -> Figure:
     side = np.linspace(-3, 3, 81)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     fields = {"truth": TABLE2.posterior(grid)}
-    fields |= {m: positive_probability(fit(m, X, p, 0.15), grid) for m in METHODS}
+    for method in METHODS:
+        fields[method] = positive_probability(fit(method, X, p, 0.15), grid)
     figure = Figure(figsize=(15, 3.2))
     levels = np.linspace(0, 1, 11)
     for axes, (name, values) in zip(figure.subplots(1, 5), fields.items(), strict=True):
@@ -590,12 +591,10 @@ def noise(options: Options) -> Result:
     """
     seeds = options.seeds(SEEDS)
     etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
-    tables = [
-        compare_methods(TABLE2, amplitude, eta, seeds, shuffled=options.shuffled).assign(
-            amplitude=amplitude
-        )
-        for amplitude, eta in zip(AMPLITUDES, etas, strict=True)
-    ]
+    tables = []
+    for amplitude, eta in zip(AMPLITUDES, etas, strict=True):
+        rows = compare_methods(TABLE2, amplitude, eta, seeds, shuffled=options.shuffled)
+        tables.append(rows.assign(amplitude=amplitude))
     table = medians(pd.concat(tables, ignore_index=True), ["amplitude", "method"])
     return Result.of_words(
         _WORDS["noise"],

@@ -111,35 +111,39 @@ def _block(
     parameters.
     """
     if block == TUNED:
-        chosen = {m: _tuned(settings, name, options) for m, name in METHODS.items()}
+        chosen = {}
+        for method, learner in METHODS.items():
+            chosen[method] = _tuned(settings, learner, options)
         chosen[SHIPPED] = _of_pipeline(settings, "psvm")
     else:
         paper = _of_pipeline(settings, "niaf2014")
         chosen = {"P-SVM": paper}
         for method in ("SVM", "F-SVM", "Platt on soft targets", "logistic on soft labels"):
             # Only C and gamma are taken, because tubes and boundary rule exist only in the P-SVM.
-            params = {k: v for k, v in paper.learner.params.items() if k in ("C", "gamma")}
-            learner = paper.learner.model_copy(update={"name": METHODS[method], "params": params})
-            chosen[method] = paper.model_copy(update={"learner": learner})
-    return {m: _out_of_fold(candidate, regions, options) for m, candidate in chosen.items()}
+            params = {name: paper.learner.params[name] for name in ("C", "gamma")}
+            update = {"name": METHODS[method], "params": params}
+            with_params = paper.learner.model_copy(update=update)
+            chosen[method] = paper.model_copy(update={"learner": with_params})
+    predictions = {}
+    for method, candidate in chosen.items():
+        predictions[method] = _out_of_fold(candidate, regions, options)
+    return predictions
 
 
 def _rows_of_methods(
     regions: Table, readers: str, block: str, q: dict[str, OutOfFold]
 ) -> list[dict[str, object]]:
     """Return a row for each method against the scores, and against histology."""
-    return [
-        {
-            "table": table,
-            "settings": block,
-            "method": method,
-            **_measures_against(regions, target, made),
-            **_papers_p(regions, target, q["P-SVM"], made),
-            **_swapped_p(regions, target, q["P-SVM"], made),
-        }
-        for method, made in q.items()
-        for table, target in zip(READINGS[readers], ("p", "truth"), strict=True)
-    ]
+    against_scores, against_histology = READINGS[readers]
+    rows = []
+    for method, predictions in q.items():
+        for table, target in ((against_scores, "p"), (against_histology, "truth")):
+            row: dict[str, object] = {"table": table, "settings": block, "method": method}
+            row |= _measures_against(regions, target, predictions)
+            row |= _papers_p(regions, target, q["P-SVM"], predictions)
+            row |= _swapped_p(regions, target, q["P-SVM"], predictions)
+            rows.append(row)
+    return rows
 
 
 def _on_truth(
@@ -153,20 +157,20 @@ def _on_truth(
     truth = regions.labels["truth"].to_numpy(float)
     rows: list[dict[str, object]] = []
     for readers, name in (("expert", "the expert's scores"), ("all", "all readers' scores")):
-        both = {"scores": from_scores[readers], "histology": q}
+        learned = from_scores[readers]
         pair = compare_learners(
-            {name: made.probability for name, made in both.items()},
+            {"scores": learned.probability, "histology": q.probability},
             truth,
             regions.groups,
-            centred={name: made.centred for name, made in both.items()},
+            centred={"scores": learned.centred, "histology": q.centred},
             measures=("auc",),
         ).iloc[0]
+        interval = f"[{pair['lower']:.3f}, {pair['upper']:.3f}]"
         rows.append(
             {
                 "learned from": name,
-                "AUC": _measures_against(regions, "truth", from_scores[readers])["AUC"],
-                "difference from histology": f"{pair['difference']:.3f} [{pair['lower']:.3f}, "
-                f"{pair['upper']:.3f}]",
+                "AUC": _measures_against(regions, "truth", learned)["AUC"],
+                "difference from histology": f"{pair['difference']:.3f} {interval}",
                 "p (patients swapped)": pair["p_permutation"],
             }
         )
@@ -190,7 +194,10 @@ def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> 
         measures=tuple(_NAMES[name] for name in _TESTED),
         resamples=SWAPS,
     ).set_index("measure")
-    return {f"p ({name})": float(pairs.at[_NAMES[name], "p_permutation"]) for name in _TESTED}
+    p = {}
+    for name in _TESTED:
+        p[f"p ({name})"] = float(pairs.at[_NAMES[name], "p_permutation"])
+    return p
 
 
 def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
@@ -198,18 +205,17 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
     t = table.labels[target].to_numpy(float)
     judged = np.isfinite(t) & np.isfinite(ours.probability) & np.isfinite(other.probability)
     t = t[judged]
-    pair = [(made.probability[judged], made.centred[judged]) for made in (ours, other)]
 
     def test(name: str) -> float:
-        def values(rows: np.ndarray) -> tuple[float, float]:
-            measure = MEASURES[_NAMES[name]]
-            sign = _TESTED[name]
-            first, second = (
-                sign * measure(_cases_against(t[rows], q[rows], z[rows])) for q, z in pair
-            )
-            return first, second
+        measure = MEASURES[_NAMES[name]]
+        sign = _TESTED[name]
 
-        return paper_sign_test(values, len(t))
+        def value(learner: OutOfFold, rows: np.ndarray) -> float:
+            q = learner.probability[judged]
+            centred = learner.centred[judged]
+            return sign * measure(_cases_against(t[rows], q[rows], centred[rows]))
+
+        return paper_sign_test(lambda rows: (value(ours, rows), value(other, rows)), len(t))
 
     return {f"paper's p ({name})": test(name) for name in _TESTED}
 
@@ -223,16 +229,16 @@ def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
         settings, regions = _labelled(cohort, "all", eta, options)
         q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], options), regions, options)
         measured = _measures_against(regions, "p", q)
-        t = regions.labels["p"].to_numpy(float)
+        readers_mean = regions.labels["p"].to_numpy(float)
+        distance = float(np.nanmean(np.abs(q.probability - 0.5)))
+        readers_distance = float(np.nanmean(np.abs(readers_mean - 0.5)))
         rows.append(
             {
                 "η": str(eta),
                 "AUC": measured["AUC"],
                 "KL": measured["KL"],
-                "mean distance of the probability from ½": float(
-                    np.nanmean(np.abs(q.probability - 0.5))
-                ),
-                "of the readers' mean": float(np.nanmean(np.abs(t - 0.5))),
+                "mean distance of the probability from ½": distance,
+                "of the readers' mean": readers_distance,
             }
         )
     return pd.DataFrame(rows)
@@ -240,13 +246,15 @@ def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
 
 def _widths_said(widths: pd.DataFrame) -> str:
     """Return sentences on why another learner may be closer to the labels, and on tubes' cost."""
-    kl = [float(str(value).split(" ")[0]) for value in widths["KL"]]
+    distance = widths["mean distance of the probability from ½"]
+    # A cell has the value and its interval: "52.1 [40.2, 66.3]".
+    kl = widths["KL"].astype(str).str.split(" ").str[0].astype(float)
     return str(_WORDS["widths"]).format(
-        reach=widths["mean distance of the probability from ½"].iloc[[0, -1]].to_list(),
+        reach=distance.iloc[[0, -1]].to_list(),
         readers=widths["of the readers' mean"].iloc[0],
-        kl=(kl[0], kl[-1]),
-        lowest=min(kl),
-        eta=widths["η"].iloc[int(np.argmin(kl))],
+        kl=(kl.iloc[0], kl.iloc[-1]),
+        lowest=kl.min(),
+        eta=widths.at[kl.idxmin(), "η"],
     )
 
 
@@ -289,7 +297,8 @@ def _groups_left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
     """
     if folds is None:
         return patients
-    return np.array([f"group {i:02d}" for i in np.unique(patients, return_inverse=True)[1] % folds])
+    patient_number = np.unique(patients, return_inverse=True)[1]
+    return np.array([f"group {number:02d}" for number in patient_number % folds])
 
 
 def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:
@@ -307,14 +316,14 @@ def _tuned(base: PipelineSettings, learner: str, options: Options) -> PipelineSe
     params = LEARNERS[learner]().get_params()
     short = options.repeats is not None
     grid = SHORT_GRID if short else GRID
-    tuned = base.learner.model_copy(
-        update={
-            "name": learner,
-            "params": {},
-            "grid": {k: v for k, v in grid.items() if k in params},
-            "inner_folds": SHORT_FOLDS if short else base.learner.inner_folds,
-        }
-    )
+    update: dict[str, object] = {
+        "name": learner,
+        "params": {},
+        "grid": {name: values for name, values in grid.items() if name in params},
+    }
+    if short:
+        update["inner_folds"] = SHORT_FOLDS
+    tuned = base.learner.model_copy(update=update)
     return base.model_copy(update={"learner": tuned})
 
 
@@ -325,16 +334,15 @@ def _measures_against(table: Table, target: str, made: OutOfFold) -> dict[str, o
     group = table.groups[judged]
     ends = bootstrap(lambda weight: _measures_of_draws(cases, weight), group, 1000, 0)
     point = _measures_of_draws(cases, np.ones((1, len(t))))[0]
-    return {
+    measures: dict[str, object] = {
         "patients": len(np.unique(group)),
         "regions": len(t),
         "AUC": interval_text(clustered_auc(cases.truth, cases.ranking, group)),
-        **{
-            name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
-            for name, value, (low, high) in zip(_NAMES, point, ends, strict=True)
-            if name != "AUC"  # the AUC has an interval of its own
-        },
     }
+    for name, value, (low, high) in zip(_NAMES, point, ends, strict=True):
+        if name != "AUC":  # its interval is a jackknife's
+            measures[name] = f"{value:.3g} [{low:.3g}, {high:.3g}]"
+    return measures
 
 
 def _measures_of_draws(cases: Cases, weight: np.ndarray) -> np.ndarray:

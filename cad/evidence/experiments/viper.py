@@ -37,8 +37,11 @@ def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """
     truth = rows.groupby("caseID")["cancerStatus455"].first()
     wide = rows.pivot_table(index=["modalityID", "readerID"], columns="caseID", values="score")
-    by_modality = [wide.loc[modality].reindex(columns=truth.index) for modality in MODALITIES]
-    return truth.to_numpy(float), np.stack([scores.to_numpy(float) for scores in by_modality])
+    scores = []
+    for modality in MODALITIES:
+        of_modality = wide.loc[modality].reindex(columns=truth.index)
+        scores.append(of_modality.to_numpy(float))
+    return truth.to_numpy(float), np.stack(scores)
 
 
 def in_blocks(rows: pd.DataFrame) -> str:
@@ -60,9 +63,14 @@ def in_blocks(rows: pd.DataFrame) -> str:
     block = rows.groupby("readerID")["caseGroup"].transform(
         lambda names: " ".join(sorted(set(names)))
     )
-    made = [obuchowski_rockette(*ratings(block_rows)) for _, block_rows in rows.groupby(block)]
-    differences = [comparison.difference for comparison in made]
-    error = np.sqrt(np.sum(np.square([comparison.error for comparison in made]))) / len(made)
+    differences = []
+    variances = []
+    for _, block_rows in rows.groupby(block):
+        comparison = obuchowski_rockette(*ratings(block_rows))
+        differences.append(comparison.difference)
+        variances.append(np.square(comparison.error))
+    # The differences of blocks count as independent.
+    error = np.sqrt(np.sum(variances)) / len(variances)
     return f"{np.mean(differences):+.3f} ({error:.3f})"
 
 
@@ -82,7 +90,8 @@ def readers(options: Options) -> Result:
     for name, (difference, error) in _TABLES["published"].items():
         study_rows = every[every["subStudyLabel"] == name]
         aucs, gap, deviation = u_statistic(*ratings(study_rows))
-        ends = (gap + side * 1.96 * deviation for side in (-1, 1))
+        lower = gap - 1.96 * deviation
+        upper = gap + 1.96 * deviation
         holds = round(gap, 3) == difference and abs(deviation - error) <= 0.002
         rows.append(
             {
@@ -92,7 +101,7 @@ def readers(options: Options) -> Result:
                 "AUC SFM": f"{aucs[0]:.3f}",
                 "published": f"{difference:+.3f} ({error:.3f})",
                 "difference (error)": f"{gap:+.3f} ({deviation:.3f})",
-                "95 %": "{:+.3f} to {:+.3f}".format(*ends),
+                "95 %": f"{lower:+.3f} to {upper:+.3f}",
                 "holds": "yes" if holds else "**no**",
                 "Obuchowski and Rockette, blocks": in_blocks(study_rows),
             }
