@@ -191,11 +191,23 @@ def predict(
         decision.prevalence,
         latest,
     )
-    table = scores.table.assign(**{name: risk.regions[name].to_numpy() for name in risk.regions})
-    points = {bundle.name: operating_point(bundle, decision) for bundle in bundles}
-    limits = {name: (point or decision).thresholds for name, point in points.items()}
+    table = scores.table.copy()
+    for name in risk.regions:
+        table[name] = risk.regions[name].to_numpy()
+    points = {}
+    promised = {}
+    limits = {}
+    for bundle in bundles:
+        point = operating_point(bundle, decision)
+        points[bundle.name] = point
+        # Without a point the costs give the limits.
+        limits[bundle.name] = decision.thresholds
+        if point is not None:
+            promised[bundle.name] = point
+            limits[bundle.name] = point.thresholds
     first = bundles[0].name
     keys = aggregated.table.keys
+    # A row that no model could score has the limits of the first model.
     limits_of_rows = np.array([limits.get(model, limits[first]) for model in table["model"]])
     results, summary = judge(
         loaded,
@@ -204,10 +216,14 @@ def predict(
         operating_point=points[first],
         given=of_bundles(keys.join(table), score_table(keys, aggregated.grades), bundles),
     )
-    promised = {name: point for name, point in points.items() if point is not None}
     men, of_men = _predicted_men(loaded, risk, bundles)
     models = _records_of_models(bundles, limits, set(keys["participant_id"]), decision.prevalence)
-    undecided = [name for name, model in models.items() if not model["decides"]]
+    simulated = aggregated.simulated
+    undecided = []
+    for name, model in models.items():
+        simulated = simulated or model["training"]["simulated"]
+        if not model["decides"]:
+            undecided.append(name)
     return Judged(
         results,
         # Measures of the thresholds at the training are not results of this run.
@@ -221,7 +237,7 @@ def predict(
         upper=limits_of_rows[:, 1],
         model={**models[first], "name": ", ".join(models), "models": models},
         estimator=models[first]["estimator"],
-        simulated=aggregated.simulated or any(m["training"]["simulated"] for m in models.values()),
+        simulated=simulated,
         undecided_models=tuple(undecided),
         men=men,
         latest=latest,
@@ -287,10 +303,12 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
         probability = "out_of_fold"
         if "out_of_fold_probability" in bundle.training:
             probability = "out_of_fold_probability"
-        names = ("truth", probability, "participant_id")
-        truth, q, patients = (bundle.training[name].to_numpy() for name in names)
+        training = bundle.training
+        truth = training["truth"].to_numpy(float)
+        q = training[probability].to_numpy(float)
+        patients = training["participant_id"].to_numpy()
         try:
-            return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
+            return choose_operating_point(truth, q, patients, decision)
         # the training had no histology or no validation, so there is nothing to choose on
         except CadError:
             return None
@@ -302,11 +320,13 @@ def _costs_instead(
     """Return a note on the models whose thresholds come from the costs although an aim is set."""
     if decision.aim_npv is None and decision.aim_ppv is None:
         return []
-    return [
-        f"{COSTS_INSTEAD}: model {name} has no validated histology to choose them on"
-        for name, point in points.items()
-        if point is None
-    ]
+    notes = []
+    for name, point in points.items():
+        if point is None:
+            notes.append(
+                f"{COSTS_INSTEAD}: model {name} has no validated histology to choose them on"
+            )
+    return notes
 
 
 def _records_of_models(
@@ -432,10 +452,11 @@ def score_rows(
         scores.refused[row] = f"{'; '.join(needs)} and {reason}"
     # No region was scored at all: raise an error instead of writing a table of empty rows.
     if len(unscored) == n:
-        causes = [f"{failure.study_id}: {failure.reason}" for failure in failures]
-        if scores.refused:
-            studies = features["study_id"]
-            causes = [f"{studies.iloc[row]}: {text}" for row, text in scores.refused.items()]
+        causes = []
+        for row, text in scores.refused.items():
+            causes.append(f"{features['study_id'].iloc[row]}: {text}")
+        if not scores.refused:
+            causes = [f"{failure.study_id}: {failure.reason}" for failure in failures]
         raise CadError(
             "no region has the modalities that the model needs",
             hint="; ".join(list(dict.fromkeys(causes))[:3]),
@@ -530,8 +551,9 @@ def _write_scores(
             notes.append(difference)
         warnings.append("; ".join(notes))
     belief = positive_probability(estimator, adjusted_rows)
-    names = ("truth", "out_of_fold", "participant_id")
-    truth, score, patients = (training[name].to_numpy() for name in names)
+    truth = training["truth"].to_numpy()
+    score = training["out_of_fold"].to_numpy()
+    patients = training["participant_id"].to_numpy()
     columns = {
         "belief": belief,
         "decision_value": decision_value(estimator, adjusted_rows),
