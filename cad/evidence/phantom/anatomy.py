@@ -48,13 +48,11 @@ def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
     shift : dict of str to float
         Logarithm of the factor by name of the parameter. ADC, ve and vp stay below a largest value.
     """
-    return replace(
-        tissue,
-        **{
-            name: min(getattr(tissue, name) * float(np.exp(value)), _MOST.get(name, np.inf))
-            for name, value in shift.items()
-        },
-    )
+    varied = {}
+    for name, logarithm in shift.items():
+        value = getattr(tissue, name) * float(np.exp(logarithm))
+        varied[name] = min(value, _MOST.get(name, np.inf))
+    return replace(tissue, **varied)
 
 
 def build_anatomy(rng: np.random.Generator) -> Anatomy:

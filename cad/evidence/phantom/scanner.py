@@ -79,11 +79,10 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
     # The texture g changes T2 to T2 exp(a g), and the signal by exp(-TE/T2 (exp(-a g) - 1)). Tissue
     # whose signal decays within a fraction of the echo time shows no texture.
-    decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
-    uneven = view.average(_properties(table, "texture")[0]) * view.field(0)
-    fibrous = view.average(
-        np.array([t.septa * max(echo / params.SEPTUM_T2 - echo / t.t2, 0.0) for t in table])
-    )
+    texture, septa = _properties(table, "texture", "septa")
+    decay = view.average(np.minimum(echo / t2, 2.5))
+    uneven = view.average(texture) * view.field(0)
+    fibrous = view.average(septa * np.maximum(echo / params.SEPTUM_T2 - echo / t2, 0.0))
     usual = _properties([params.TISSUES["PZ"]], "t1", "t2", "density")
     level = _T2_LEVEL * gain / physics.spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
     clean = level * view.average(signal) * view.sensitivity()
@@ -113,16 +112,19 @@ def diffusion_images(
         b-value (s/mm2) and image, by increasing b-value.
     """
     table = view.scene.table()
-    adc = np.array([t.adc for t in table]) * 1e-6
-    echo = 0.07
-    density = np.array([t.density * np.exp(-echo / t.t2) for t in table])
-    # Fat is suppressed, as is usual in echo-planar imaging.
-    density[[t is view.scene.tissues[BACKGROUND] or t.t1 < 0.6 for t in table]] *= 0.08
-    mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
-    uneven = params.TEXTURE_ADC * view.average(_properties(table, "texture")[0]) * view.field(1)
-    fibrous = view.average(
-        np.array([t.septa * max(t.adc - params.SEPTUM_ADC, 0.0) for t in table]) * 1e-6
+    t1, t2, proton_density, adc, texture, septa = _properties(
+        table, "t1", "t2", "density", "adc", "texture", "septa"
     )
+    beyond_septum = np.maximum(adc - params.SEPTUM_ADC, 0.0)
+    adc = adc * 1e-6
+    echo = 0.07
+    density = proton_density * np.exp(-echo / t2)
+    # Fat is suppressed, as is usual in echo-planar imaging.
+    is_background = np.array([tissue is view.scene.tissues[BACKGROUND] for tissue in table])
+    density[is_background | (t1 < 0.6)] *= 0.08
+    mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
+    uneven = params.TEXTURE_ADC * view.average(texture) * view.field(1)
+    fibrous = view.average(septa * beyond_septum * 1e-6)
     change = mean_adc * np.clip(uneven, -0.6, 0.6) - fibrous * view.septa()
     shift = view.distortion()
     reference = params.TISSUES["PZ"]
@@ -139,10 +141,9 @@ def diffusion_images(
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
     # without signal this is the ADC of noise, as scanners store it
     apparent = np.clip(value, 0, 4000)
-    stored = [
-        (float(b), view.volume(_stored(image)))
-        for b, image in zip(protocol.b_values, images, strict=True)
-    ]
+    stored = []
+    for b, image in zip(protocol.b_values, images, strict=True):
+        stored.append((float(b), view.volume(_stored(image))))
     return view.volume(_stored(apparent)), stored
 
 
@@ -255,9 +256,8 @@ def _kinetics(
         if name in ("artery", "vein"):
             curves[of_tissue] = np.interp(times, fine, blood if name == "artery" else venous)
         else:
-            curves[of_tissue] = physics.extended_tofts(
-                times, fine, later, *(np.array([v]) for v in (tissue.ktrans, tissue.ve, tissue.vp))
-            )
+            ktrans, ve, vp = _properties([tissue], "ktrans", "ve", "vp")
+            curves[of_tissue] = physics.extended_tofts(times, fine, later, ktrans, ve, vp)
     return voxel, share, column["t1"], column["density"], curves
 
 

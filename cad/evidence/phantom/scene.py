@@ -116,7 +116,10 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     ndarray, shape (4, n_z, n_y, n_x)
         Fields of T2, ADC, Ktrans and septa on a lattice with a step of ``TEXTURE_STEP`` mm.
     """
-    size = [next_fast_len(int(np.ceil(2 * h / TEXTURE_STEP)), real=True) for h in half[::-1]]
+    size = []
+    for half_edge in half[::-1]:
+        points = int(np.ceil(2 * half_edge / TEXTURE_STEP))
+        size.append(next_fast_len(points, real=True))
     squares = [(2 * np.pi * fftfreq(n, TEXTURE_STEP)) ** 2 for n in size]
     squares[2] = (2 * np.pi * rfftfreq(size[2], TEXTURE_STEP)) ** 2
     k2 = squares[0][:, None, None] + squares[1][:, None] + squares[2]
@@ -128,7 +131,9 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
         full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()
         return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
 
-    short, long = (kernel(length) for length in params.TEXTURE_MM)
+    short_length, long_length = params.TEXTURE_MM
+    short = kernel(short_length)
+    long = kernel(long_length)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
     # Both fields are filters of the same white noise, so that their correlation adds to the
     # variance.
@@ -138,11 +143,20 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     )
     filters = [uneven, uneven, uneven, uneven, kernel(params.SEPTA_MM)]
     noise = rng.standard_normal((5, *size), dtype=np.float32)
-    made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
+    filtered = []
+    for white, spectrum in zip(noise, filters, strict=True):
+        filtered.append(irfftn(rfftn(white) * spectrum, size))
+    t2, adc, ktrans, shared, septa = filtered
     common = np.sqrt(params.TEXTURE_COMMON)
     single = np.sqrt(1 - params.TEXTURE_COMMON)
-    mixed = [s * common * made[3] + single * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
-    return np.stack([*mixed, made[4]])
+    return np.stack(
+        [
+            common * shared + single * t2,
+            common * shared + single * adc,
+            -common * shared + single * ktrans,
+            septa,
+        ]
+    )
 
 
 def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, float] | None:
@@ -193,11 +207,12 @@ class View:
         self.grid = grid
         self.supersample = supersample
         counts = grid.shape[::-1]
-        self.axes = [
-            (np.arange(n) - (n - 1) / 2) * step + offset
-            for n, step, offset in zip(counts, grid.spacing, shift, strict=True)
-        ]
-        self.seen = [axis - move for axis, move in zip(self.axes, moved, strict=True)]
+        self.axes = []
+        self.seen = []
+        for count, step, offset, move in zip(counts, grid.spacing, shift, moved, strict=True):
+            axis = (np.arange(count) - (count - 1) / 2) * step + offset
+            self.axes.append(axis)
+            self.seen.append(axis - move)
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -205,12 +220,12 @@ class View:
 
         uint8, shape (points per voxel, n_voxels); voxels in C order of the grid.
         """
-        lattice = [
-            (axis[:, None] + ((np.arange(k) + 0.5) / k - 0.5) * step).ravel()
-            for axis, step, k in zip(
-                self.seen, self.grid.spacing, self.supersample[::-1], strict=True
-            )
-        ]
+        counts = self.supersample[::-1]
+        lattice = []
+        for axis, step, count in zip(self.seen, self.grid.spacing, counts, strict=True):
+            # Places of the points in a voxel, as shares of its width from its centre.
+            places = (np.arange(count) + 0.5) / count - 0.5
+            lattice.append((axis[:, None] + places * step).ravel())
         numbers = paint(self.scene.shapes, *lattice)
         z, y, x = self.supersample
         n_z, n_y, n_x = self.grid.shape
@@ -264,15 +279,14 @@ class View:
         ``which`` is 0 for T2, 1 for ADC, 2 for Ktrans and 3 for septa.
         """
         lattice = self.scene.fields[which]
-        weights = [
-            _linear_weights(axis, origin, size)
-            for axis, origin, size in zip(
-                self.seen, self.scene.field_origin, lattice.shape[::-1], strict=True
-            )
-        ]
-        out = np.tensordot(weights[2], lattice, axes=(1, 0))
-        out = np.moveaxis(np.tensordot(weights[1], out, axes=(1, 1)), 0, 1)
-        return np.tensordot(out, weights[0], axes=(2, 1))
+        x_origin, y_origin, z_origin = self.scene.field_origin
+        n_z, n_y, n_x = lattice.shape
+        x_weights = _linear_weights(self.seen[0], x_origin, n_x)
+        y_weights = _linear_weights(self.seen[1], y_origin, n_y)
+        z_weights = _linear_weights(self.seen[2], z_origin, n_z)
+        along_z = np.tensordot(z_weights, lattice, axes=(1, 0))
+        along_y = np.moveaxis(np.tensordot(y_weights, along_z, axes=(1, 1)), 0, 1)
+        return np.tensordot(along_y, x_weights, axes=(2, 1))
 
     def septa(self) -> np.ndarray:
         """Return how much of septa (thin fibrous walls) each voxel shows, less the mean: (z, y, x).

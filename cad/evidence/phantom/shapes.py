@@ -78,8 +78,11 @@ class Shape:
 
     def reach(self) -> tuple[float, float]:
         """Return two half-widths (mm) of a box about the shape: one for x and y, one for z."""
-        extra = 1.0 / np.sqrt(max(1.0 - sum(abs(a) for a, _, _ in self.waves), 0.25))
-        return max(self.axes[0], self.axes[1] * max(1.0, self.back)) * extra, self.axes[2] * extra
+        amplitude = sum(abs(wave[0]) for wave in self.waves)
+        # Waves move the border outwards by at most this factor.
+        factor = 1.0 / np.sqrt(max(1.0 - amplitude, 0.25))
+        along_y = self.axes[1] * max(1.0, self.back)
+        return max(self.axes[0], along_y) * factor, self.axes[2] * factor
 
 
 def ripples(
@@ -116,6 +119,12 @@ def ripples(
     return tuple(waves)
 
 
+def _window(axis: np.ndarray, centre: float, half: float) -> slice:
+    """Return which coordinates of an axis lie within a half-width of a centre."""
+    first, stop = np.searchsorted(axis, (centre - half, centre + half))
+    return slice(first, stop)
+
+
 def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     """Return which shape is at each point of a grid: the last one that holds the point.
 
@@ -141,13 +150,11 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
     out = np.zeros((len(z), len(y), len(x)), np.uint8)
     for number, shape in enumerate(shapes, start=1):
         reach, high = shape.reach()
-        window = tuple(
-            slice(*np.searchsorted(axis, (centre - half, centre + half)))
-            for axis, centre, half in (
-                (z, shape.centre[2], high),
-                (y, shape.centre[1], reach),
-                (x, shape.centre[0], reach),
-            )
+        centre_x, centre_y, centre_z = shape.centre
+        window = (
+            _window(z, centre_z, high),
+            _window(y, centre_y, reach),
+            _window(x, centre_x, reach),
         )
         cut = out[window]
         if not cut.size:
