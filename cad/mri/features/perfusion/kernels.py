@@ -596,68 +596,95 @@ def fit_tofts_rows(
     ([[0.2, 0.4, 0.0]], [0], True)
     """
     n_voxels, n_times = curves.shape
-    h = np.zeros(n_times)
+    integral = np.zeros(n_times)
     slope = np.zeros(n_times)
     for v in range(n_voxels):
-        kep = -coefficients[v, 2] if extended else -coefficients[v, 1]
-        flag = 0
+        if extended:
+            ktrans = coefficients[v, 1]
+            kep = -coefficients[v, 2]
+        else:
+            ktrans = coefficients[v, 0]
+            kep = -coefficients[v, 1]
         if not np.isfinite(kep):
-            out[v, 0] = out[v, 1] = out[v, 2] = 0.0
+            out[v, 0] = 0.0
+            out[v, 1] = 0.0
+            out[v, 2] = 0.0
             clipped[v] = 1
             continue
+        moved = 0
         if kep <= 0.0:
             # Such a tissue only fills. The slowest wash-out that ve <= 1 allows is kep = Ktrans.
-            kep = max(coefficients[v, 1] if extended else coefficients[v, 0], 1e-4)
-            flag = 1
+            kep = max(ktrans, 1e-4)
+            moved = 1
         # Beyond this rate the curve equals the input itself, and exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
-        convolve(kep, grid, h, slope)
-        hh = hy = hc = cc = cy = 0.0
-        for t in range(n_times):
-            y = curves[v, t]
-            cp = grid.plasma[grid.frame_index[t]]
-            hh += h[t] * h[t]
-            hy += h[t] * y
-            hc += h[t] * cp
-            cc += cp * cp
-            cy += cp * y
-        ktrans = hy / hh if hh > 0 else 0.0
-        vp = 0.0
-        if extended:
-            # [Ktrans, vp] of y = Ktrans h + vp cp solve two normal equations, by Cramer's rule.
-            det = hh * cc - hc * hc
-            # For nearly parallel columns (fast exchange looks like plasma) vp stays 0.
-            if det > 1e-12 * hh * cc:
-                ktrans = (hy * cc - cy * hc) / det
-                vp = (cy * hh - hy * hc) / det
-            if vp < 0.0:
-                vp = 0.0
-                ktrans = hy / hh if hh > 0 else 0.0
-            elif ktrans < 0.0:
-                vp = cy / cc if cc > 0 else 0.0
-            if vp > 1.0:
-                vp = 1.0
-                flag = 1
+        convolve(kep, grid, integral, slope)
+        ktrans, vp = _ktrans_and_vp(curves[v], integral, grid, extended)
+        if vp > 1.0:
+            vp = 1.0
+            moved = 1
         if ktrans <= 0.0:
             ktrans = 0.0
-            flag = 1
+            moved = 1
         if ktrans > ktrans_max:
             ktrans = ktrans_max
-            flag = 1
+            moved = 1
         # ve follows from both rates, because kep = Ktrans / ve.
         ve = ktrans / kep
         if ve > 1.0:
             ve = 1.0
-            flag = 1
+            moved = 1
         if ktrans > 0.0 and ve < ve_min:
             ve = ve_min
-            flag = 1
-        # The curve is known here. Curves of clipped voxels are made later from their moved
+            moved = 1
+        # Here the curve is known. Curves of clipped voxels are made later from their moved
         # parameters.
-        if flag == 0:
+        if moved == 0:
             for t in range(n_times):
-                fitted[v, t] = ktrans * h[t] + vp * grid.plasma[grid.frame_index[t]]
+                fitted[v, t] = ktrans * integral[t] + vp * grid.plasma[grid.frame_index[t]]
         out[v, 0] = ktrans
         out[v, 1] = ve
-        out[v, 2] = max(vp, 0.0)
-        clipped[v] = flag
+        out[v, 2] = vp
+        clipped[v] = moved
+
+
+@njit(cache=True)
+def _ktrans_and_vp(
+    curve: np.ndarray, integral: np.ndarray, grid: Grid, extended: bool
+) -> tuple[float, float]:
+    """Fit a curve by Ktrans integral + vp input, and return Ktrans and vp; vp is not negative.
+
+    ``curve`` (mM) and ``integral`` (mM min, of :func:`convolve`) have shape (n_times,). vp is 0 in
+    a model without it.
+    """
+    # Sums of products over the frames: h is the integral, c the plasma input, and y the curve.
+    hh = 0.0
+    hy = 0.0
+    hc = 0.0
+    cc = 0.0
+    cy = 0.0
+    for t in range(len(curve)):
+        y = curve[t]
+        c = grid.plasma[grid.frame_index[t]]
+        hh += integral[t] * integral[t]
+        hy += integral[t] * y
+        hc += integral[t] * c
+        cc += c * c
+        cy += c * y
+    ktrans_alone = hy / hh if hh > 0 else 0.0
+    if not extended:
+        return ktrans_alone, 0.0
+    ktrans = ktrans_alone
+    vp = 0.0
+    determinant = hh * cc - hc * hc
+    # For nearly parallel columns (fast exchange looks like plasma) vp stays 0.
+    if determinant > 1e-12 * hh * cc:
+        # The two normal equations, by Cramer's rule.
+        ktrans = (hy * cc - cy * hc) / determinant
+        vp = (cy * hh - hy * hc) / determinant
+    # Where one of both is negative, the curve is fitted by the other alone.
+    if vp < 0.0:
+        return ktrans_alone, 0.0
+    if ktrans < 0.0:
+        vp = cy / cc if cc > 0 else 0.0
+    return ktrans, max(vp, 0.0)
