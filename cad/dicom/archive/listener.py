@@ -182,7 +182,8 @@ class _Begun(RequestHandler):
     """Pass a connection to pynetdicom once its first message has come, and wait until it ends."""
 
     def __init__(self, request: Any, address: Any, server: Server, first_message: bytes) -> None:
-        self._asked = first_message
+        self._first_message = first_message
+        # pynetdicom's class calls ``handle`` when it is made.
         super().__init__(request, address, server)
 
     def handle(self) -> None:
@@ -192,7 +193,7 @@ class _Begun(RequestHandler):
         # The address is stored now. Instances may still be handled when the connection is closed,
         # and a closed connection has no address.
         association.peer = _peer(str(self.client_address[0]), self.request)
-        association.dul.socket = _Line(association, self.request, self._asked, idle)
+        association.dul.socket = _Line(association, self.request, self._first_message, idle)
         # Both the first socket and this socket have reported the connection: one report is dropped.
         association.dul.event_queue.get()
         _end_with_what_is_damaged(association, self._not_kept)
@@ -249,25 +250,36 @@ def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], No
 class _Line(AssociationSocket):
     """Read one connection for pynetdicom, within limits of length and time.
 
-    pynetdicom's own class accepts messages of any length, and waits for a message for ever.
+    pynetdicom's own class accepts messages of any length, and waits for a message for ever. A
+    message comes in parts, and each part is read as a header of six bytes and a body.
+
+    Parameters
+    ----------
+    association : Association
+        The association of pynetdicom that reads from this object.
+    connection : socket
+        The connection.
+    first_message : bytes
+        Bytes that were read from the connection before; they are given out first.
+    idle : float
+        Seconds that a part may take.
     """
 
     def __init__(
         self, association: Any, connection: Any, first_message: bytes, idle: float
     ) -> None:
         super().__init__(association, client_socket=connection)
-        self._asked = first_message
+        self._first_message = first_message
         self._idle = idle
-        self._since = time.monotonic()
-        self._came = 0
-        self._held = 0
-        self._until = 0.0
-        self._within = False
+        self._message_start = time.monotonic()
+        self._message_bytes = 0
+        self._deadline = 0.0
+        self._header_read = False
 
     @property
     def ready(self) -> bool:
         """Tell whether there is something to read; False while too many messages wait already."""
-        if self._asked:
+        if self._first_message:
             return True
         return self.assoc.dimse.msg_queue.qsize() < _AHEAD and super().ready
 
@@ -279,25 +291,25 @@ class _Line(AssociationSocket):
         OSError
             For a message, or a part of a message, that is too long or takes too long.
         """
-        if self._asked:
-            piece = self._asked[:nr_bytes]
-            self._asked = self._asked[nr_bytes:]
+        if self._first_message:
+            piece = self._first_message[:nr_bytes]
+            self._first_message = self._first_message[nr_bytes:]
             return bytearray(piece)
-        if not self._within:
+        if not self._header_read:
             self._begin()
         elif nr_bytes > PDU_BYTES + 2**10:
             raise OSError("a part of a message is longer than was agreed upon")
-        self._within = not self._within
+        self._header_read = not self._header_read
         content = bytearray()
         connection = self.socket
         while connection is not None and len(content) < nr_bytes:
-            piece = _bytes_before(connection, nr_bytes - len(content), self._until)
+            piece = _bytes_before(connection, nr_bytes - len(content), self._deadline)
             if not piece:
                 break
             content += piece
         if connection is not None:
             connection.settimeout(self._idle)  # the reads above left a shorter timeout for sending
-        self._came += len(content)
+        self._message_bytes += len(content)
         return content
 
     def _begin(self) -> None:
@@ -305,17 +317,19 @@ class _Line(AssociationSocket):
         now = time.monotonic()
         message = self.assoc.dimse.message
         if message is None:
-            self._since = now
-            self._came = 0
+            self._message_start = now
+            self._message_bytes = 0
         elif (
             _config.STORE_RECV_CHUNKED_DATASET
             and getattr(message, "_data_set_file", None) is None
-            and self._came > _HELD
+            and self._message_bytes > _HELD
         ):
             raise OSError("a message is too long that brings no instance")
         # A caller that sends a byte now and then would meet the deadline of every single part. The
         # second term therefore limits the time of the whole message.
-        self._until = min(now + self._idle, self._since + self._idle + self._came / _SLOWEST)
+        self._deadline = min(
+            now + self._idle, self._message_start + self._idle + self._message_bytes / _SLOWEST
+        )
 
 
 def _peer(address: str, connection: Any) -> str:
