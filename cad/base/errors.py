@@ -46,11 +46,10 @@ class CadError(Exception):
         super().__init__(problem)
 
     def __str__(self) -> str:
-        where = [
-            f"{name} {value}"
-            for name, value in (("patient", self.patient), ("ROI", self.roi), ("file", self.file))
-            if value
-        ]
+        where = []
+        for name, value in (("patient", self.patient), ("ROI", self.roi), ("file", self.file)):
+            if value:
+                where.append(f"{name} {value}")
         text = f"{', '.join(where)}: {self.problem}" if where else self.problem
         return f"{text} ({self.hint})" if self.hint else text
 

@@ -371,7 +371,9 @@ def harmless(cell: Any) -> Any:
 
 def as_given(cell: Any) -> Any:
     """Undo :func:`harmless`: return the cell without the apostrophe that was put before it."""
-    return cell[1:] if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell) else cell
+    if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell):
+        return cell[1:]
+    return cell
 
 
 def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
@@ -406,9 +408,14 @@ def plain(text: str) -> str:
     text : str
         Text from a user, a file or an archive.
     """
-    return CONTROL.sub(
-        lambda match: match[0] if match[0] in "\n\t" else ascii(match[0])[1:-1], text
-    )
+
+    def escape(match: re.Match[str]) -> str:
+        if match[0] in "\n\t":
+            return match[0]
+        # ``ascii`` writes the escape between quotes.
+        return ascii(match[0])[1:-1]
+
+    return CONTROL.sub(escape, text)
 
 
 def _plain_cell(cell: Any) -> Any:

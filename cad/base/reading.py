@@ -436,8 +436,11 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
         absent = [name for name in columns if name not in names]
         if absent:
             raise CadError(f"missing column(s) {', '.join(absent)}; expected {','.join(columns)}")
-        pairs = (zip(names, row, strict=True) for row in rows)
-        return [{name: as_given(cell) for name, cell in row if name} for row in pairs]
+        records = []
+        for row in rows:
+            cells = zip(names, row, strict=True)
+            records.append({name: as_given(cell) for name, cell in cells if name})
+        return records
 
 
 def whole_cell(cell: str) -> str:
@@ -583,8 +586,11 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
     table = file.read(columns=schema.names, use_threads=False)
     check_inflation(len(content), table.nbytes, MAX_ARRAYS, "table")
-    words = sum(_text_bytes(chunk) for name in texts for chunk in table.column(name).chunks)
-    check_inflation(len(content), words, MAX_ARRAYS, "text")
+    text_bytes = 0
+    for name in texts:
+        for chunk in table.column(name).chunks:
+            text_bytes += _text_bytes(chunk)
+    check_inflation(len(content), text_bytes, MAX_ARRAYS, "text")
     return table.cast(schema).to_pandas()
 
 

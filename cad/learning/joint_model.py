@@ -1478,7 +1478,9 @@ def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
     """Return columns for both sets together, with zeros for the set that is not used in a row."""
-    return np.hstack([columns * (row == 0)[:, None], columns * (row == 1)[:, None]])
+    of_images = columns * (row == 0)[:, None]
+    with_readers = columns * (row == 1)[:, None]
+    return np.hstack([of_images, with_readers])
 
 
 def _effect_column(values: np.ndarray) -> np.ndarray:

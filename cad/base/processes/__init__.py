@@ -108,7 +108,7 @@ class Child:
 
     def end(self) -> None:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
-        if self._life < 0:
+        if self._life < 0:  # ended before
             return
         # The process may have ended, and its number may now belong to another program; the command
         # line shows this.

@@ -164,10 +164,11 @@ def _described_model(
             "role": role,
         }
     model_words = {"source": source, "group": title, "model": model}
-    return {
-        f"{model}_{name}": {**words, **model_words, "definition": f"{title}: {words['definition']}"}
-        for name, words in maps.items()
-    }
+    described = {}
+    for name, words in maps.items():
+        definition = f"{title}: {words['definition']}"
+        described[f"{model}_{name}"] = {**words, **model_words, "definition": definition}
+    return described
 
 
 _MADE = [_described_model(name, **words) for name, words in _TABLES["models"].items()]

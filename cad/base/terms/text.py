@@ -15,10 +15,14 @@ def to_markdown(table: pd.DataFrame) -> str:
     table : DataFrame
         The rows; the index is left out. NaN, infinity and None become a dash.
     """
-    rows = table.itertuples(index=False, name=None)
-    texts = [[_rounded_cell(value).replace("|", r"\|") for value in row] for row in rows]
-    rule = ["---:" if pd.api.types.is_numeric_dtype(table[c]) else "---" for c in table.columns]
-    lines = [list(map(str, table.columns)), rule, *texts]
+    titles = []
+    rules = []
+    for column in table.columns:
+        titles.append(str(column))
+        rules.append("---:" if pd.api.types.is_numeric_dtype(table[column]) else "---")
+    lines = [titles, rules]
+    for row in table.itertuples(index=False, name=None):
+        lines.append([_rounded_cell(value).replace("|", r"\|") for value in row])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -34,12 +38,16 @@ def interval_text(interval: object, digits: int = 3) -> str:
     digits : int
         Decimals.
     """
+    numbers: Mapping[str, Any] = {}
     if isinstance(interval, float | int):
-        interval = {"value": interval}
-    numbers: Mapping[str, Any] = (
-        interval if isinstance(interval, Mapping) else vars(interval) if interval else {}
-    )
-    value, lower, upper = (_fixed(numbers.get(key), digits) for key in ("value", "lower", "upper"))
+        numbers = {"value": interval}
+    elif isinstance(interval, Mapping):
+        numbers = interval
+    elif interval:
+        numbers = vars(interval)
+    value = _fixed(numbers.get("value"), digits)
+    lower = _fixed(numbers.get("lower"), digits)
+    upper = _fixed(numbers.get("upper"), digits)
     return value if "–" in (value, lower, upper) else f"{value} [{lower}, {upper}]"
 
 
@@ -56,7 +64,11 @@ def side_of_half(mean: float) -> str:
     {"suspicious", "not suspicious", "equivocal"}
         Above, below and at one half.
     """
-    return "suspicious" if mean > 0.5 else "not suspicious" if mean < 0.5 else "equivocal"
+    if mean > 0.5:
+        return "suspicious"
+    if mean < 0.5:
+        return "not suspicious"
+    return "equivocal"
 
 
 def _rounded_cell(value: object) -> str:

@@ -138,25 +138,30 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
     """
     device = _device(report.rois[0], record)
     results = [_region(roi, rows, report, record, device["id"]) for roi in report.rois]
-    results += [_of_man(report, sr_uid, record, device["id"])] if report.man else []
+    if report.man:
+        results.append(_of_man(report, sr_uid, record, device["id"]))
     summary = {
         **_result("DiagnosticReport", "radiology", report, record),
         "id": _id("report", sr_uid),
         "identifier": [_uid(sr_uid)],
         "code": _concept("report"),
         "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid(report.study_uid)}],
-        "result": [{"reference": f"urn:uuid:{resource['id']}"} for resource in results],
+        "result": [{"reference": _url(resource)} for resource in results],
         "conclusion": "; ".join(report.rois[0].statements[:2]),
     }
+    entries = []
+    for resource in (summary, *results, device):
+        entries.append({"fullUrl": _url(resource), "resource": resource})
     return {
         "resourceType": "Bundle",
         "type": "collection",
         "timestamp": record["created"],
-        "entry": [
-            {"fullUrl": f"urn:uuid:{resource['id']}", "resource": resource}
-            for resource in (summary, *results, device)
-        ],
+        "entry": entries,
     }
+
+
+def _url(resource: JsonObject) -> str:
+    return f"urn:uuid:{resource['id']}"
 
 
 def _observation(report: Report, record: JsonObject, device: str, **content: Any) -> JsonObject:

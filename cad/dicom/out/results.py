@@ -200,30 +200,32 @@ def _identity(
 
 
 def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
-    source, identity = results.source, results.identity
-    segments = [
-        highdicom.seg.SegmentDescription(
-            number,
-            objects.long_string(str(row.roi_id)),
-            codes.SCT.MorphologicallyAbnormalStructure,
-            codes.SCT.Lesion,
-            highdicom.seg.SegmentAlgorithmTypeValues.MANUAL,
-            tracking_uid=uid(results.study.study_id, row.roi_id),
-            tracking_id=str(row.roi_id),
-            anatomic_regions=[codes.SCT.Prostate],
+    source = results.source
+    segments = []
+    for number, row in enumerate(results.scored.itertuples(), start=1):
+        segments.append(
+            highdicom.seg.SegmentDescription(
+                number,
+                objects.long_string(str(row.roi_id)),
+                codes.SCT.MorphologicallyAbnormalStructure,
+                codes.SCT.Lesion,
+                highdicom.seg.SegmentAlgorithmTypeValues.MANUAL,
+                tracking_uid=uid(results.study.study_id, row.roi_id),
+                tracking_id=str(row.roi_id),
+                anatomic_regions=[codes.SCT.Prostate],
+            )
         )
-        for number, row in enumerate(results.scored.itertuples(), start=1)
-    ]
+    masks = np.stack(results.masks, axis=-1).astype(np.uint8)
     return highdicom.seg.Segmentation(
         source.headers,
         # The slices are in the order of the source's images, which need not be the order of z.
-        np.stack(results.masks, axis=-1).astype(np.uint8)[list(source.planes)],
+        masks[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,
         manufacturer_model_name=OWN_MODEL_NAME,
-        software_versions=identity[:16],
+        software_versions=results.identity[:16],
         device_serial_number="0",
         content_label="ROI",
         content_description="Regions of interest",
-        **objects.heading("SEG", identity),
+        **objects.heading("SEG", results.identity),
     )

@@ -86,12 +86,13 @@ def outlines(mask: np.ndarray) -> list[Outline]:
     >>> line.z, line.area, line.points[0].tolist()
     (0, 5.5, [3.5, 3.0])
     """
-    lines = [
-        # The margin of one pixel closes lines at the image's edge.
-        Outline(int(z), line[:, ::-1] - 0.5)
-        for z in np.flatnonzero(mask.any(axis=(1, 2)))
-        for line in find_contours(np.pad(binary_fill_holes(mask[z], _EIGHT_NEIGHBOURS), 1), 0.5)
-    ]
+    lines = []
+    for z in np.flatnonzero(mask.any(axis=(1, 2))):
+        filled = binary_fill_holes(mask[z], _EIGHT_NEIGHBOURS)
+        # A margin of one pixel closes lines at the image's edge.
+        for line in find_contours(np.pad(filled, 1), 0.5):
+            points = line[:, ::-1] - 0.5
+            lines.append(Outline(int(z), points))
     return sorted(lines, key=lambda outline: -outline.area)
 
 

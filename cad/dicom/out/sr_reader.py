@@ -270,9 +270,13 @@ def _roi(group: Dataset) -> RoiReport:
     standard = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
     for item in group.ContentSequence:
         if item.ValueType == "NUM":
-            codes = (d.ConceptCodeSequence[0] for d in _children(item, DERIVATION))
-            derived = next((str(code.CodeMeaning) for code in codes), "")
-            roi.values[_code(item) + (f":{derived.lower()}" if derived else "")] = _measured(item)
+            name = _code(item)
+            derivation = next(_children(item, DERIVATION), None)
+            if derivation is not None:
+                meaning = str(derivation.ConceptCodeSequence[0].CodeMeaning)
+                if meaning:
+                    name += f":{meaning.lower()}"
+            roi.values[name] = _measured(item)
         elif item.ValueType == "CODE" and _code(item) not in standard:
             roi.evaluations[_code(item)] = _value(item)
     if BELIEF not in roi.values and PROBABILITY in roi.values:

@@ -47,12 +47,15 @@ def earlier_results(
         Kind (a key of :data:`cad.dicom.own.SERIES`), SeriesInstanceUID and SOPInstanceUID of each
         object.
     """
-    return [
-        (own_kind(item), str(item.SeriesInstanceUID), uid)
-        for item in series
-        if own_kind(item)
-        for uid in sorted(instances(str(item.SeriesInstanceUID)))
-    ]
+    results = []
+    for item in series:
+        kind = own_kind(item)
+        if not kind:
+            continue
+        series_uid = str(item.SeriesInstanceUID)
+        for sop_uid in sorted(instances(series_uid)):
+            results.append((kind, series_uid, sop_uid))
+    return results
 
 
 def is_document(dataset: Dataset) -> bool:
@@ -77,10 +80,11 @@ def sent_together(paths: Iterable[Path]) -> set[str]:
     OSError, InvalidDicomError
         For a file that cannot be read.
     """
-    return {
-        str(pydicom.dcmread(path, specific_tags=["SOPInstanceUID"]).SOPInstanceUID)
-        for path in paths
-    }
+    uids = set()
+    for path in paths:
+        header = pydicom.dcmread(path, specific_tags=["SOPInstanceUID"])
+        uids.add(str(header.SOPInstanceUID))
+    return uids
 
 
 def supersede(
@@ -106,36 +110,39 @@ def supersede(
         there are none. If the archive has this very object, the list is empty and the dataset is
         not changed.
     """
-    objects = list(earlier)
-    # UIDs follow from the content, so that the archive has this very object, which supersedes
-    # nothing.
-    if str(dataset.SOPInstanceUID) in {sop for _, _, sop in objects}:
-        return []
     # Objects that the report refers to are current, even if the archive had them before.
     needed = evidence(dataset) | set(current)
-    kind = own_kind(dataset)
-    predecessors = [result for result in objects if result[0] == kind]
-    further_results = [
-        result for result in objects if result[0] != kind and result[2] not in needed
-    ]
+    predecessors = []
+    superseded_uids = []
+    further_results = []
+    for kind, series_uid, sop_uid in earlier:
+        # UIDs follow from the content, so that the archive has this very object, which supersedes
+        # nothing.
+        if sop_uid == str(dataset.SOPInstanceUID):
+            return []
+        if kind == own_kind(dataset):
+            predecessors.append((kind, series_uid, sop_uid))
+            superseded_uids.append(sop_uid)
+        elif sop_uid not in needed:
+            further_results.append((kind, series_uid, sop_uid))
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
     # An encapsulated document has no place for evidence; its study's report names the other
     # results.
-    if further_results and kind == "SR":
+    if further_results and own_kind(dataset) == "SR":
         dataset.PertinentOtherEvidenceSequence = [_reference(study, further_results)]
-    return [sop for _, _, sop in predecessors]
+    return superseded_uids
 
 
 def evidence(dataset: Dataset) -> set[str]:
     """Return the SOPInstanceUIDs of the objects that a report lists as its evidence."""
-    return {
-        str(instance.ReferencedSOPInstanceUID)
-        for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", [])
-        for series in study.ReferencedSeriesSequence
-        for instance in series.ReferencedSOPSequence
-    }
+    uids = set()
+    for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", []):
+        for series in study.ReferencedSeriesSequence:
+            for instance in series.ReferencedSOPSequence:
+                uids.add(str(instance.ReferencedSOPInstanceUID))
+    return uids
 
 
 def _reference(study: str, results: list[Earlier]) -> Dataset:

@@ -247,9 +247,16 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     design = np.column_stack(
         [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
     )
-    mean = [0.0, *(PRIORS[name][0] for name in names), *np.zeros(partly.sum())]
     # The intercept is the prevalence, about which nothing is assumed.
-    spread = [100.0, *(PRIORS[name][1] for name in names), *np.full(partly.sum(), ABSENT_SD)]
+    mean = [0.0]
+    spread = [100.0]
+    for name in names:
+        prior_mean, prior_sd = PRIORS[name]
+        mean.append(prior_mean)
+        spread.append(prior_sd)
+    for _ in range(partly.sum()):
+        mean.append(0.0)
+        spread.append(ABSENT_SD)
     beta = fit_logistic(design, y, mean=np.array(mean), precision=np.array(spread) ** -2)
     absent = np.zeros(len(names))
     absent[partly] = beta[1 + len(names) :]

@@ -135,25 +135,35 @@ def readers(options: Options) -> Result:
     """
     X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)
-    compared = {rule: _compared_learners(rule, scaled, grades, truth, names) for rule in RULES}
+    compared = {}
+    shipped = {}
+    shipped_centred = {}
+    consensus = {}
+    sentences = []
+    for rule in RULES:
+        rivals = _compared_learners(rule, scaled, grades, truth, names)
+        compared[rule] = rivals
+        shipped[f"labels {rule}"] = rivals.probabilities[SHIPPED]
+        shipped_centred[f"labels {rule}"] = rivals.centred[SHIPPED]
+        consensus[rule] = _consensus_left_out(rule, grades, truth)
+        sentences.append(f"Labels {rule}: {rivals.sentence}")
     of_shipped = compare_probabilities(
-        {f"labels {rule}": rivals.probabilities[SHIPPED] for rule, rivals in compared.items()},
+        shipped,
         names,
         reference="labels mean",
         target=MeanReaders().predict(grades).p,
         truth=truth,
-        centred={f"labels {rule}": rivals.centred[SHIPPED] for rule, rivals in compared.items()},
+        centred=shipped_centred,
         n_folds=len(np.unique(names)),
     )
     rules = compare_probabilities(
-        {rule: _consensus_left_out(rule, grades, truth) for rule in RULES},
+        consensus,
         names,
         reference="mean",
         truth=truth,
     )
     skill, sentence, _ = reader_skill(grades, list(READERS), truth, names)
-    sentences = [
-        *(f"Labels {rule}: {rivals.sentence}" for rule, rivals in compared.items()),
+    sentences += [
         f"The shipped learner by its labels: {of_shipped.sentence}",
         f"Consensus rules: {rules.sentence}",
         sentence,

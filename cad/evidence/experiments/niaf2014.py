@@ -334,8 +334,10 @@ def outlier(options: Options) -> Result:
     y = (np.arange(N_TRAIN) % 2).astype(float)
     if options.shuffled:
         y = rng.permutation(y)
-    # A point where P = .51, far enough from both classes to change the frontier.
-    point = np.array([[np.log(0.51 / 0.49) * data.sigma**2 / 2.0, -1.5]])
+    # A point where P = .51, far enough from both classes to change the frontier. Between classes at
+    # x = -1 and 1 the log-odds of P are 2 x / sigma^2.
+    log_odds = np.log(0.51 / 0.49)
+    point = np.array([[log_odds * data.sigma**2 / 2.0, -1.5]])
     points = np.vstack([X, point])
     models = {
         "label +1": fit("P-SVM, fixed scale", points, np.append(y, 1.0), OUTLIER_ETA),

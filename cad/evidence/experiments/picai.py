@@ -192,10 +192,9 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
 def _belief(train: pd.DataFrame, biopsied: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Return p and eta of training lesions, by category, from the lesions that have histology."""
     share = shares(biopsied["category"], biopsied["truth"])
-    by_centre = [
-        shares(of_centre["category"], of_centre["truth"])
-        for _, of_centre in biopsied.groupby("centre")
-    ]
+    by_centre = []
+    for _, of_centre in biopsied.groupby("centre"):
+        by_centre.append(shares(of_centre["category"], of_centre["truth"]))
     spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
     # A category without a lesion gets the share of all lesions.
     p = train["category"].map(share).fillna(biopsied["truth"].mean())
@@ -460,6 +459,14 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
                 (auc, cov[0, 0], auc - histology_auc, apart, metrics.brier(y, q), slope, above)
             )
         auc, variance, less, apart, brier, slope, _ = np.mean(measures, axis=0)
+        n_above = sum(row[-1] for row in measures)
+        less_histology = _interval(less, apart, "+")
+        above_one_in_ten = f"{n_above} of {len(runs)}"
+        # Labels are not compared with themselves.
+        if labels_name == "histology":
+            less_histology = ""
+        if labels_name == "one in ten":
+            above_one_in_ten = ""
         rows.append(
             {
                 "learner": name,
@@ -467,12 +474,8 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
                 "AUC": _interval(auc, variance, ""),
                 "Brier": f"{brier:.4f}",
                 "slope": f"{slope:.2f}",
-                "AUC less histology's": ""
-                if labels_name == "histology"
-                else _interval(less, apart, "+"),
-                "repeats above one in ten": ""
-                if labels_name == "one in ten"
-                else f"{sum(row[-1] for row in measures)} of {len(runs)}",
+                "AUC less histology's": less_histology,
+                "repeats above one in ten": above_one_in_ten,
             }
         )
     return pd.DataFrame(rows)
@@ -529,13 +532,15 @@ def readers(options: Options) -> Result:
         scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]
         q, _, order = np.mean(scored, axis=0)
         for men_name, chosen_men in (("all", y >= 0), ("with tissue", tissue)):
-            aucs = [
-                auc_covariance(y[chosen_men], rank[chosen_men], names[chosen_men])
-                for _, rank, _ in scored
-            ]
-            auc, variance = (float(np.mean(estimates)) for estimates in zip(*aucs, strict=True))
+            aucs = []
+            variances = []
+            for _, rank, _ in scored:
+                auc, variance = auc_covariance(y[chosen_men], rank[chosen_men], names[chosen_men])
+                aucs.append(auc)
+                variances.append(variance)
             measured = row_of(y[chosen_men], q[chosen_men], names[chosen_men], order[chosen_men])
-            measured |= {"AUC": _interval(auc, variance, ""), "AUC, pooled": measured["AUC"]}
+            interval = _interval(float(np.mean(aucs)), float(np.mean(variances)), "")
+            measured |= {"AUC": interval, "AUC, pooled": measured["AUC"]}
             rows.append(
                 {"known": ", ".join(used), "men": men_name, "n": int(chosen_men.sum()), **measured}
             )

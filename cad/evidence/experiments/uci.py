@@ -99,12 +99,18 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
     CadError
         For an unknown name, without a network, or if none of the wanted sets arrived.
     """
-    set_names = _wanted(names, list(dict.fromkeys([*(s.name for s in SOURCES), *NOT_THERE])))
+    sources: dict[str, list[Source]] = {}
+    for source in SOURCES:
+        sources.setdefault(source.name, []).append(source)
     manifest: dict[str, dict[str, object]] = {}
-    left_out = {name: why for name, why in NOT_THERE.items() if name in set_names}
-    for name in (name for name in set_names if name not in NOT_THERE):
+    left_out = {}
+    for name in _wanted(names, list(dict.fromkeys([*sources, *NOT_THERE]))):
+        if name in NOT_THERE:
+            left_out[name] = NOT_THERE[name]
+            continue
         problems = []
-        for source in (source for source in SOURCES if source.name == name):
+        # A set may have several sources; the first that answers is taken.
+        for source in sources[name]:
             try:
                 table = _fetch_set(source)
             except ValueError as error:

@@ -159,8 +159,11 @@ class Cohort:
         ids = self.participants["participant_id"].drop_duplicates()
         rows = self.rois.groupby("participant_id", sort=False).indices
         none = np.array([], dtype=int)
-        patients = [patient for patient in ids if patient not in excluded]
-        return [ref for patient in patients for ref in self._of(patient, rows.get(patient, none))]
+        studies: list[StudyRef] = []
+        for patient in ids:
+            if patient not in excluded:
+                studies += self._of(patient, rows.get(patient, none))
+        return studies
 
     def _of(self, patient: str, rows: np.ndarray) -> list[StudyRef]:
         folder = self.root / patient
@@ -171,17 +174,19 @@ class Cohort:
         session_of_row = (
             self.rois["session_id"].to_numpy()[rows] if "session_id" in self.rois else none
         )
-        return [
-            StudyRef(
-                f"{patient}_{session}",
-                patient,
-                session,
-                folder / session,
-                self.rois,
-                rows[session_of_row == session],
+        studies = []
+        for session in sessions:
+            studies.append(
+                StudyRef(
+                    f"{patient}_{session}",
+                    patient,
+                    session,
+                    folder / session,
+                    self.rois,
+                    rows[session_of_row == session],
+                )
             )
-            for session in sessions
-        ]
+        return studies
 
 
 def read_cohort(root: Path) -> Cohort:

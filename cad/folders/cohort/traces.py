@@ -108,7 +108,8 @@ class Names:
             except CadError:  # the file is deleted with the patient, whatever its content is
                 continue
             for key, value in entries.items():
-                texts = {str(item) for item in (value if isinstance(value, list) else [value])}
+                items = value if isinstance(value, list) else [value]
+                texts = {str(item) for item in items}
                 if key.endswith("PatientID"):
                     ids |= {text.strip() for text in texts} - {"", "None"}
                 # The class of an object is the same for all patients.
@@ -193,11 +194,10 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     for parent, folders, files in walk:
         if not below and Path(parent) == folder:
             folders[:] = [name for name in folders if not _LABEL.fullmatch(name)]
-        for path in (Path(parent, name) for name in (*folders, *files)):
+        for name in (*folders, *files):
+            path = Path(parent, name)
             try:
-                if names.hints(path.name) or any(
-                    names.hints(name) or names.within(content) for name, content in _contents(path)
-                ):
+                if names.hints(name) or _holds(path, names):
                     places.append(path.relative_to(folder).as_posix())
             except CadError as error:
                 blind(path, error.problem)
@@ -205,6 +205,12 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
                 blind(path, error.strerror)
         folders[:] = [name for name in folders if not names.hints(name)]
     return sorted(places)
+
+
+def _holds(path: Path, names: Names) -> bool:
+    """Tell whether a file, or a file that is packed in it, hints at the patient or names him."""
+    contents = _contents(path)
+    return any(names.hints(name) or names.within(content) for name, content in contents)
 
 
 Spend = Callable[..., None]

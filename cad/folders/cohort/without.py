@@ -63,6 +63,7 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
 
     # The digest changes as well, because a resumed run would otherwise keep results of these
     # patients.
+    content = "\n".join([cohort.digest, *sorted(patients)])
     return replace(
         cohort,
         participants=others_of(cohort.participants),
@@ -70,5 +71,5 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
         scores=others_of(cohort.scores),
         sessions=others_of(cohort.sessions),
         problems=[problem for problem in cohort.problems if problem.patient not in patients],
-        digest=hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest(),
+        digest=hashlib.sha256(content.encode()).hexdigest(),
     )

@@ -134,11 +134,13 @@ def of_every_run(folder: RunFolder) -> list[Path]:
     folder : RunFolder
         The run.
     """
-    return [
-        getattr(folder, name)
-        for name, file in vars(RunFolder).items()
-        if isinstance(file, _File) and file.always and file.writer.startswith("cad.run.stages.")
-    ]
+    paths = []
+    for name, file in vars(RunFolder).items():
+        if not isinstance(file, _File) or not file.always:
+            continue
+        if file.writer.startswith("cad.run.stages."):
+            paths.append(getattr(folder, name))
+    return paths
 
 
 def _is_result(command: str) -> Callable[[Path], bool]:

@@ -8,7 +8,7 @@ it. The same study with a different reason is a different failure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,8 +79,8 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
     failures : sequence of Failure
         The failures of this run.
     """
-    settled = {tuple(row[name] for name in _KEY) for row in _acknowledged(root)}
-    earlier = {tuple(row[name] for name in _KEY) for row in _told(root)}
+    settled = {_key_of_row(row) for row in _acknowledged(root)}
+    earlier = {_key_of_row(row) for row in _told(root)}
     kinds = SortedFailures([], [], [])
     for failure in failures:
         if _key_of_failure(failure) in settled:
@@ -113,7 +113,7 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with owned(root):
-        since = {tuple(row[name] for name in _KEY): row["since"] for row in _told(root)}
+        since = {_key_of_row(row): row["since"] for row in _told(root)}
         rows = []
         for failure in failures:
             entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
@@ -161,7 +161,7 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
     # The folder is locked: of two commands at once, the later would overwrite the other's lines.
     with owned(root):
         rows = _acknowledged(root)
-        settled = {tuple(row[key] for key in _KEY) for row in rows}
+        settled = {_key_of_row(row) for row in rows}
         for failure in chosen:
             if _key_of_failure(failure) not in settled:
                 entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
@@ -172,6 +172,10 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
 
 def _key_of_failure(failure: Failure) -> tuple[str, ...]:
     return (failure.participant_id, failure.study_id, failure.roi_id, failure.reason)
+
+
+def _key_of_row(row: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in _KEY)
 
 
 def _acknowledged(root: Path) -> list[dict[str, str]]:

@@ -246,10 +246,11 @@ def write_earlier(folder: RunFolder, rows: Sequence[EarlierRow]) -> None:
 def read_failures(folder: RunFolder) -> list[Failure]:
     """Read the rows of ``failures.csv``."""
     awaiting = "awaiting ROI"
-    return [
-        typed(Failure, {**row, "status": awaiting if row["status"] == awaiting else "failed"})
-        for row in read_rows(folder.failures, FAILURE_COLUMNS)
-    ]
+    failures = []
+    for row in read_rows(folder.failures, FAILURE_COLUMNS):
+        status = awaiting if row["status"] == awaiting else "failed"
+        failures.append(typed(Failure, {**row, "status": status}))
+    return failures
 
 
 def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
@@ -274,9 +275,9 @@ def by_region(scores: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
     DataFrame
         ``participant_id, roi_id`` and ``name``, one row per region.
     """
-    texts = [
-        f"{reader}={value:g}" if isinstance(value, float) else f"{reader}={value}"
-        for reader, value in zip(scores["reader_id"], scores[column], strict=True)
-    ]
+    texts = []
+    for reader, value in zip(scores["reader_id"], scores[column], strict=True):
+        number = f"{value:g}" if isinstance(value, float) else str(value)
+        texts.append(f"{reader}={number}")
     grouped = scores.assign(**{name: texts}).groupby(["participant_id", "roi_id"], sort=False)
     return grouped[name].agg("; ".join).reset_index()

@@ -327,8 +327,11 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.scalings_ = list(dict.fromkeys(point.scaling for point in points))
         self.scalers_ = {s: SCALERS[s]().fit(rows) for s in self.scalings_ if s != GIVEN}
         views = self._views(rows, self.scalings_)
+        distances = {}
+        for scaling, view in views.items():
+            distances[scaling] = squared_distances(view, view) / rows.shape[1]
         task = _Task(
-            {s: squared_distances(view, view) / rows.shape[1] for s, view in views.items()},
+            distances,
             p,
             spread,
             weight,
@@ -338,10 +341,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         )
         share, loss, left_out = self._weigh(task, points, owner)
         order = [int(k) for k in np.argsort(-share, kind="stable") if share[k] > 0]
-        self.points_ = [
-            {**asdict(points[k]), "weight": float(share[k]), "cross_entropy": float(loss[k])}
-            for k in order
-        ]
+        self.points_ = []
+        for k in order:
+            weighted = {"weight": float(share[k]), "cross_entropy": float(loss[k])}
+            self.points_.append(asdict(points[k]) | weighted)
         self.best_params_ = asdict(points[order[0]])
         self.classes_ = classes
         labels = task.labels(points[order[0]], np.arange(len(p)))
@@ -563,9 +566,8 @@ class AveragedProbabilisticSVC(KernelMachine):
             # Log-odds are (f + b) / s, so the coefficients of a setting are multiplied by its
             # weight and divided by its scale s.
             weight_of_point = share[k] / total / scale
-            beta[gaussians.index((points[k].scaling, points[k].gamma))] += (
-                weight_of_point * solution.beta
-            )
+            gaussian = gaussians.index((points[k].scaling, points[k].gamma))
+            beta[gaussian] += weight_of_point * solution.beta
             intercept += weight_of_point * solution.u[0]
         support = np.flatnonzero(np.any(beta != 0, axis=0))
         self.support_ = used[support]

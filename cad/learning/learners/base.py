@@ -190,7 +190,12 @@ def training_range(rows: Array) -> Array:
     [1.0, 3.0, 2.0, 1.0]
     """
     return np.array(
-        [statistic(rows, axis=0) for statistic in (np.nanmin, np.nanmax, np.nanmean, np.nanstd)]
+        [
+            np.nanmin(rows, axis=0),
+            np.nanmax(rows, axis=0),
+            np.nanmean(rows, axis=0),
+            np.nanstd(rows, axis=0),
+        ]
     )
 
 
@@ -233,13 +238,16 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     lowest, highest, mean, deviation = trained
     # A constant column counts as different only if it differs by more than rounding.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
-    off = np.abs(np.nan_to_num(np.clip((rows - mean) / width, -3, 3)).mean(axis=0))
+    distance = np.clip((rows - mean) / width, -3, 3)
+    off = np.abs(np.nan_to_num(distance).mean(axis=0))
     shifted = np.flatnonzero(off > 4 * np.sqrt(6 / len(rows) + 6 / n))
-    notes = [
-        f"{names[j]}: the mean of {len(rows)} rows is {np.nanmean(rows[:, j]):.4g}, the training's "
-        f"{mean[j]:.4g} ± {deviation[j]:.4g}"
-        for j in shifted[np.argsort(-off[shifted], kind="stable")][:_NAMED]
-    ]
+    furthest_first = shifted[np.argsort(-off[shifted], kind="stable")]
+    notes = []
+    for j in furthest_first[:_NAMED]:
+        notes.append(
+            f"{names[j]}: the mean of {len(rows)} rows is {np.nanmean(rows[:, j]):.4g}, the "
+            f"training's {mean[j]:.4g} ± {deviation[j]:.4g}"
+        )
     away = np.nan_to_num(np.maximum(lowest - rows, rows - highest))
     whole = away > highest - lowest
     far = ((away > 0).mean(axis=1) > 0.2) & whole.any(axis=1)
@@ -452,7 +460,8 @@ class SoftLearner(BinaryLearner):
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the log-odds of the positive class, shape (n,)."""
-        return np.asarray(logit(np.clip(self.predict_proba(X)[:, 1], _CLIP, 1 - _CLIP)))
+        positive = self.predict_proba(X)[:, 1]
+        return np.asarray(logit(np.clip(positive, _CLIP, 1 - _CLIP)))
 
     def _probability(self, X: Array) -> Array:
         raise NotImplementedError

@@ -414,11 +414,11 @@ class FederatedSite:
 
     def _blocked(self, d_gamma: Array, d_v: Array, d_xi: Array) -> list[int]:
         """Return for each of :data:`LENGTHS` how many rows forbid a step of this length."""
-        worst = np.maximum.reduce(
-            [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
-        )
-        counts = (worst[:, None] * LENGTHS[None, :] > _CLOSE).sum(axis=0)
-        return [int(count) for count in counts]
+        # The share of the way to each bound that a step of length 1 would go.
+        to_bounds = [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
+        nearest = np.maximum.reduce(to_bounds)
+        is_forbidden = nearest[:, None] * LENGTHS[None, :] > _CLOSE
+        return [int(count) for count in is_forbidden.sum(axis=0)]
 
     def _predictor(self, question: Message) -> Message:
         """Return how far the predictor step may go, and the sums for the corrector.

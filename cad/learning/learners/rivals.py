@@ -760,7 +760,9 @@ def _minus_likelihood(variances: Array, turned: Array) -> float:
     variances, turned : ndarray, shape (n,)
         Eigenvalues of the covariance at unit scale, and the targets in its eigenvectors.
     """
-    return float(len(turned) * np.log(np.mean(turned**2 / variances)) + np.log(variances).sum()) / 2
+    best_scale = np.mean(turned**2 / variances)
+    log_determinant = np.log(variances).sum()
+    return float(len(turned) * np.log(best_scale) + log_determinant) / 2
 
 
 def _left_out_error(

@@ -281,13 +281,15 @@ def _turns(
                 continue
             last = [bands[axis][::flip] for axis, flip in zip(order, flips, strict=True)]
             first = [low[::flip] for flip in flips]
-            key = tuple(k.tobytes() for k in (*last, *(first if chosen.level > 1 else ())))
-            if key not in made:
-                made.add(key)
-                levels = []
-                for level, of_axes in enumerate([first] * (chosen.level - 1) + [last]):
-                    spread = [_holes(kernel, level) for kernel in of_axes]
-                    levels.append(dict(zip(axes, spread, strict=True)))
+            by_level = [first] * (chosen.level - 1) + [last]
+            levels = []
+            contents = []
+            for level, of_axes in enumerate(by_level):
+                spread = [_holes(kernel, level) for kernel in of_axes]
+                levels.append(dict(zip(axes, spread, strict=True)))
+                contents += [kernel.tobytes() for kernel in spread]
+            if tuple(contents) not in made:
+                made.add(tuple(contents))
                 yield levels
 
 

@@ -284,6 +284,10 @@ def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
 
 
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
+    """Compute the perfusion maps around the regions.
+
+    ``needed`` is 1 where a voxel of a region is, on any grid.
+    """
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
     # The input function is found in the vessel and the bolus in the gland; both stay inside the
@@ -304,12 +308,10 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     if any(name in MAPS for name in chosen):  # gradients use one voxel beyond a region
         inside = binary_dilation(inside, np.ones((3, 3, 3), bool))
     made = perfusion_maps(cut, settings.features.perfusion, inside)
-    fixed = settings.features.perfusion.t1 == "fixed" or not study.vfa
-    maps = {
-        name: volume.array
-        for name, volume in made.maps.items()
-        if not (name == "t1" and fixed)  # a constant T1 from the settings is no measurement
-    }
+    maps = {name: volume.array for name, volume in made.maps.items()}
+    # A constant T1 from the settings is no measurement.
+    if settings.features.perfusion.t1 == "fixed" or not study.vfa:
+        maps.pop("t1", None)
     provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
     if study.frames_moved_mm is not None:
         provenance["dce_moved"] = study.frames_moved_mm
@@ -334,12 +336,14 @@ def _cut_flips(
     vfa: list[tuple[float, Volume]], grid: Volume, box: Box
 ) -> list[tuple[float, Volume]]:
     """Cut the flip-angle images that lie on the dynamic grid; the others are interpolated later."""
-    return [
-        (angle, crop(image, box))
-        if image.shape == grid.shape and np.allclose(image.affine, grid.affine, rtol=0, atol=1e-6)
-        else (angle, image)
-        for angle, image in vfa
-    ]
+    images = []
+    for angle, image in vfa:
+        same_shape = image.shape == grid.shape
+        if same_shape and np.allclose(image.affine, grid.affine, rtol=0, atol=1e-6):
+            images.append((angle, crop(image, box)))
+        else:
+            images.append((angle, image))
+    return images
 
 
 def _box_in(mask: Volume, grid: Volume, margin: np.ndarray | int) -> Box:

@@ -337,8 +337,11 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     tail = 1 - (1 - confidence) / 2
     low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
     high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
-    value, low, high = ((r - 1) / (r + k - 1) for r in (ratio, low, high))
-    return float(value), float(low), float(high)
+
+    def icc(f_ratio: float) -> float:
+        return float((f_ratio - 1) / (f_ratio + k - 1))
+
+    return icc(ratio), icc(low), icc(high)
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:

@@ -133,7 +133,10 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
     points, faces, _, _ = marching_cubes(
         np.pad(inside, 1).astype(np.float32), 0.5, spacing=tuple(spacing)
     )
-    a, b, c = (points[faces[:, i]].astype(float) for i in range(3))
+    corners = points.astype(float)
+    a = corners[faces[:, 0]]
+    b = corners[faces[:, 1]]
+    c = corners[faces[:, 2]]
     # The volume is a sum of signed tetrahedra between the origin and every triangle.
     volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
     # Only points that are extreme along a row of their slice can be the ends of a diameter.
@@ -157,8 +160,10 @@ def largest_distance(points: np.ndarray) -> float:
     """
     largest = 0.0
     for first in range(0, len(points), _POINTS):
-        squares = sum(
-            np.subtract.outer(p[first : first + _POINTS], p[first:]) ** 2 for p in points.T
-        )
+        block = points[first : first + _POINTS]
+        others = points[first:]
+        squares = np.zeros((len(block), len(others)))
+        for axis in range(points.shape[1]):
+            squares += np.subtract.outer(block[:, axis], others[:, axis]) ** 2
         largest = max(largest, float(np.max(squares)))
     return math.sqrt(largest)

@@ -113,13 +113,11 @@ def extract(
         )
     work = images.compact(at_spacing(study, settings.images))
     # The other modalities are missing from the study itself, which its page reports.
-    result = StudyFeatures(
-        _keys(study, []), images.absence_notes([name for name in absent if modality(name).optional])
-    )
+    absent_options = [name for name in absent if modality(name).optional]
+    result = StudyFeatures(_keys(study, []), images.absence_notes(absent_options))
     half = settings.features.partial_voxels == "half"
-    drawn, problems = measurable(
-        work, {name: _grid_around_regions(work, name, settings.features) for name in names}, half
-    )
+    grids = {name: _grid_around_regions(work, name, settings.features) for name in names}
+    drawn, problems = measurable(work, grids, half)
     result.failures += problems
     # The order is that of the cohort's table, so that rows of results stay where a reader expects
     # them.
@@ -233,14 +231,13 @@ def _provenance(
     name = prepared.name
     spacing = prepared.grid.spacing
     columns: dict[str, list[str | float | None]] = {}
-    measured = [not d.too_little for d in drawn]
     spaced = getattr(settings.images, f"spacing_{name}", None)
     interpolated = "none" if spaced is None else settings.images.interpolation
 
     def say(key: str, values: Sequence[str | float]) -> None:
-        columns[key] = [
-            v if is_measured else None for v, is_measured in zip(values, measured, strict=True)
-        ]
+        columns[key] = []
+        for outline, value in zip(drawn, values, strict=True):
+            columns[key].append(None if outline.too_little else value)
 
     for key, value in prepared.provenance.items():
         say(key, [value] * len(drawn))
@@ -338,12 +335,13 @@ def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Ro
     for name, image in prepared.maps.items():
         if MAPS[name].role != "did_not_fit":
             continue
-        failed = np.diff(np.concatenate([[0], np.cumsum(regions.values(image) > 0)])[regions.start])
-        counts = [
-            f"{roi.roi_id} ({lost} of {size})"
-            for roi, lost, size in zip(rois, failed, regions.sizes, strict=True)
-            if lost
-        ]
+        # Voxels of all regions stand in one row, region by region.
+        failed_before = np.concatenate([[0], np.cumsum(regions.values(image) > 0)])
+        failed = np.diff(failed_before[regions.start])
+        counts = []
+        for roi, n_failed, size in zip(rois, failed, regions.sizes, strict=True):
+            if n_failed:
+                counts.append(f"{roi.roi_id} ({n_failed} of {size})")
         if counts:
             notes.append(
                 f"{MAPS[name].model}: voxels that did not fit are left out of the statistics of "

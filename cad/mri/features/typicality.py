@@ -262,7 +262,10 @@ class Typicality:
             )
             means = np.stack([_mean(z[own_study == i]) for i in range(len(names))])
             of_study = self._beyond(means, sizes)
-            together = [of_study[i] if sizes[i] > 1 else together[0] for i in own_study]
+            for row, study in enumerate(own_study):
+                # The mean of a single region is the region itself.
+                if sizes[study] > 1:
+                    together[row] = of_study[study]
         judgements = []
         for row in range(len(z)):
             score, far = alone[row]
@@ -274,15 +277,11 @@ class Typicality:
                 if deviation.group not in named:
                     groups.append((ratio, deviation))
             groups.sort(key=lambda group: -group[0])
+            deviations = tuple(deviation for _, deviation in groups)
             # A missing value must not rank as furthest out.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
-            judgements.append(
-                Judgement(
-                    max(score, score_shared),
-                    tuple(deviation for _, deviation in groups),
-                    tuple((self.features[i], float(z[row, i])) for i in order),
-                )
-            )
+            furthest = tuple((self.features[i], float(z[row, i])) for i in order)
+            judgements.append(Judgement(max(score, score_shared), deviations, furthest))
         return judgements
 
     def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:

@@ -279,15 +279,28 @@ def _summary_of_run(
 ) -> dict[str, object]:
     """Return counts of studies, throughput, seconds and memory of the run."""
     seconds = time.perf_counter() - start
-    worked = [o for o in outcomes.values() if o.seconds > 0]
-    slowest = max(worked, key=lambda o: o.seconds, default=None)
+    statuses: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    seconds_in_studies = 0.0
+    peak_mb = 0.0
+    slowest: StudyOutcome | None = None
+    for outcome in outcomes.values():
+        statuses[outcome.status] += 1
+        if outcome.status != "failed":
+            reasons[outcome.why] += 1
+        # A study that was kept from an earlier run has taken no time.
+        if outcome.seconds > 0:
+            seconds_in_studies += outcome.seconds
+            peak_mb = max(peak_mb, outcome.peak_mb)
+            if slowest is None or outcome.seconds > slowest.seconds:
+                slowest = outcome
     return {
         "studies": len(outcomes),
-        **dict(sorted(Counter(o.status for o in outcomes.values()).items())),
-        "reasons": dict(Counter(o.why for o in outcomes.values() if o.status != "failed")),
+        **dict(sorted(statuses.items())),
+        "reasons": dict(reasons),
         "seconds": round(seconds, 3),
         "studies_per_second": round(done / seconds, 3) if seconds > 0 else 0.0,
-        "seconds_in_studies": round(sum(o.seconds for o in worked), 3),
+        "seconds_in_studies": round(seconds_in_studies, 3),
         "slowest": slowest.study_id if slowest else None,
-        "peak_mb": round(max((o.peak_mb for o in worked), default=0.0), 1),
+        "peak_mb": round(peak_mb, 1),
     }

@@ -109,18 +109,23 @@ def metadata(
 
 
 def _words_on_features(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
+    images = {columns[name].image for name in names if name in columns}
     return {
         "features": names,
         "units": units_of(names, columns),
-        "modalities": sorted({columns[name].image for name in names if name in columns} - {""}),
+        # A column of no image, such as a region's size, has an empty name of its image.
+        "modalities": sorted(images - {""}),
     }
 
 
 def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
     truth = labels["truth"].to_numpy(float)
     people = labels.drop_duplicates("participant_id")
-    named = people["site"].fillna("") if "site" in people else pd.Series(dtype=str)
-    sites = named[named != ""].value_counts()
+    sites: dict[str, int] = {}
+    if "site" in people:
+        named = people["site"].fillna("")
+        for site, n in named[named != ""].value_counts().items():
+            sites[str(site)] = int(n)
     return {
         "patients": len(people),
         "regions": len(labels),
@@ -128,7 +133,7 @@ def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
         "benign": int((truth == 0).sum()),
         "without_histology": int(np.isnan(truth).sum()),
         "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
-        "sites": {str(k): int(n) for k, n in dict(sites).items()},
+        "sites": sites,
         "cohort_hash": _hash(features, labels),
     }
 
@@ -137,7 +142,11 @@ def card(meta: JsonObject) -> str:
     """Return the model's card as Markdown, from the metadata of its bundle."""
     learner = meta["pipeline"]["learner"]
     validation = meta["validation"]
-    statements = ((validation.get(name) or {}).get("sentence") for name in _SENTENCES)
+    sentences = []
+    for name in _SENTENCES:
+        sentence = (validation.get(name) or {}).get("sentence")
+        if sentence:
+            sentences.append(sentence)
     return page_beside(__file__).render(
         meta=meta,
         training=meta["training"],
@@ -146,7 +155,7 @@ def card(meta: JsonObject) -> str:
         validation=validation,
         measures=MEASURES,
         interval_text=interval_text,
-        sentences=[sentence for sentence in statements if sentence],
+        sentences=sentences,
         site=meta.get("recalibration"),
         joint=meta.get("joint"),
     )

@@ -117,8 +117,8 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.dtype):
         return {"dtype": value.str}
     if isinstance(value, (list, tuple)):
-        kind = "tuple" if isinstance(value, tuple) else "list"
-        return {kind: [_dump(v, f"{path}.{i}", arrays) for i, v in enumerate(value)]}
+        items = [_dump(item, f"{path}.{i}", arrays) for i, item in enumerate(value)]
+        return {"tuple" if isinstance(value, tuple) else "list": items}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
     name = type(value).__name__
@@ -131,11 +131,11 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
             "store as plain arrays",
             hint="use a named kernel and the project's own pipeline steps",
         )
-    state = {
-        key: _dump(item, f"{path}.{key}" if path else key, arrays)
-        for key, item in sorted(vars(value).items())
-        if key not in _LEFT_OUT and not key.startswith("__") and key != "_metadata_request"
-    }
+    state = {}
+    for key, item in sorted(vars(value).items()):
+        if key in _LEFT_OUT or key.startswith("__") or key == "_metadata_request":
+            continue
+        state[key] = _dump(item, f"{path}.{key}" if path else key, arrays)
     return {"class": name, "state": state}
 
 
@@ -187,7 +187,8 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
     if kind == "dict":
         return {key: load_state(value, arrays) for key, value in content.items()}
     if kind in ("list", "tuple"):
-        return (tuple if kind == "tuple" else list)(load_state(value, arrays) for value in content)
+        items = [load_state(value, arrays) for value in content]
+        return tuple(items) if kind == "tuple" else items
     raise CadError(f"the bundle's structure has an unknown part {kind!r}")
 
 

@@ -94,7 +94,14 @@ def _patient_page(
     content = patient_content(results, metrics, patient)
     studies = content.studies
     regions = content.regions
-    viewers = [s.viewer for s in studies if s.viewer is not None]
+    viewers: list[JsonObject] = []
+    # The place of each study's viewer among all viewers; empty for a study without a viewer.
+    view_index: dict[str, int | str] = {}
+    for study in studies:
+        view_index[study.study] = ""
+        if study.viewer is not None:
+            view_index[study.study] = len(viewers)
+            viewers.append(study.viewer)
     # If a man's results are held back, an order by suspicion would reveal them.
     if not patient.blinded:
         order = [view.region.roi for view in regions]
@@ -115,7 +122,7 @@ def _patient_page(
         regions=regions,
         has_pirads=any(v.pirads for v in regions),
         of_cancer=any(v.region.of_cancer for v in regions),
-        view_index={s.study: viewers.index(s.viewer) if s.viewer else "" for s in studies},
+        view_index=view_index,
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
         style=style,

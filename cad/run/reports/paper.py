@@ -575,7 +575,9 @@ def _path(text: str, origin: tuple[float, float], scale: tuple[float, float]) ->
 @door("own", "pictures of our pages")
 def _pixels(source: str) -> np.ndarray:
     """Return the pixels of a picture that :func:`cad.run.reports.images.data_url` encoded."""
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))))
+    _, _, encoded = source.partition(",")
+    content = base64.b64decode(encoded)
+    return np.asarray(Image.open(io.BytesIO(content)))
 
 
 @cache

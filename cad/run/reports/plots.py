@@ -80,11 +80,13 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     y_low = min(y_ticks[0], float(pooled.min()))
     y_high = max(y_ticks[-1], float(pooled.max()))
 
+    x_span = max(x_high - x_low, 1e-9)
+    y_span = max(y_high - y_low, 1e-9)
+
     def place(x: float, y: float) -> tuple[float, float]:
-        return (
-            round(WIDTH * (x - x_low) / max(x_high - x_low, 1e-9), 1),
-            round(HEIGHT * (1 - (y - y_low) / max(y_high - y_low, 1e-9)), 1),
-        )
+        from_left = round(WIDTH * (x - x_low) / x_span, 1)
+        from_top = round(HEIGHT * (1 - (y - y_low) / y_span), 1)
+        return from_left, from_top
 
     def places(curve_values: np.ndarray) -> list[tuple[float, float]]:
         finite = np.isfinite(curve_values)

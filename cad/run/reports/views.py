@@ -330,10 +330,17 @@ def study_views(
         with reading(patient.patient, "the slices cannot be shown"):
             viewers = viewers_of([images for _, _, images in shown])
     except CadError as error:
-        return [replace(v, notes=[*v.notes, error.problem]) if v.n_slices else v for v in views]
+        return [_without_slices(view, error.problem) for view in views]
     for (place, regions_of_study, _), viewer in zip(shown, viewers, strict=True):
         views[place] = replace(views[place], viewer=_with_regions(viewer, regions_of_study))
     return views
+
+
+def _without_slices(view: StudyView, problem: str) -> StudyView:
+    """Return a view with a note on why its slices are not shown, if it has slices."""
+    if not view.n_slices:
+        return view
+    return replace(view, notes=[*view.notes, problem])
 
 
 def _study_view(

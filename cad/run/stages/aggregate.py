@@ -68,7 +68,8 @@ class Table:
         """
         # The cohort's columns come first and keep their order, because added rows must not reorder
         # features.
-        names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
+        names = list(self.X.columns)
+        names += [name for name in features if name not in self.X.columns]
         X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
         labels = pd.concat([self.labels, rows.drop(columns=features)], ignore_index=True)
         return replace(
@@ -143,9 +144,9 @@ class FoldLabels:
         if self.eta is not None:
             spread = np.where(np.isfinite(spread), self.eta, spread)
         # Rows of an earlier model have no readers' scores here, so their stored label is kept.
-        return np.where(np.isfinite(y), y, self.y), np.where(
-            np.isfinite(spread), spread, self.spread
-        )
+        labels = np.where(np.isfinite(y), y, self.y)
+        spreads = np.where(np.isfinite(spread), spread, self.spread)
+        return labels, spreads
 
     def note(self) -> str:
         """Fit the rule on all rows; return why it used the plain mean instead, or an empty text."""
@@ -427,11 +428,11 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     # A left join keeps a region without a score in the table, without a label.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
     return Table(
-        features[KEYS].reset_index(drop=True),
-        features[[c for c in features.columns if c not in KEYS]],
-        merged["y"].to_numpy(float),
-        merged["eta"].fillna(0.0).to_numpy(float),
-        merged,
+        keys=features[KEYS].reset_index(drop=True),
+        X=features.drop(columns=KEYS),
+        y=merged["y"].to_numpy(float),
+        spread=merged["eta"].fillna(0.0).to_numpy(float),
+        labels=merged,
     )
 
 

@@ -93,8 +93,9 @@ def of_latest_study(
     [False, True, True]
     """
     studies_of_men: dict[str, list[str]] = {}
-    pairs = zip(keys["participant_id"], keys["study_id"], strict=True)
-    for patient, study in [*pairs, *((ref.participant_id, ref.study_id) for ref in studies)]:
+    pairs = list(zip(keys["participant_id"], keys["study_id"], strict=True))
+    pairs += [(ref.participant_id, ref.study_id) for ref in studies]
+    for patient, study in pairs:
         of_man = studies_of_men.setdefault(patient, [])
         if study not in of_man:
             of_man.append(study)
@@ -263,17 +264,19 @@ def _still_current(
     for pair in pairs:
         patient = pair.latest.participant_id
         rows = rows_of_men.get(patient, [])
-        same_pair = bool(rows) and all(
-            row.study_id == pair.latest.study_id
-            and row.earlier_study_id == pair.earlier.study_id
-            and row.alignment != _FAILED
-            for row in rows
-        )
-        same_input = all(
-            keys[ref.study_id] and keys_before.get(ref.study_id) == keys[ref.study_id]
-            for ref in (pair.latest, pair.earlier)
-        )
-        if same_pair and same_input:
+        is_current = bool(rows)
+        for ref in (pair.latest, pair.earlier):
+            key = keys[ref.study_id]
+            if not key or keys_before.get(ref.study_id) != key:
+                is_current = False
+        for row in rows:
+            same_studies = (row.study_id, row.earlier_study_id) == (
+                pair.latest.study_id,
+                pair.earlier.study_id,
+            )
+            if not same_studies or row.alignment == _FAILED:
+                is_current = False
+        if is_current:
             current[patient] = rows
     return current
 

@@ -339,6 +339,11 @@ def _validated_rivals(
     settings = loaded.settings
     if not np.isfinite(folds.probability).any():
         return None
+    # A search may have set the steps before the learner to other values than the settings.
+    fronts = {}
+    for fold in folds.folds:
+        if isinstance(fold.estimator, Pipeline):
+            fronts[fold.name] = fold.estimator[:-1]
     compared = compare_with_rivals(
         settings.learner.name,
         folds.probability,
@@ -348,12 +353,7 @@ def _validated_rivals(
         groups,
         eta=table.spread,
         front=front_steps(settings),
-        # A search may have set the steps before the learner to other values than the settings.
-        fronts={
-            fold.name: fold.estimator[:-1]
-            for fold in folds.folds
-            if isinstance(fold.estimator, Pipeline)
-        },
+        fronts=fronts,
         target=table.labels["p"].to_numpy(float),
         truth=table.labels["truth"].to_numpy(float),
         patients=table.groups,

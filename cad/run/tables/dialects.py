@@ -447,9 +447,9 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
-    records = [
-        (number, [_text_of_cell(cell) for cell in row]) for number, row in sheets.get(title, [])
-    ]
+    records = []
+    for number, row in sheets.get(title, []):
+        records.append((number, [_text_of_cell(cell) for cell in row]))
     return records, f"read from the sheet {title!r} of a workbook"
 
 
@@ -468,7 +468,11 @@ def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
                 f"sheet {sheet.title!r} has more than {MAX_ROWS:,} rows, {MAX_COLUMNS:,} columns "
                 f"or {MAX_CELLS:,} cells"
             )
-    return [(number, [*row, *([None] * (width - len(row)))][:width]) for number, row in rows]
+    even_rows = []
+    for number, row in rows:
+        padded = row + [None] * (width - len(row))
+        even_rows.append((number, padded[:width]))
+    return even_rows
 
 
 @door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
@@ -521,13 +525,11 @@ def _cells(
                 f"row {number} has a cell of {longest:,} characters, at most {_LONGEST_CELL:,} "
                 "are read"
             )
-    columns = list(zip(*(row for _, row in body), strict=True))
-    table = pd.DataFrame(
-        {
-            name: pd.Series([as_given(cell).strip() for cell in column], dtype=object)
-            for name, column in zip(names, columns, strict=True)
-        }
-    )
+    columns = {}
+    for place, name in enumerate(names):
+        cells = [as_given(row[place]).strip() for _, row in body]
+        columns[name] = pd.Series(cells, dtype=object)
+    table = pd.DataFrame(columns)
     rows = np.array([number for number, _ in body])
     # A separator at the end of every row makes a column without a name and without cells.
     blank = [names[place] for place in nameless if not table[names[place]].any()]
@@ -580,11 +582,10 @@ def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> Cad
         if last:
             hint = "the last row: where the file was cut off, export it again; else fill in the row"
         return CadError(problem, hint=hint)
-    halves = [
-        place
-        for place, (before, after) in enumerate(pairwise(row))
-        if re.fullmatch(r"[+-]?[0-9]+", before) and re.fullmatch(r"[0-9]{2,}", after)
-    ]
+    halves = []
+    for place, (before, after) in enumerate(pairwise(row)):
+        if re.fullmatch(r"[+-]?[0-9]+", before) and re.fullmatch(r"[0-9]{2,}", after):
+            halves.append(place)
     if len(halves) == 1 and len(row) == len(names) + 1:
         place = halves[0]
         before = row[place]

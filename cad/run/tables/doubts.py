@@ -67,8 +67,9 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
         taken = f"{kind.option} {word}"
         if kind.option == "--scores" and roles.reader is None:
             taken = f"--reader {quote(name)} (a row a reading)"
+            first_cell = str(cells.table[name].iloc[0])
             # If the cell is a word, the column has readers' names and not scores.
-            if any(sign in "0123456789" for sign in str(cells.table[name].iloc[0])[:1]):
+            if first_cell.startswith(tuple("0123456789")):
                 taken = f"--scores {_with(roles, name)} (a column a reader), {taken}"
         raise CadError(
             f"column {name!r}, row {cells.rows[0]}: {_shown(cells, name)}: the column is named "

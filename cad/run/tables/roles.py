@@ -200,16 +200,11 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     ignored = _several(names, columns.ignored, "--ignore", taken=option_of)
     both = [name for name in trusted if name in ignored]
     if both:
-        words = [
-            f"{option} {typed(_naming(both[0], patterns))}"
-            for option, patterns in (
-                ("--features", columns.features),
-                ("--ignore", columns.ignored),
-            )
-        ]
+        taken_by = typed(_naming(both[0], columns.features))
+        ignored_by = typed(_naming(both[0], columns.ignored))
         raise CadError(
-            f"column {both[0]!r} is taken in by {words[0]} and left out by {words[1]}, and a "
-            "column is either a feature or none",
+            f"column {both[0]!r} is taken in by --features {taken_by} and left out by --ignore "
+            f"{ignored_by}, and a column is either a feature or none",
             hint=f"take {both[0]!r} out of one of the two; a wildcard that takes too much is "
             "written as a list of columns",
         )

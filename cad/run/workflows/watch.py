@@ -344,22 +344,20 @@ def drift_charts(
     makers = [row.maker for row in men]
     nights = [row.night for row in men]
     count = len(measures) + 1
-    charts = {}
+    charts: dict[str, Chart] = {}
     for number, (name, values) in enumerate(measures.items()):
         # Each chart gets the limit that holds for all charts together.
-        made = watch({name: values}, makers, nights, baseline, run_length * count, seed=number)
-        charts[name] = made[name]
+        of_measure = {name: values}
+        charts |= watch(of_measure, makers, nights, baseline, run_length * count, seed=number)
     residuals = _residuals_of_men(men, truths)
-    steps = list(range(len(residuals)))
-    made = watch(
+    charts |= watch(
         {"calibration": residuals},
         ["all"] * len(residuals),
-        steps,
+        list(range(len(residuals))),
         baseline,
         run_length * count,
         seed=len(measures),
     )
-    charts["calibration"] = made["calibration"]
     return charts
 
 
@@ -438,22 +436,25 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
         if not name:
             continue
         challenger = by_model[name]
-        common = []
+        champion_p = []
+        challenger_p = []
+        malignant = []
+        man_of_region = []
         for truth in truths:
             region = (truth.man, truth.roi)
             if region in champion and region in challenger:
-                common.append(truth)
-        if not common:
+                champion_p.append(champion[region])
+                challenger_p.append(challenger[region])
+                malignant.append(float(truth.malignant))
+                man_of_region.append(truth.man)
+        if not malignant:
             continue
         men, difference, lowest, highest = brier_differences(
-            [champion[truth.man, truth.roi] for truth in common],
-            [challenger[truth.man, truth.roi] for truth in common],
-            [float(truth.malignant) for truth in common],
-            [truth.man for truth in common],
+            champion_p, challenger_p, malignant, man_of_region
         )
         sequence = confidence_sequence(difference, lowest, highest)
         champions = ", ".join(sorted(names[""]))
-        contests_of_runs.append(Contest(name, champions, men, len(common), sequence))
+        contests_of_runs.append(Contest(name, champions, men, len(malignant), sequence))
     return contests_of_runs
 
 
@@ -556,10 +557,12 @@ def watch_summary(
     for image in sorted({image for row in latest for image in row.outside}):
         shares = [row.outside.get(image, np.nan) for row in latest]
         outside[image] = _finite_mean(np.array(shares))
+    watched_men = {row.man for row in men}
+    told_men = {truth.man for truth in truths}
     return {
         "men": len(men),
         "nights": len({row.night for row in men}),
-        "told": len({truth.man for truth in truths} & {row.man for row in men}),
+        "told": len(watched_men & told_men),
         "run_length": run_length,
         "baseline": baseline,
         "charts": charts,

@@ -136,16 +136,7 @@ def measure_decisions(
     (0.75, 0.5, 1.0)
     """
     scored = words != ""
-    counts = {
-        word: Counted(
-            int((words == word).sum()),
-            float(np.mean(words[scored] == word)) if scored.any() else np.nan,
-            int((truth[words == word] == 1).sum()),
-            int((truth[words == word] == 0).sum()),
-            int(np.isnan(truth[words == word]).sum()),
-        )
-        for word in DECISIONS.values()
-    }
+    counts = {word: _counted(words, truth, word) for word in DECISIONS.values()}
     npv = ppv = point = None
     judged = scored & np.isfinite(truth)
     if judged.any() and not after_histology:
@@ -153,18 +144,32 @@ def measure_decisions(
         ppv = _predictive_value("malignant", 1, words[judged], truth[judged], patients[judged])
         code = np.select([words[judged] == word for word in DECISIONS.values()], list(DECISIONS))
         point = reject_point(truth[judged], code, costs)
-    texts = [
-        f"{word} {count.n} ({count.share:.0%})" for word, count in counts.items() if scored.any()
-    ]
-    values = [
-        f"{name} predictive value {interval_text(value, 2)} of {int((words[judged] == word).sum())}"
-        for name, word, value in (("negative", "benign", npv), ("positive", "malignant", ppv))
-        if value is not None
-    ]
-    sentence = "; ".join([", ".join(texts), *values])
-    decided = float(np.mean(words[scored] != "refer")) if scored.any() else np.nan
-    return Decisions(
-        int(scored.sum()), decided, counts, npv, ppv, point, sentence and f"{sentence}."
+    decided = np.nan
+    sentence = ""
+    if scored.any():
+        decided = float(np.mean(words[scored] != "refer"))
+        shares = [f"{word} {count.n} ({count.share:.0%})" for word, count in counts.items()]
+        clauses = [", ".join(shares)]
+        for name, word, value in (("negative", "benign", npv), ("positive", "malignant", ppv)):
+            if value is not None:
+                n_regions = int((words[judged] == word).sum())
+                text = interval_text(value, 2)
+                clauses.append(f"{name} predictive value {text} of {n_regions}")
+        sentence = f"{'; '.join(clauses)}."
+    return Decisions(int(scored.sum()), decided, counts, npv, ppv, point, sentence)
+
+
+def _counted(words: np.ndarray, truth: np.ndarray, word: str) -> Counted:
+    """Count the regions with one decision, and the truth of these regions."""
+    scored = words != ""
+    decided_so = words == word
+    truth_of_these = truth[decided_so]
+    return Counted(
+        int(decided_so.sum()),
+        float(np.mean(decided_so[scored])) if scored.any() else np.nan,
+        int((truth_of_these == 1).sum()),
+        int((truth_of_these == 0).sum()),
+        int(np.isnan(truth_of_these).sum()),
     )
 
 

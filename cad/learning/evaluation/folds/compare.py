@@ -84,10 +84,9 @@ def compare_learners(
     table = _on_common_rows(probabilities, truth, groups, target, centred or {}, measures)
     rows = []
     for measure in measures:
-        pairs = [
-            _comparison_row(MEASURES[measure], (a, b), table, resamples, seed)
-            for a, b in combinations(table, 2)
-        ]
+        pairs = []
+        for names in combinations(table, 2):
+            pairs.append(_comparison_row(MEASURES[measure], names, table, resamples, seed))
         p = np.array([pair["p_permutation"] for pair in pairs])
         for pair, p_holm, p_hochberg in zip(pairs, holm(p), hochberg(p), strict=True):
             rows.append({**pair, "p_holm": p_holm, "p_hochberg": p_hochberg})
@@ -206,17 +205,19 @@ def _comparison_row(
     measure: Measure, names: tuple[str, str], table: dict[str, Cases], resamples: int, seed: int
 ) -> dict[str, Any]:
     """Return one row of :func:`compare_learners`, without the corrected p-values."""
-    first, second = (table[name] for name in names)
+    first = table[names[0]]
+    second = table[names[1]]
     group = first.patients
     patients = len(np.unique(group))
-    values = [
-        measure.draws(first, weight) - measure.draws(second, weight)
-        for weight in patient_resamples(group, resamples, seed)
-    ]
-    draws = np.concatenate([*values, np.empty(0)])
+    differences = [np.empty(0)]
+    for weight in patient_resamples(group, resamples, seed):
+        differences.append(measure.draws(first, weight) - measure.draws(second, weight))
+    draws = np.concatenate(differences)
     draws = draws[np.isfinite(draws)]
-    enough = len(draws) and patients > 1
-    lower, upper = np.quantile(draws, [0.025, 0.975]) if enough else (np.nan, np.nan)
+    lower = np.nan
+    upper = np.nan
+    if len(draws) and patients > 1:
+        lower, upper = np.quantile(draws, [0.025, 0.975])
     delong = clustered = float("nan")
     if measure.name == "auc":
         both = np.stack([first.ranking, second.ranking])

@@ -104,14 +104,14 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_patients = len(np.unique(owner))
         if n_patients < 2:
             raise ValueError("nested validation needs at least two patients to train on")
-        self.points_ = [
-            dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
-        ]
+        self.points_ = []
+        for values in product(*self.grid.values()):
+            self.points_.append(dict(zip(self.grid, values, strict=True)))
         # All grid points use the same folds, so that their losses are paired.
         splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
-        losses = [
-            _fold_losses(self, X, labels, spread, owner, train, test) for train, test in splits
-        ]
+        losses = []
+        for train, test in splits:
+            losses.append(_fold_losses(self, X, labels, spread, owner, train, test))
         table = np.array(losses)
         # A fold in which the loss cannot be computed (AUC of one class) is left out for all points.
         table = table[~np.isnan(table).any(axis=1)]
@@ -123,9 +123,8 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.losses_ = table.mean(axis=0)
         self.best_params_ = self.points_[int(np.argmin(self.losses_))]
         self.best_estimator_ = with_params(self.estimator, self.best_params_)
-        self.best_estimator_.fit(
-            X, labels, **crossval.fit_keywords(self.best_estimator_, spread, owner)
-        )
+        keywords = crossval.fit_keywords(self.best_estimator_, spread, owner)
+        self.best_estimator_.fit(X, labels, **keywords)
         self.classes_ = getattr(self.best_estimator_, "classes_", np.array([0, 1]))
         return self
 

@@ -240,7 +240,9 @@ def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
     >>> enough_patients(truth, np.array(["a", "b", "c", "b"]))
     False
     """
-    return min(len(np.unique(patients[truth == label])) for label in (0, 1)) >= CLASS_PATIENTS
+    benign = np.unique(patients[truth == 0])
+    malignant = np.unique(patients[truth == 1])
+    return min(len(benign), len(malignant)) >= CLASS_PATIENTS
 
 
 def is_probability(score: np.ndarray) -> bool:

@@ -487,11 +487,14 @@ def bootstrap_intervals(
     >>> interval.value, bool(5 < interval.lower < 9.5 < interval.upper < 14)
     (9.5, True)
     """
-    values = statistic(np.ones((1, len(np.asarray(groups)))))[0]
-    return [
-        Interval(float(value), float(low), float(high), f"{n} patient resamples")
-        for value, (low, high) in zip(values, bootstrap(statistic, groups, n, seed), strict=True)
-    ]
+    each_row_once = np.ones((1, len(np.asarray(groups))))
+    values = statistic(each_row_once)[0]
+    ends = bootstrap(statistic, groups, n, seed)
+    method = f"{n} patient resamples"
+    intervals = []
+    for value, (low, high) in zip(values, ends, strict=True):
+        intervals.append(Interval(float(value), float(low), float(high), method))
+    return intervals
 
 
 def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -149,18 +149,22 @@ class RunFacts:
     @property
     def simple_rivals(self) -> list[str]:
         """Return the rivals whose names say that they are simple."""
-        return [name for name in self.rivals if any(word in name.lower() for word in _SIMPLE)]
+        simple = []
+        for name in self.rivals:
+            if any(word in name.lower() for word in _SIMPLE):
+                simple.append(name)
+        return simple
 
     @property
     def costs(self) -> dict[str, float]:
         """Return the costs behind the decisions, without the aims, which have a sentence of their
         own.
         """
-        return {
-            name: value
-            for name, value in self.settings("decision").items()
-            if value is not None and not name.startswith("aim")
-        }
+        costs = {}
+        for name, value in self.settings("decision").items():
+            if value is not None and not name.startswith("aim"):
+                costs[name] = value
+        return costs
 
     @property
     def operating_choice(self) -> OperatingChoice | None:

@@ -396,11 +396,10 @@ def _resampling(facts: RunFacts) -> str:
 
 def _discretisation(facts: RunFacts) -> str:
     features = facts.settings("features")
-    textures = [
-        f"{name}: {listed(features[name])}"
-        for name in ("texture", "texture_adc")
-        if features.get(name)
-    ]
+    textures = []
+    for name in ("texture", "texture_adc"):
+        if features.get(name):
+            textures.append(f"{name}: {listed(features[name])}")
     return f"{'; '.join(textures) or UNKNOWN}."
 
 

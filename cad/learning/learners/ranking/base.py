@@ -187,6 +187,11 @@ class Ranker(BinaryLearner):
         """
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
+        """Return the class of every row, shape (n,): 1, -1, or 0 for a row without a label.
+
+        ``raw`` holds two classes of any type, or probabilities; -1 marks a row without a label if
+        the learner is semi-supervised. The two classes are stored in ``classes_``.
+        """
         y = column_or_1d(raw, warn=True)
         labelled = np.ones(len(y), dtype=bool)
         if self.semi_supervised and np.issubdtype(y.dtype, np.number):
@@ -200,7 +205,9 @@ class Ranker(BinaryLearner):
             self.classes_ = np.array([0, 1])
             # Pairs need classes and not probabilities. A p of 1/2 counts as negative, as in the
             # measures.
-            return np.where(labelled, np.where(y > 0.5, 1.0, -1.0), 0.0)
+            sign = np.where(y > 0.5, 1.0, -1.0)
+            sign[~labelled] = 0.0
+            return sign
         check_classification_targets(y)
         self.classes_ = np.unique(y[labelled])
         require(
@@ -209,9 +216,8 @@ class Ranker(BinaryLearner):
             f"{len(self.classes_)} classes found",
             "merge classes until two are left",
         )
-        self._check_two_classes(np.where(y == self.classes_[-1], 1.0, -1.0)[labelled])
         sign = np.where(y == self.classes_[-1], 1.0, -1.0)
-        # Unlabelled rows became negatives in the line above; they get sign 0.
+        self._check_two_classes(sign[labelled])
         sign[~labelled] = 0.0
         return sign
 

@@ -448,7 +448,9 @@ def _prove_semi_definite(block: Array, size: float) -> None:
     diagonal = block.diagonal().copy()
     block.flat[:: len(block) + 1] += ridge
     # LAPACK sees the transpose, whose lower triangle is the upper triangle here.
-    if dpotrf(block.T, lower=1, clean=0, overwrite_a=1)[1] == 0:
+    _, failed_at = dpotrf(block.T, lower=1, clean=0, overwrite_a=1)
+    # A matrix has a Cholesky factor if no eigenvalue is negative, ridge included.
+    if failed_at == 0:
         return
     block.flat[:: len(block) + 1] = diagonal
     lowest = float(np.linalg.eigvalsh(block, UPLO="L")[0])

@@ -79,10 +79,9 @@ def solve_low_rank(
     >>> solution.converged, solution.gamma.round(3).tolist()
     (True, [0.5, 0.5])
     """
+    signed = problem.A.data[:, None] * factor[problem.A.indices]
     # Z is column-major, so that products with Z and Z' are one BLAS call without a copy.
-    Z = np.asfortranarray(
-        np.column_stack([problem.A.data[:, None] * factor[problem.A.indices], problem.B])
-    )
+    Z = np.asfortranarray(np.column_stack([signed, problem.B]))
     n, size = factor.shape
     state = _start_of_duals(Z, problem)
 
@@ -95,7 +94,8 @@ def solve_low_rank(
         # is row i of the factor. The sign of a row is squared, so it drops out, and the numbers
         # give_j of one point can be added first.
         shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
-        for chunk in (slice(start, start + _POINTS) for start in range(0, n, _POINTS)):
+        for start in range(0, n, _POINTS):
+            chunk = slice(start, start + _POINTS)
             weighted = np.multiply(factor[chunk], shares[chunk], order="F")
             made[:size, :size] += dsyrk(1.0, weighted, trans=1, lower=1)
         made[size:] = (give[:, None] * problem.B).T @ Z
@@ -149,23 +149,25 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
     """Return a start with duals in the middle of their bounds, and surpluses of about one
     margin.
     """
-    c = problem.c
-    k = len(problem.lower)
+    n_scalars = len(problem.lower)
+    # The scalars are the intercept and, if the scale is learned, the scale s.
+    learned = n_scalars == 2
     quadratic = np.ones(Z.shape[1])
-    quadratic[-k:] = 0.0  # the scalars u are not part of |w|^2 / 2
+    quadratic[-n_scalars:] = 0.0  # the scalars are not part of |w|^2 / 2
     x = np.zeros(Z.shape[1])
-    # s starts small. With a large s all rows would miss their margin at first, and more steps would
-    # be needed.
-    x[-1] = 0.05 if k == 2 else 0.0
+    if learned:
+        # s starts small. With a large s all rows would miss their margin at first, and more steps
+        # would be needed.
+        x[-1] = 0.05
     short = problem.t - Z @ x
     return _State(
-        x,
-        quadratic,
-        0.5 * c,
-        0.5 * c,
-        np.maximum(-short, 0.0) + 1.0,
-        np.maximum(short, 0.0) + 1.0,
-        float(np.mean(c)) if k == 2 else None,
+        x=x,
+        quadratic=quadratic,
+        gamma=0.5 * problem.c,
+        back=0.5 * problem.c,
+        v=np.maximum(-short, 0.0) + 1.0,
+        xi=np.maximum(short, 0.0) + 1.0,
+        price=float(np.mean(problem.c)) if learned else None,
     )
 
 

@@ -104,12 +104,12 @@ class PairwiseProblem:
     def cost(self) -> Floats:
         """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
         p, q, m = np.split(self.weight, [self.n_positive, self.n_positive + self.n_negative])
+        # Each row is a pair of points, and weighs as much as both together.
+        positive_negative = self.labelled_cost * np.outer(p, q)
+        unlabelled_negative = self.unlabelled_cost * np.outer(m, q)
+        positive_unlabelled = self.unlabelled_cost * np.outer(p, m)
         return np.concatenate(
-            [
-                self.labelled_cost * np.outer(p, q).ravel(),
-                self.unlabelled_cost * np.outer(m, q).ravel(),
-                self.unlabelled_cost * np.outer(p, m).ravel(),
-            ]
+            [positive_negative.ravel(), unlabelled_negative.ravel(), positive_unlabelled.ravel()]
         )
 
     @cached_property
@@ -486,9 +486,9 @@ def _equations(
 
 def _reach(state: _State, change: _State) -> float:
     """Return the share of a change, at most 1, after which the state meets a bound."""
-    return 1.0 / max(
-        1.0, -min(float((change.x / state.x).min()), float((change.y / state.y).min()))
-    )
+    worst_of_x = -float((change.x / state.x).min())
+    worst_of_y = -float((change.y / state.y).min())
+    return 1.0 / max(1.0, worst_of_x, worst_of_y)
 
 
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:

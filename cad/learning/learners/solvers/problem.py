@@ -107,7 +107,8 @@ class Problem:
         decision values. The second array, B, has shape (n_rows, k) and holds the coefficients of
         the k extra scalars, such as the intercept.
         """
-        return self.A.toarray(), self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
+        B = self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
+        return self.A.toarray(), B
 
     def coefficients(self, gamma: Array) -> Array:
         """Return the coefficients beta of the points, shape (n,), for dual variables ``gamma``.
@@ -147,7 +148,8 @@ class Problem:
         ``beta`` and ``f``, shape (n,), are the points' coefficients and decision values; ``u``,
         shape (k,), are the extra scalars, such as the intercept.
         """
-        return float(0.5 * beta @ f + self.c @ np.maximum(0.0, self.slack(f, u)) ** self.r)
+        missed = np.maximum(0.0, self.slack(f, u))
+        return float(0.5 * beta @ f + self.c @ missed**self.r)
 
 
 @dataclass(frozen=True)
@@ -350,5 +352,11 @@ def pointwise_problem(
     """
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
-    B = sign[:, None] if scale is None else np.column_stack([sign, scale])
-    return Problem(A, B, t, c, np.array([-np.inf, 0.0][: B.shape[1]]), np.full(B.shape[1], np.inf))
+    # The intercept is free, and the scale is not negative.
+    if scale is None:
+        B = sign[:, None]
+        lower = np.array([-np.inf])
+    else:
+        B = np.column_stack([sign, scale])
+        lower = np.array([-np.inf, 0.0])
+    return Problem(A, B, t, c, lower, np.full(len(lower), np.inf))
