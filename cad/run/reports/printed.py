@@ -5,7 +5,6 @@ from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
 from cad.folders.run_folder.blinding import held_back, open_results
 from cad.folders.run_folder.results import Results
-from cad.learning.evaluation.measures.comparison import Comparison
 from cad.learning.evaluation.summary import Summary
 from cad.run.reports.plots import probability_text
 from cad.run.reports.views import PatientView, list_patients
@@ -21,25 +20,21 @@ def numbers(metrics: Summary) -> JsonObject:
         "n": metrics.n,
         "label_kinds": metrics.label_kinds,
         "warnings": metrics.warnings,
-        "histology": _numbers_of_comparison(metrics.histology),
-        "consensus": _numbers_of_comparison(metrics.consensus),
-        "readers": {reader: result.auc for reader, result in metrics.readers.items()},
     }
+    for title, comparison in (("histology", metrics.histology), ("consensus", metrics.consensus)):
+        content[title] = None
+        if comparison is not None:
+            content[title] = {
+                "n": comparison.n,
+                "positive": comparison.positive,
+                "negative": comparison.negative,
+                "auc": comparison.auc,
+                "auc_roi_level": comparison.auc_roi_level,
+                "measures": comparison.measures,
+                "warnings": comparison.warnings,
+            }
+    content["readers"] = {reader: result.auc for reader, result in metrics.readers.items()}
     return dict(json_safe(content))
-
-
-def _numbers_of_comparison(comparison: Comparison | None) -> JsonObject | None:
-    if comparison is None:
-        return None
-    return {
-        "n": comparison.n,
-        "positive": comparison.positive,
-        "negative": comparison.negative,
-        "auc": comparison.auc,
-        "auc_roi_level": comparison.auc_roi_level,
-        "measures": comparison.measures,
-        "warnings": comparison.warnings,
-    }
 
 
 def regions_as_json(results: Results) -> list[JsonObject]:
