@@ -161,9 +161,9 @@ def largest_distance(points: np.ndarray) -> float:
     largest = 0.0
     for first in range(0, len(points), _POINTS):
         block = points[first : first + _POINTS]
-        others = points[first:]
-        squares = np.zeros((len(block), len(others)))
+        later_points = points[first:]
+        squares = np.zeros((len(block), len(later_points)))
         for axis in range(points.shape[1]):
-            squares += np.subtract.outer(block[:, axis], others[:, axis]) ** 2
+            squares += np.subtract.outer(block[:, axis], later_points[:, axis]) ** 2
         largest = max(largest, float(np.max(squares)))
     return math.sqrt(largest)
