@@ -277,15 +277,16 @@ def _drawn(
 
 def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
     """Return the items that both groups of a region share."""
+    # The UID is made from study and region alone, so that a region keeps its tracking UID in every
+    # later result.
+    tracking_uid = uid(results.study.study_id, row.roi_id)
+    zone = ZONES.get(row.zone, codes.SCT.Prostate)
     return {
         "tracking_identifier": highdicom.sr.TrackingIdentifier(
-            # The UID is made from study and region alone, so that a region keeps its tracking UID
-            # in every later result.
-            uid=uid(results.study.study_id, row.roi_id),
-            identifier=str(row.roi_id),
+            uid=tracking_uid, identifier=str(row.roi_id)
         ),
         "finding_type": codes.SCT.Lesion,
-        "finding_sites": [highdicom.sr.FindingSite(ZONES.get(row.zone, codes.SCT.Prostate))],
+        "finding_sites": [highdicom.sr.FindingSite(zone)],
     }
 
 

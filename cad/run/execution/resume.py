@@ -137,10 +137,13 @@ def _plan_of_studies(
 
 
 def _log_line(outcome: StudyOutcome) -> dict[str, object]:
+    stage = "measure"
+    if outcome.status == "failed":
+        stage = outcome.failures[0].stage
     return {
         "time": round(time.time(), 3),
         "study": outcome.study_id,
-        "stage": outcome.failures[0].stage if outcome.status == "failed" else "measure",
+        "stage": stage,
         "status": outcome.status,
         "why": outcome.why,
         "seconds": round(outcome.seconds, 4),

@@ -383,10 +383,9 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
     >>> alignment_error([0.2, 0.4], [0.1, 0.2])
     0.0
     """
-    return 1 - _share(
-        _weighted_sum(weight, t * q),
-        np.sqrt(_weighted_sum(weight, t * t) * _weighted_sum(weight, q * q)),
-    )
+    product = _weighted_sum(weight, t * q)
+    lengths = np.sqrt(_weighted_sum(weight, t * t) * _weighted_sum(weight, q * q))
+    return 1 - _share(product, lengths)
 
 
 @_optional_weight(_floats)
