@@ -395,21 +395,27 @@ def predict(
     common.load_ahead(out, options)
     from cad.run.model.released import released_models
     from cad.run.pipeline import predict_cohort
+    from cad.run.stages.emit import NothingScored
     from cad.run.workflows.watch import require_apart
 
     models = model or released_models()
     require_apart(models, shadow or ())
-    summary = predict_cohort(
-        models,
-        cohort,
-        out,
-        options,
-        decision=decision,
-        probability_map=probability_map,
-        outlines=outlines,
-        readings=reader_score or (),
-        transductive=transductive,
-    )
+    try:
+        summary = predict_cohort(
+            models,
+            cohort,
+            out,
+            options,
+            decision=decision,
+            probability_map=probability_map,
+            outlines=outlines,
+            readings=reader_score or (),
+            transductive=transductive,
+        )
+    except NothingScored as error:
+        if error.emitted is not None:
+            common.announce(error.emitted, as_json, tell)
+        raise
     if audit is not None:
         from cad.run.audit.entries import audit_prediction, caller
 

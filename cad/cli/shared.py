@@ -247,7 +247,26 @@ def share(*, loops: bool = False) -> bool:
 
 
 def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
-    """Print the summary of a run; exit with code 1 when a study failed.
+    """Print the summary of a run, tell of new failures; exit with code 1 when a study failed.
+
+    Parameters
+    ----------
+    summary : Emitted
+        Result of the run.
+    as_json : bool
+        Whether to print JSON instead of text.
+    tell : str, optional
+        Command that gets new failures as JSON on its standard input.
+    """
+    announce(summary, as_json, tell)
+    # The exit code tells a script the same as the last line tells a person. Failures that somebody
+    # has acknowledged, and studies that wait for regions, do not count.
+    if summary.kinds.unsettled:
+        raise typer.Exit(1)
+
+
+def announce(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
+    """Print the summary of a run, tell a command of new failures, and remember what was told.
 
     Parameters
     ----------
@@ -270,10 +289,6 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
         told = [*kinds.repeated, *kinds.acknowledged]  # the next command reports the new ones
     # Failures are remembered last: if this command is killed before, the next one reports them.
     remember(summary.out, told)
-    # The exit code tells a script the same as the last line tells a person. Failures that somebody
-    # has acknowledged do not count.
-    if kinds.new or kinds.repeated:
-        raise typer.Exit(1)
 
 
 def _tell_command(command: str, out: Path, kinds: SortedFailures) -> bool:

@@ -38,11 +38,17 @@ from cad.run.execution.task import settings_key
 from cad.run.model.bundle import MODEL, Bundle, load_bundle
 from cad.run.stages.aggregate import Aggregated, aggregate, check_extension, extend
 from cad.run.stages.decide import decide_run
-from cad.run.stages.emit import Emitted, begin, emit, unchanged
+from cad.run.stages.emit import Emitted, NothingScored, begin, emit, emit_nothing, unchanged
 from cad.run.stages.extract import Extracted, Measured, extract, measure
 from cad.run.stages.judge import Judged
 from cad.run.stages.load import Kind, Loaded, load
-from cad.run.stages.predict import basis, first_scale, predict, shared_settings
+from cad.run.stages.predict import (
+    NoRegionScored,
+    basis,
+    first_scale,
+    predict,
+    shared_settings,
+)
 from cad.run.stages.train import train
 from cad.run.stages.validate import validate
 from cad.run.workflows.check import check
@@ -257,6 +263,8 @@ def predict_cohort(
 
     Raises
     ------
+    NothingScored
+        When no region got a probability, and a failure that nobody has acknowledged is the reason.
     CadError
         When a bundle is damaged, a reading breaks a rule or the models' image settings differ.
     """
@@ -281,19 +289,16 @@ def predict_cohort(
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
             return finished
-        begin(loaded, measured)
-        extracted = extract(loaded, measured, first_scale(bundles))
-        predicted = predict(
-            loaded,
-            extracted,
-            aggregate(loaded, extracted),
-            bundles,
-            measured.failures,
-            transductive,
-        )
         # Maps are deleted even if no map is wanted now. Otherwise maps of an earlier model would
         # stay on the page.
         drop_maps(loaded.folder)
+        try:
+            _, _, predicted = _predicted(bundles, loaded, measured, transductive)
+        except NothingScored as error:
+            # Men who wait for regions, and acknowledged failures, need nobody's attention.
+            if error.emitted is not None and not error.emitted.kinds.unsettled:
+                return error.emitted
+            raise
         if probability_map:
             predicted = map_probability(loaded, predicted, bundles)
         if outlines:
@@ -598,13 +603,26 @@ def _score_with_model(
 ) -> tuple[Measured, Extracted, Aggregated, Judged]:
     """Score a cohort with one model in a folder that this process owns."""
     measured = measure(loaded)
-    begin(loaded, measured)
-    extracted = extract(loaded, measured, first_scale([bundle]))
-    aggregated = aggregate(loaded, extracted)
-    predicted = predict(loaded, extracted, aggregated, [bundle], measured.failures)
+    extracted, aggregated, predicted = _predicted([bundle], loaded, measured)
     judged = decide_run(loaded, measured.failures, predicted)
     emit(loaded, measured, judged)
     return measured, extracted, aggregated, judged
+
+
+def _predicted(
+    bundles: Sequence[Bundle], loaded: Loaded, measured: Measured, transductive: bool = False
+) -> tuple[Extracted, Aggregated, Judged]:
+    """Score the measured regions; where no region is scored, write that into the run folder."""
+    begin(loaded, measured)
+    extracted = extract(loaded, measured, first_scale(bundles))
+    aggregated = aggregate(loaded, extracted)
+    try:
+        predicted = predict(loaded, extracted, aggregated, bundles, measured.failures, transductive)
+    except NoRegionScored as error:
+        nothing = NothingScored(error.problem, hint=error.hint)
+        nothing.emitted = emit_nothing(loaded, measured, error.regions)
+        raise nothing from error
+    return extracted, aggregated, predicted
 
 
 @contextmanager

@@ -1,5 +1,8 @@
 """Sort the failures of a run into new, known and acknowledged ones.
 
+A study without a region waits for somebody to draw one. That is a state and no failure: nobody is
+told of it, and nobody needs to acknowledge it.
+
 A run into the same folder every night has the same failing study each time. A failure is known if
 ``told.csv`` has it with the same reason: an earlier command has printed it at its end. (A run that
 is killed before its end has printed nothing.) A failure is acknowledged if ``acknowledged.csv`` has
@@ -9,7 +12,7 @@ it. The same study with a different reason is a different failure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,7 +32,7 @@ _TOLD = [*_KEY, "since"]
 
 @dataclass(frozen=True)
 class SortedFailures:
-    """Hold the failures of a run, each in one of three lists.
+    """Hold the failures of a run, each in one of three lists, and the studies that wait.
 
     Parameters
     ----------
@@ -39,11 +42,19 @@ class SortedFailures:
         Failures that a command has reported, and that nobody has acknowledged.
     acknowledged : list of Failure
         Failures that somebody has acknowledged with a reason.
+    waiting : list of Failure
+        Rows of studies that wait for a region; they are no failures.
     """
 
     new: list[Failure]
     repeated: list[Failure]
     acknowledged: list[Failure]
+    waiting: list[Failure] = field(default_factory=list)
+
+    @property
+    def unsettled(self) -> bool:
+        """Tell whether a failure is left that nobody has acknowledged."""
+        return bool(self.new or self.repeated)
 
     @property
     def words(self) -> str:
@@ -77,13 +88,15 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
     root : Path
         The run folder.
     failures : sequence of Failure
-        The failures of this run.
+        The rows of ``failures.csv`` of this run.
     """
     settled = {_key_of_row(row) for row in _acknowledged(root)}
     earlier = {_key_of_row(row) for row in _told(root)}
     kinds = SortedFailures([], [], [])
     for failure in failures:
-        if _key_of_failure(failure) in settled:
+        if failure.waiting:
+            kinds.waiting.append(failure)
+        elif _key_of_failure(failure) in settled:
             kinds.acknowledged.append(failure)
         elif _key_of_failure(failure) in earlier:
             kinds.repeated.append(failure)
@@ -101,7 +114,7 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
         The run folder. Earlier failures that no longer fail are dropped from the record, so that
         the same failure counts as new if it occurs again later.
     failures : sequence of Failure
-        The failures of this run.
+        The failures of this run; rows of studies that wait for a region are left out.
 
     Raises
     ------
@@ -109,6 +122,7 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
         When another command writes into the folder.
     """
     folder = RunFolder(root)
+    failures = [failure for failure in failures if not failure.waiting]
     if not failures and not folder.told.is_file():
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -132,7 +146,8 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
         ``sub-XXX`` or the study's id. All its present failures are acknowledged, with their
         reasons; a failure with a new reason is a new failure.
     because : str
-        The reason, for the readers of ``acknowledged.csv``.
+        The reason, for the readers of ``acknowledged.csv``. Where the failure is acknowledged
+        already, a different reason is added to the earlier one.
 
     Returns
     -------
@@ -148,9 +163,17 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
     folder = RunFolder(root)
     if not because.strip() or CONTROL.search(because):
         raise CadError("a failure is acknowledged with a reason of one line", hint="--reason TEXT")
-    failures = read_failures(folder) if folder.failures.is_file() else []
+    rows_of_run = read_failures(folder) if folder.failures.is_file() else []
+    failures = [failure for failure in rows_of_run if not failure.waiting]
     chosen = [failure for failure in failures if name in (failure.participant_id, failure.study_id)]
     if not chosen:
+        waiting = [row for row in rows_of_run if name in (row.participant_id, row.study_id)]
+        if waiting:
+            raise CadError(
+                f"{name} waits for a region, which is no failure",
+                file=folder.failures,
+                hint="outline a region; until then the run counts the study as waiting",
+            )
         listed = sorted({failure.study_id for failure in failures})
         raise CadError(
             f"no failure of {name}",
@@ -161,11 +184,14 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
     # The folder is locked: of two commands at once, the later would overwrite the other's lines.
     with owned(root):
         rows = _acknowledged(root)
-        settled = {_key_of_row(row) for row in rows}
+        settled = {_key_of_row(row): row for row in rows}
         for failure in chosen:
-            if _key_of_failure(failure) not in settled:
+            row = settled.get(_key_of_failure(failure))
+            if row is None:
                 entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
                 rows.append({**entry, "because": because.strip(), "when": now})
+            elif f"; {because.strip()}; " not in f"; {row['because']}; ":
+                row["because"] += f"; {because.strip()}"
         write_csv(folder.acknowledged, pd.DataFrame(rows), _COLUMNS)
     return chosen
 

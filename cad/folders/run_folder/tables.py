@@ -144,6 +144,11 @@ class Failure:
     hint: str = ""
     status: Literal["failed", "awaiting ROI"] = "failed"
 
+    @property
+    def waiting(self) -> bool:
+        """Tell whether the study waits for a region, which is a state and no fault."""
+        return self.status == "awaiting ROI"
+
 
 def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
     """Write ``features.parquet``, the features with one row per region."""

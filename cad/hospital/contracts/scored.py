@@ -98,7 +98,7 @@ def score(
         if error.file == str(cohort):
             named.file = ""
         raise named from error.__cause__
-    for failure in summary.failures:
+    for failure in [*summary.failures, *summary.kinds.waiting]:
         problems.append(
             CadError(
                 failure.reason, hint=failure.hint, patient=failure.study_id, roi=failure.roi_id

@@ -157,7 +157,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         _raise_first(read_cohort(cohort).problems)
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
-        _raise_first([CadError(f.reason, hint=f.hint) for f in prediction.failures if not f.roi_id])
+        whole = [f for f in [*prediction.failures, *prediction.kinds.waiting] if not f.roi_id]
+        _raise_first([CadError(f.reason, hint=f.hint) for f in whole])
         with owned(run):
             archive = settings.archive
             _, failures = deliver(

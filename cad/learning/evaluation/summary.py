@@ -59,6 +59,8 @@ class Sizes:
         Regions with and without a prediction.
     with_histology, with_consensus : int
         Regions with histology, and with a score of at least one reader.
+    waiting : int
+        Studies without a region, which wait for somebody to draw one.
     """
 
     rois: int = 0
@@ -67,6 +69,7 @@ class Sizes:
     not_predicted: int = 0
     with_histology: int = 0
     with_consensus: int = 0
+    waiting: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,14 @@ settle this is refused, because every T1 would be wrong by the square of the fac
 
 import difflib
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from cad.base.errors import CadError, located
+from cad.base.errors import CadError, MachineError, located
 from cad.base.files import JsonObject
 from cad.base.reading import read_json, reading
 from cad.base.regular import kind_of
@@ -405,29 +406,68 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     if not folder.is_dir():
         raise CadError("the study has no image folder", file=folder)
     study = Study(study_id, participant_id, rois=list(rois))
+    problems: list[CadError] = []
     for modality in MODALITIES:
         path = image_path(folder, study_id, modality.name)
         if path.is_file():
-            image = _read_dynamic(path) if modality.dynamic else _read_modality(path, modality)
-            setattr(study, modality.name, image)
-            grid = image.grid if isinstance(image, Dynamic) else image
-            study.protocols[modality.name] = _read_protocol(path, grid)
-    _read_vfa(study, folder)
-    study.b1 = read_b1(b1_path(folder, study_id))
+            with _collected(problems):
+                image = _read_dynamic(path) if modality.dynamic else _read_modality(path, modality)
+                setattr(study, modality.name, image)
+                grid = image.grid if isinstance(image, Dynamic) else image
+                study.protocols[modality.name] = _read_protocol(path, grid)
+    with _collected(problems):
+        _read_vfa(study, folder)
+    with _collected(problems):
+        study.b1 = read_b1(b1_path(folder, study_id))
     for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz")):
         match = _DIFFUSION.search(path.name)
         if match:
             b_value = float(match.group(1).replace("p", "."))
-            study.diffusion.append((b_value, _required_image(path)))
+            with _collected(problems):
+                study.diffusion.append((b_value, _required_image(path)))
     study.diffusion.sort(key=lambda pair: pair[0])
     rois_path = image_path(folder, study_id, "rois")
-    study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
-    study.gland = _read_mask(image_path(folder, study_id, "gland"))
-    study.vessel = _read_mask(image_path(folder, study_id, "vessel"))
+    with _collected(problems):
+        study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
+    with _collected(problems):
+        study.gland = _read_mask(image_path(folder, study_id, "gland"))
+    with _collected(problems):
+        study.vessel = _read_mask(image_path(folder, study_id, "vessel"))
+    if problems:
+        raise _joined(problems)
     _check_complete(study, folder)
     _check_one_examination(study, folder)
     _check_frames(study, folder)
     return study
+
+
+@contextmanager
+def _collected(problems: list[CadError]) -> Iterator[None]:
+    """Add an error of one file to the problems of its study, so that the other files are read, too.
+
+    An error of the machine is raised at once, because it is no problem of the study.
+    """
+    try:
+        yield
+    except MachineError:
+        raise
+    except CadError as error:
+        problems.append(error)
+
+
+def _joined(problems: list[CadError]) -> CadError:
+    """Return one error with the reasons of all problems of a study.
+
+    A second damaged file changes the reason. So a failure that somebody has acknowledged does not
+    hide what goes wrong with the study later.
+    """
+    first, *others = problems
+    if not others:
+        return first
+    reasons = [first.problem]
+    for problem in others:
+        reasons.append(f"{Path(problem.file).name}: {problem.problem}")
+    return CadError("; ".join(reasons), hint=first.hint, file=first.file)
 
 
 def _read_modality(path: Path, modality: Modality) -> Volume:

@@ -46,7 +46,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
             nonlocal count, failed, first, last
             now = time.monotonic()
             count = count + 1
-            failed = failed + (outcome.status == "failed")
+            failed = failed + (outcome.state == "failed")
             # the time to start the workers is left out of the rate
             first = now if count == 1 else first
             forecast = ""
@@ -57,7 +57,7 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
                 show(failed, forecast)
                 return
             if outcome.status == "failed" and outcome.failures:
-                reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
+                reason = plain(f"{outcome.state}: {outcome.study_id}: {outcome.failures[0].reason}")
                 print(reason, file=sys.stderr)
             if now - last >= _PLAIN_SECONDS or count == pending:
                 print(f"{count} of {pending} studies, {failed} failed{forecast}", file=sys.stderr)

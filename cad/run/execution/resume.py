@@ -144,7 +144,7 @@ def _log_line(outcome: StudyOutcome) -> dict[str, object]:
         "time": round(time.time(), 3),
         "study": outcome.study_id,
         "stage": stage,
-        "status": outcome.status,
+        "status": outcome.state,
         "why": outcome.why,
         "seconds": round(outcome.seconds, 4),
         "peak_mb": round(outcome.peak_mb, 1),
@@ -288,7 +288,7 @@ def _summary_of_run(
     peak_mb = 0.0
     slowest: StudyOutcome | None = None
     for outcome in outcomes.values():
-        statuses[outcome.status] += 1
+        statuses[outcome.state] += 1
         if outcome.status != "failed":
             reasons[outcome.why] += 1
         # A study that was kept from an earlier run has taken no time.

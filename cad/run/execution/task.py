@@ -87,6 +87,16 @@ class StudyOutcome:
     key: str = ""
     peak_mb: float = 0.0
 
+    @property
+    def waiting(self) -> bool:
+        """Tell whether the study gave no result only because it waits for a region."""
+        return self.status == "failed" and all(failure.waiting for failure in self.failures)
+
+    @property
+    def state(self) -> str:
+        """Return the status as logs and counts state it: ``waiting`` is no ``failed``."""
+        return "waiting" if self.waiting else self.status
+
 
 def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
     """List the files of a study, sorted by path; folders ``ses-*`` inside it are left out.

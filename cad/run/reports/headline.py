@@ -799,7 +799,7 @@ def _reliable(
         sentences.insert(0, (words.say("This patient is simulated."), True))
     unlike = [region for region in patient.ranked if region.unlike]
     compared = [region for region in patient.regions if region.compared]
-    failures = len(patient.failures)
+    failures = len(patient.faults)
     if results.run.get("kind") == "predict":
         if unlike:
             sentence = "Unlike the training in {images}: {regions}, less to be trusted."

@@ -195,6 +195,16 @@ class PatientView:
         return -1.0
 
     @property
+    def waiting(self) -> list[dict[str, str]]:
+        """Return the rows of ``failures.csv`` of studies that wait for a region."""
+        return [row for row in self.failures if row.get("status") == "awaiting ROI"]
+
+    @property
+    def faults(self) -> list[dict[str, str]]:
+        """Return the rows of ``failures.csv`` of studies and regions that failed."""
+        return [row for row in self.failures if row.get("status") != "awaiting ROI"]
+
+    @property
     def status(self) -> str:
         """Return the state of the patient's results as words.
 
@@ -206,8 +216,7 @@ class PatientView:
         if self.blinded:
             return "awaiting a reader"
         if self.top is None:
-            awaiting = any(f.get("status") == "awaiting ROI" for f in self.failures)
-            return "awaiting ROI" if awaiting else "failed"
+            return "awaiting ROI" if self.waiting and not self.faults else "failed"
         if self.failures or any(r.probability is None for r in self.regions):
             return "scored in part"
         lacking = " and ".join(sorted(self.missing))
@@ -238,11 +247,11 @@ class PatientView:
 def list_patients(results: Results) -> list[PatientView]:
     """Return every patient of a run, the most urgent one first, for index and terminal.
 
-    First come patients with a failure, then patients to be read again, then malignant patients,
-    then patients without a decision, and last benign patients. Within each group the man's
-    probability falls. A referred patient whose histology is known of every region is in the group
-    without a decision. Patients whose results are held back come last, sorted by name, because a
-    place by probability would reveal their result before the reading.
+    First come patients with a failure or without regions, then patients to be read again, then
+    malignant patients, then patients without a decision, and last benign patients. Within each
+    group the man's probability falls. A referred patient whose histology is known of every region
+    is in the group without a decision. Patients whose results are held back come last, sorted by
+    name, because a place by probability would reveal their result before the reading.
 
     Parameters
     ----------

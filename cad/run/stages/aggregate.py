@@ -255,6 +255,11 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     )
 
 
+def aggregate_nothing(loaded: Loaded) -> None:
+    """Write a ``labels.parquet`` without rows, for a run in which no study could be measured."""
+    write_labels(loaded.folder, pd.DataFrame(columns=KEYS))
+
+
 def _labels_of_folds(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels | None:
     """Return the object that makes labels in each fold; None if no label depends on other
     regions.

@@ -87,7 +87,7 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
         alone = detected & results["readers_mean"].isna().to_numpy()
         results["warnings"] = _with_warning(results["warnings"], alone, UNSEEN)
     summary = replace(
-        judged.summary, decisions=_measures_of_decisions(results, loaded.settings.decision)
+        judged.summary, decisions=measures_of_decisions(results, loaded.settings.decision)
     )
     if summary.patient_level is not None:
         of_men = replace(summary.patient_level, decisions=measure_decisions_on_men(men))
@@ -421,8 +421,22 @@ def _with_warning(warnings: pd.Series, rows: np.ndarray, text: str) -> pd.Series
     return pd.Series(joined, index=warnings.index)
 
 
-def _measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, Any]:
-    """Measure the decisions of a run after each step that can change them."""
+def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> dict[str, Any]:
+    """Measure the decisions of a run after each step that can change them.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Regions with their decisions (:func:`decide_regions`), ``truth`` and ``participant_id``;
+        without rows for a run in which no region was scored.
+    settings : DecisionSettings
+        Costs and aims.
+
+    Returns
+    -------
+    dict of str to Decisions
+        One entry per key of :data:`DECISION_COLUMNS`.
+    """
     changed = bool((results["decision"] != results["decision_before_histology"]).any())
     measured = {}
     for name, column in DECISION_COLUMNS.items():

@@ -5,10 +5,12 @@
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError
@@ -26,13 +28,17 @@ from cad.learning.evaluation.summary import Summary
 from cad.run.model.versions import library_versions
 from cad.run.reports import write_report
 from cad.run.reports.printed import closing_lines, numbers, printed_table, regions_as_json
+from cad.run.stages.aggregate import aggregate_nothing
+from cad.run.stages.decide import measures_of_decisions
 from cad.run.stages.earlier import compare_earlier, has_pairs
-from cad.run.stages.extract import Measured
+from cad.run.stages.extract import Measured, extract_nothing
 from cad.run.stages.judge import Judged
 from cad.run.stages.load import Loaded
 
 MOST_FAILURES = 2
 """Most failures that a command prints at its end; ``failures.csv`` has all failures."""
+MOST_WAITING = 10
+"""Most studies without a region that a command names at its end; ``failures.csv`` has all."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,10 @@ class Emitted:
     studies, regions : int
         Numbers of studies and regions with a probability.
     failures : list of Failure
-        Rows of ``failures.csv``.
+        Rows of ``failures.csv`` on studies and regions that failed.
     kinds : SortedFailures
-        The same failures in three groups: new, known and acknowledged.
+        The same failures in three groups: new, known and acknowledged; and the rows of studies that
+        wait for a region.
     metrics : Summary
         Content of ``metrics.json``.
     model : Path or None
@@ -77,6 +84,7 @@ class Emitted:
             "regions": self.regions,
             "failures": [asdict(f) for f in self.failures],
             "failures_by_kind": self.kinds.as_dict(),
+            "waiting": [failure.study_id for failure in self.kinds.waiting],
             # While results of a man are held back, measures are hidden as well, because with few
             # other men they would reveal his results.
             "metrics": None if hidden else numbers(self.metrics),
@@ -97,6 +105,8 @@ class Emitted:
             lines += [f"failed: {text}" for text in failed]
         lines += self.patients
         further = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
+        if self.kinds.waiting:
+            lines.insert(0, _waiting_line(self.kinds.waiting, folder.failures))
         if self.failures:
             lines.insert(0, f"failures: {self.kinds.words}")
         failures_text = f"failed: {'; '.join(failed[:MOST_FAILURES])}{further}"
@@ -121,6 +131,25 @@ class Emitted:
             f"{study}{' ROI ' * bool(named[0])}{', '.join(named)} ({where}): {reason}"
             for (study, where, reason), named in rois.items()
         ]
+
+
+class NothingScored(CadError):
+    """Report that no region got a probability; the run folder was written and says why.
+
+    Attributes
+    ----------
+    emitted : Emitted or None
+        The summary of the run, for the command to print and to tell of.
+    """
+
+    emitted: Emitted | None = None
+
+
+def _waiting_line(waiting: list[tables.Failure], path: Path) -> str:
+    """Return the line that names the studies which wait for a region."""
+    names = list(dict.fromkeys(failure.study_id for failure in waiting))
+    further = f" and {len(names) - MOST_WAITING} more, see {path}" * (len(names) > MOST_WAITING)
+    return f"waiting for regions: {', '.join(names[:MOST_WAITING])}{further}"
 
 
 def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
@@ -173,8 +202,9 @@ def begin(loaded: Loaded, measured: Measured) -> None:
 
     Raises
     ------
-    CadError
-        When no study could be measured; ``failures.csv`` is written then and says why.
+    NothingScored
+        When no study could be measured. The run folder then has no results of an earlier run, and
+        ``failures.csv`` says why.
     """
     # This comes first, so that a run that is killed from here on does not count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
@@ -184,12 +214,53 @@ def begin(loaded: Loaded, measured: Measured) -> None:
             path.unlink()
     if not measured.results:
         failures = [*loaded.failures, *measured.failures]
-        tables.write_failures(loaded.folder, failures)
-        raise CadError(
+        error = NothingScored(
             "no study could be measured",
             file=loaded.cohort.root,
             hint="; ".join(f"{f.study_id}: {f.reason}" for f in failures[:3]),
         )
+        extract_nothing(loaded)
+        aggregate_nothing(loaded)
+        error.emitted = emit_nothing(loaded, measured)
+        raise error
+
+
+def emit_nothing(
+    loaded: Loaded, measured: Measured, unscored: Sequence[tables.Failure] = ()
+) -> Emitted:
+    """Write the run folder of a run in which no region got a probability.
+
+    Record, measures, tables and pages are of this run, so that nothing of an earlier run is taken
+    for today's. The mark of a finished run is not written: the next run computes again.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far.
+    unscored : sequence of Failure
+        The regions that were measured and that no model could score.
+
+    Returns
+    -------
+    Emitted
+        The summary that a command prints.
+    """
+    decision = loaded.settings.decision
+    results = pd.DataFrame(columns=tables.PROBABILITY_COLUMNS)
+    judged = Judged(
+        results,
+        Summary(decisions=measures_of_decisions(results, decision)),
+        explanations=[],
+        failures=list(unscored),
+        notes=[],
+        timings={},
+        thresholds=decision.thresholds,
+        lower=np.empty(0),
+        upper=np.empty(0),
+        simulated=loaded.cohort.simulated,
+        men=pd.DataFrame(columns=tables.PATIENT_COLUMNS[1:]).rename_axis(index="participant_id"),
+    )
+    return _write(loaded, measured, judged, [])
 
 
 def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
@@ -210,14 +281,25 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     Emitted
         The summary that a command prints.
     """
-    folder = loaded.folder
-    failures = [*loaded.failures, *measured.failures, *judged.failures]
-    summary = judged.summary
     begun = time.perf_counter()
     earlier = compare_earlier(loaded, measured)
     if earlier:
         seconds = time.perf_counter() - begun
         judged = replace(judged, timings={**judged.timings, "earlier": seconds})
+    emitted = _write(loaded, measured, judged, earlier)
+    # The mark comes last, so that wherever it exists all other files are complete.
+    records.write_complete(loaded.folder, _hash_of_inputs(loaded, measured))
+    return emitted
+
+
+def _write(
+    loaded: Loaded, measured: Measured, judged: Judged, earlier: Sequence[tables.EarlierRow]
+) -> Emitted:
+    """Replace all tables and records of the run folder in one step, then write the pages."""
+    folder = loaded.folder
+    failures = [*loaded.failures, *measured.failures, *judged.failures]
+    waiting = sum(failure.waiting for failure in failures)
+    summary = replace(judged.summary, n=replace(judged.summary.n, waiting=waiting))
     record = _record(loaded, measured, judged)
     record["failures"] = sort_failures(folder.root, failures).counts
     with stage(folder.root) as scratch:
@@ -238,8 +320,6 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         # probability of one run beside the threshold of another.
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())}, outdated)
     write_report(folder.root)
-    # The mark comes last, so that wherever it exists all other files are complete.
-    records.write_complete(folder, _hash_of_inputs(loaded, measured))
     return _emitted(loaded, judged.results, summary, failures)
 
 
@@ -250,8 +330,9 @@ def _emitted(
     studies = scored["study_id"].nunique()
     patients = closing_lines(read_results(loaded.folder.root), metrics)
     kinds = sort_failures(loaded.folder.root, failures)
+    failed = [failure for failure in failures if not failure.waiting]
     return Emitted(
-        loaded.folder.root, studies, len(scored), failures, kinds, metrics, patients=patients
+        loaded.folder.root, studies, len(scored), failed, kinds, metrics, patients=patients
     )
 
 
@@ -291,7 +372,8 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
         "studies": studies,
         "counts": {
             "studies": len(outcomes),
-            "failed": sum(outcome.status == "failed" for outcome in outcomes),
+            "failed": sum(outcome.state == "failed" for outcome in outcomes),
+            "waiting": sum(outcome.waiting for outcome in outcomes),
             "regions": len(judged.results),
             "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
             # The entry is None where the tables have no sites.

@@ -121,6 +121,11 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     return Extracted(features, provenance, source)
 
 
+def extract_nothing(loaded: Loaded) -> None:
+    """Write a ``features.parquet`` without rows, for a run in which no study could be measured."""
+    write_features(loaded.folder, pd.DataFrame(columns=KEYS))
+
+
 def _measured_with(loaded: Loaded) -> PipelineSettings:
     # Redrawn copies of regions serve only to choose features, which a trained model has done
     # already.

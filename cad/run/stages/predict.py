@@ -168,7 +168,7 @@ def predict(
 
     Raises
     ------
-    CadError
+    NoRegionScored
         When no model can take any region.
     """
     start = time.perf_counter()
@@ -366,6 +366,18 @@ def _records_of_models(
     return models
 
 
+class NoRegionScored(CadError):
+    """Report that no model can score any region of a cohort.
+
+    Attributes
+    ----------
+    regions : list of Failure
+        Rows of ``failures.csv``: every region that was measured, with the reason.
+    """
+
+    regions: Sequence[Failure] = ()
+
+
 @dataclass
 class Scores:
     """Hold the probabilities and explanations that models give for the rows of a feature table.
@@ -418,9 +430,10 @@ def score_rows(
 
     Raises
     ------
+    NoRegionScored
+        When no model can score any region.
     CadError
-        When no model can score any region, or ``transductive`` is set for a model that cannot learn
-        from new regions without labels.
+        When ``transductive`` is set for a model that cannot learn from new regions without labels.
     """
     features = extracted.features
     n = len(features)
@@ -457,10 +470,12 @@ def score_rows(
             causes.append(f"{features['study_id'].iloc[row]}: {text}")
         if not scores.refused:
             causes = [f"{failure.study_id}: {failure.reason}" for failure in failures]
-        raise CadError(
+        error = NoRegionScored(
             "no region has the modalities that the model needs",
             hint="; ".join(list(dict.fromkeys(causes))[:3]),
         )
+        error.regions = failures_of(features, scores.refused, "score", _OTHER_MODEL)
+        raise error
     return scores
 
 
