@@ -128,7 +128,8 @@ def read_back(
     study = remember(read_study(build, study_id, participant_id, rois))
     require_plausible(study, ranges)
     beside = [d.sentence for d in study.displacements if d.size_mm >= SAID_MM]
-    return [*study.missing_notes, *study.notes, *beside]
+    unmeasured = [image.sentence for image in study.unmeasured]
+    return [*study.missing_notes, *study.notes, *beside, *unmeasured]
 
 
 class _Job:

@@ -26,10 +26,19 @@ from cad.mri.imaging.study_files import b1_path, image_path
 PREFIX = "provenance_"
 # Voxel sizes may differ from training by this factor before a difference is reported. Three numbers
 # depend on the region: its number of voxels, how purely they are its own, and how many have a
-# value. How far frames or images were moved back depends on the patient. These numbers are not
-# compared.
+# value. How far frames or images were moved back, or why that was not measured, depends on the
+# patient. These values are not compared.
 _TOLERANCE = 1.25
-_OF_REGION = ("voxels", "purity", "valid", "moved", "displaced", "displaced_most", "mended")
+_OF_REGION = (
+    "voxels",
+    "purity",
+    "valid",
+    "moved",
+    "displaced",
+    "displaced_most",
+    "mended",
+    "unmeasured",
+)
 _TABLES = table_beside(__file__)
 _COMPARED: dict[str, str] = dict(_TABLES["study"])
 PROVENANCE: set[str] = set()

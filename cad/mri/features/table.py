@@ -256,13 +256,16 @@ def _provenance(
 
 
 def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[str | float | None]]:
-    """Report how far the modality lay beside T2, and how far it was moved back, mm."""
+    """Report how far the modality lay beside T2, and how far it was moved back, mm; or why not."""
     columns: dict[str, list[str | float | None]] = {}
     for displacement in study.displacements:
         if displacement.name == name:
             columns[f"{name}_displaced"] = [displacement.size_mm] * len(drawn)
             columns[f"{name}_displaced_most"] = [displacement.most_mm] * len(drawn)
             columns[f"{name}_mended"] = [study.mended_mm.get(name, 0.0)] * len(drawn)
+    for unmeasured in study.unmeasured:
+        if unmeasured.name == name:
+            columns[f"{name}_unmeasured"] = [unmeasured.sentence] * len(drawn)
     return columns
 
 

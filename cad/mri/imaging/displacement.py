@@ -14,6 +14,10 @@ from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
 """Displacement from which an import reports an image; it is about the size of a voxel."""
+ENOUGH_VOXELS = 5000
+"""Number of voxels from which a displacement, and the information that images share, can be a
+reason to refuse an image.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,8 @@ class Displacement:
     drawn : bool
         False where the images were compared in the middle of T2, because no gland or region is
         drawn.
+    voxels : float
+        Number of voxels of the image that were compared.
     """
 
     name: str
@@ -63,6 +69,15 @@ class Displacement:
     fixed: Volume
     moving: Volume
     drawn: bool = True
+    voxels: float = np.inf
+
+    @property
+    def is_evidence(self) -> bool:
+        """Tell whether the comparison may be a reason to refuse the image.
+
+        Around the prostate, enough voxels were compared.
+        """
+        return self.drawn and self.voxels >= ENOUGH_VOXELS
 
     @property
     def size_mm(self) -> float:
@@ -106,6 +121,11 @@ class Displacement:
         where = ""
         if not self.drawn:
             where = "; measured in the middle of T2, as no gland or region is drawn yet"
+        elif not self.is_evidence:
+            where = (
+                f"; measured on {self.voxels:.0f} voxels, with which no turned or foreign image is "
+                f"recognised ({ENOUGH_VOXELS:,} are needed)"
+            )
         return (
             f"{named} lies {self.size_mm:.1f} mm (± {self.most_mm - self.size_mm:.1f}) beside T2, "
             f"{towards}, {encoded}; {low:.1f} to {high:.1f} mm along {along} from slice to slice"
@@ -117,6 +137,32 @@ class Displacement:
         x, y = self.shift_mm
         back = np.asarray(self.moving.direction) @ np.array([x, y, 0.0])
         return replace(image, origin=triple(np.array(image.origin) - back))
+
+
+@dataclass(frozen=True, eq=False)
+class Unmeasured:
+    """Hold why the displacement of an image beside T2 could not be measured.
+
+    Parameters
+    ----------
+    name : str
+        The image: ``adc``, ``hbv``, ``dce`` or ``ktrans``.
+    reason : str
+        The reason, with the number and its limit.
+    fixed, moving : Volume
+        The images that were to be compared.
+    """
+
+    name: str
+    reason: str
+    fixed: Volume
+    moving: Volume
+
+    @property
+    def sentence(self) -> str:
+        """Return a sentence for the patient's page."""
+        named = short_name(self.name)
+        return f"how far {named} lies beside T2 was not measured: {self.reason}"
 
 
 def _towards(vector: np.ndarray) -> str:

@@ -15,7 +15,7 @@ from scipy.ndimage import gaussian_filter
 
 from cad.base.errors import CadError
 from cad.mri.imaging import geometry
-from cad.mri.imaging.displacement import SAID_MM, Displacement
+from cad.mri.imaging.displacement import ENOUGH_VOXELS, SAID_MM, Displacement, Unmeasured
 from cad.mri.imaging.registration import dce_reference, moved_together
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
@@ -41,8 +41,10 @@ _BINS = 16
 # Least standard error. The search has this error in simulated men, whose displacement is known
 # (docs/displacement.md).
 _FLOOR_MM = 0.3
-# With fewer voxels, the peak among 33 x 33 shifts is due to chance.
-_LEAST_VOXELS = 5000
+# With fewer voxels, the peak among 33 x 33 shifts is due to chance. The ADC map shows the gland as
+# T2 does, so that fewer voxels are enough, if the peak is sharp (docs/displacement.md).
+_LEAST_OF_ADC = 2000
+_MOST_UNSURE_MM = 1.5
 
 
 def displacements(study: Study) -> list[Displacement]:
@@ -62,8 +64,27 @@ def displacements(study: Study) -> list[Displacement]:
         acquisition and is not measured separately. The same holds for a Ktrans map on the grid of
         the dynamic series.
     """
+    return compare(study)[0]
+
+
+def compare(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
+    """Return the displacements of a study's images, and why others could not be measured.
+
+    Parameters
+    ----------
+    study : Study
+        Study with its images as they were read. An earlier result for the same images is
+        returned again.
+
+    Returns
+    -------
+    displacements : list of Displacement
+        As :func:`displacements` returns them.
+    unmeasured : list of Unmeasured
+        The other images that were to be compared.
+    """
     if study.t2w is None:
-        return []
+        return [], []
     images: dict[str, Volume] = {}
     if study.adc is not None:
         images["adc"] = study.adc
@@ -78,21 +99,26 @@ def displacements(study: Study) -> list[Displacement]:
     )
     if study.ktrans is not None and not follows_dce:
         images["ktrans"] = study.ktrans
-    results = []
+    results: list[Displacement] = []
+    unmeasured: list[Unmeasured] = []
     for name, image in images.items():
-        result = _remembered(study, name, image)
-        if result is None:
+        known = _remembered(study, name, image)
+        if known is None:
             try:
-                result = _measure_image(study, name, image)
-            except CadError:  # too little in common; other checks report this
-                continue
-        results.append(result)
-    return results
+                known = _measure_image(study, name, image)
+            except CadError as error:
+                known = Unmeasured(name, error.problem, study.t2w, image)
+        if isinstance(known, Displacement):
+            results.append(known)
+        else:
+            unmeasured.append(known)
+    return results, unmeasured
 
 
 def remember(study: Study) -> Study:
     """Return the study with its displacements stored, so that they are measured only once."""
-    return replace(study, displacements=tuple(displacements(study)))
+    measured, unmeasured = compare(study)
+    return replace(study, displacements=tuple(measured), unmeasured=tuple(unmeasured))
 
 
 def mend(study: Study, which: list[Displacement]) -> Study:
@@ -138,7 +164,7 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     as_read = geometry.resample_image(first, box).array
     moved = geometry.resample_image(displacement.mend(first), box).array
     covered = np.isfinite(reference) & np.isfinite(as_read) & np.isfinite(moved)
-    if covered.sum() < _LEAST_VOXELS:
+    if covered.sum() < ENOUGH_VOXELS:
         return False
     values = reference[covered]
     together = np.corrcoef(values, as_read[covered])[0, 1]
@@ -147,7 +173,13 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
 
 
 def measure(
-    fixed: Volume, moving: Volume, around: Volume, *, gland: bool, axis: int | None = None
+    fixed: Volume,
+    moving: Volume,
+    around: Volume,
+    *,
+    gland: bool,
+    axis: int | None = None,
+    least: int = ENOUGH_VOXELS,
 ) -> Displacement:
     """Measure how far ``moving`` lies beside ``fixed`` in the slices of ``moving``.
 
@@ -161,11 +193,15 @@ def measure(
         True where the mask is the whole gland, False where it is a mask of regions in the gland.
     axis : int, optional
         Phase-encoding axis of ``moving``: 0 for x, 1 for y.
+    least : int
+        Number of voxels that both images must cover in the box. With fewer than 5,000 the standard
+        error must be small, too.
 
     Raises
     ------
     CadError
-        Where the images share too few voxels in the box.
+        Where the images share too few voxels in the box, or the displacement is too uncertain for
+        the number of voxels.
     """
     box = _search_grid(moving, around, gland)
     reach = round(REACH_MM / _FINE_MM)
@@ -180,9 +216,10 @@ def measure(
     counted = (reference < _BINS) & (levels[inside] < _BINS)
     # The number counts the image's own voxels, because steps of 1 mm are interpolated between them.
     voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
-    if voxels < _LEAST_VOXELS:
+    if voxels < least:
         raise CadError(
-            f"only {voxels:.0f} voxels around the prostate are covered by both images",
+            f"only {voxels:,.0f} voxels around the prostate are covered by both images, {least:,} "
+            "are needed",
             hint="check the field of view of the series",
         )
 
@@ -206,6 +243,11 @@ def measure(
     best = float(_mutual_information(np.array(thin)).max())
     shift = _peak(_mutual_information(whole), x, y)
     error = _jackknife(near_table, far, steps, x, y, shift)
+    if voxels < ENOUGH_VOXELS and error.max() > _MOST_UNSURE_MM:
+        raise CadError(
+            f"its standard error is {error.max():.1f} mm on {voxels:,.0f} voxels; with fewer than "
+            f"{ENOUGH_VOXELS:,} voxels it may be {_MOST_UNSURE_MM} mm",
+        )
     side = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
     return Displacement(
         name="",
@@ -220,6 +262,7 @@ def measure(
         turned=_log_ratio_of_levels(best, places, _turned(levels), reach),
         fixed=fixed,
         moving=moving,
+        voxels=float(voxels),
     )
 
 
@@ -255,7 +298,8 @@ def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
         moving = dce_reference(study.dce)
     protocol = study.protocols.get(name)
     axis = None if protocol is None else phase_axis(protocol.phase_encoding, image)
-    result = measure(study.t2w, moving, around, gland=is_gland, axis=axis)
+    least = _LEAST_OF_ADC if name == "adc" and drawn is not None else ENOUGH_VOXELS
+    result = measure(study.t2w, moving, around, gland=is_gland, axis=axis, least=least)
     return replace(result, name=name, moving=image, drawn=drawn is not None)
 
 
@@ -273,8 +317,9 @@ def _middle_of(image: Volume) -> Volume:
     return image.with_array(inside)
 
 
-def _remembered(study: Study, name: str, image: Volume) -> Displacement | None:
-    for result in study.displacements:
+def _remembered(study: Study, name: str, image: Volume) -> Displacement | Unmeasured | None:
+    results: list[Displacement | Unmeasured] = [*study.displacements, *study.unmeasured]
+    for result in results:
         if result.name == name and result.moving is image and result.fixed is study.t2w:
             return result
     return None

@@ -248,11 +248,12 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             f"{name}_unsure": displacement.uncertainty_mm,
             f"{name}_shared": displacement.after,
         }
-        if displacement.drawn:
+        if displacement.is_evidence:
             yield from _placeless_statistics(**statistics)
         elif not _all_plausible(statistics):
-            # The middle of T2 may not be the prostate. Such a displacement is therefore no reason
-            # to refuse the image, and explains nothing either.
+            # The middle of T2 may not be the prostate, and few voxels share information by chance.
+            # Such a displacement is therefore no reason to refuse the image, and explains nothing
+            # either.
             continue
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
@@ -266,7 +267,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             yield f"gland_{kind}", gain, ""
     if study.t2w is None:
         return
-    if "ktrans" in measured and measured["ktrans"].drawn:
+    if "ktrans" in measured and measured["ktrans"].is_evidence:
         yield "ktrans_mirrored", measured["ktrans"].mirrored, ""
         yield "ktrans_turned_near", measured["ktrans"].turned, ""
     mirrors = []
@@ -275,7 +276,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         if mended[name] is not image and _doubtful(name, gains):
             elsewhere = belonging.better_placed(study.t2w, mended[name])
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
-        if name in measured and measured[name].drawn:
+        if name in measured and measured[name].is_evidence:
             # Around the gland, each image is compared in its own best place. A whole image would be
             # mirrored about its own middle, which may not be the gland.
             gains["mirrored"] = measured[name].mirrored

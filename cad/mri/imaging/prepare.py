@@ -10,7 +10,7 @@ from cad.base.settings import ImageSettings
 from cad.base.terms.modality import HBV
 from cad.mri.imaging.diffusion import fit_adc, high_b
 from cad.mri.imaging.displacement import SAID_MM
-from cad.mri.imaging.displacement_search import displacements, mend
+from cad.mri.imaging.displacement_search import compare, mend
 from cad.mri.imaging.frame_motion import still_frames
 from cad.mri.imaging.registration import Registration, align_study
 from cad.mri.imaging.study import Study
@@ -69,7 +69,8 @@ def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequen
     """Note how far images lie beside T2, and move back the images that the settings name."""
     if settings.displacement == "none":
         return out
-    measured = displacements(read)
+    measured, unmeasured = compare(read)
+    out.notes += [image.sentence for image in unmeasured]
     moved = []
     for displacement in measured:
         words = displacement.sentence
@@ -89,5 +90,6 @@ def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequen
             out.notes.append(words)
     mended = mend(out, moved)
     mended.displacements = tuple(measured)
+    mended.unmeasured = tuple(unmeasured)
     mended.mended_mm = {displacement.name: displacement.size_mm for displacement in moved}
     return mended

@@ -6,7 +6,7 @@ import numpy as np
 
 from cad.base.errors import CadError
 from cad.base.terms.modality import MODALITIES
-from cad.mri.imaging.displacement import Displacement
+from cad.mri.imaging.displacement import Displacement, Unmeasured
 from cad.mri.imaging.volume import Dynamic, Volume
 
 
@@ -117,6 +117,8 @@ class Study:
         were not aligned.
     displacements : tuple of Displacement
         How far images of this study lie beside T2, once it was measured.
+    unmeasured : tuple of Unmeasured
+        Images whose displacement could not be measured, with the reason.
     mended_mm : dict of str to float
         How far images were moved back to T2, in mm, by name of the image.
     protocols : dict of str to Protocol
@@ -142,6 +144,7 @@ class Study:
     vessel: Volume | None = None
     frames_moved_mm: float | None = None
     displacements: tuple[Displacement, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
     mended_mm: dict[str, float] = field(default_factory=dict)
     protocols: dict[str, Protocol] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

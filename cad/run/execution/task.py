@@ -90,7 +90,9 @@ class StudyOutcome:
     @property
     def waiting(self) -> bool:
         """Tell whether the study gave no result only because it waits for a region."""
-        return self.status == "failed" and all(failure.waiting for failure in self.failures)
+        if self.status != "failed" or not self.failures:
+            return False
+        return all(failure.waiting for failure in self.failures)
 
     @property
     def state(self) -> str:

@@ -12,12 +12,14 @@ import pandas as pd
 import pytest
 from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
+from typer.testing import CliRunner
 
 from cad.base.errors import CadError
 from cad.base.settings import ImageSettings, PipelineSettings, parse_settings
 from cad.base.share import find
+from cad.cli import app
 from cad.dicom.into.importer import import_source
-from cad.folders.cohort import read_cohort
+from cad.folders.cohort import read_cohort, write_tables
 from cad.mri.features.provenance import displaced_from
 from cad.mri.features.table import extract
 from cad.mri.imaging.displacement import Displacement
@@ -41,7 +43,7 @@ from cad.mri.imaging.nifti import sidecar_path, write_sidecar, write_volume
 from cad.mri.imaging.plausibility import implausible
 from cad.mri.imaging.prepare import prepare_study
 from cad.mri.imaging.study import Protocol, Roi, Study
-from cad.mri.imaging.study_files import image_path, read_study
+from cad.mri.imaging.study_files import image_path, read_study, write_study
 from cad.mri.imaging.vendor import CSA_TAGS, csa_header, phase_encoding_positive
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
@@ -56,10 +58,11 @@ def scene() -> Volume:
     return Volume(array.astype(np.float32), (0.7, 0.7, 3.6), (-56.0, -50.0, -20.0), TILT)
 
 
-def other_contrast(fixed: Volume, shift: tuple[float, float]) -> Volume:
+def other_contrast(fixed: Volume, shift: tuple[float, float], step: float = 2.0) -> Volume:
     """The same object on coarser voxels, its content moved by a shift (mm along x and y)."""
     place = fixed.index_to_patient(np.array([4.0, 3.0, 0.0]))
-    grid = Volume(np.zeros((12, 52, 50), np.float32), (2.0, 2.0, 3.6), triple(place), TILT)
+    shape = (12, int(104 / step), int(100 / step))
+    grid = Volume(np.zeros(shape, np.float32), (step, step, 3.6), triple(place), TILT)
     back = TILT @ np.array([shift[0], shift[1], 0.0])
     source = replace(grid, origin=triple(np.array(grid.origin) - back))
     seen = np.nan_to_num(resample_image(fixed, source).array, nan=200.0)
@@ -301,6 +304,80 @@ def test_a_displacement_is_measured_once() -> None:
     assert displacements(measured)[0] is measured.displacements[0]
     other = replace(measured, adc=other_contrast(scene(), (0.0, 0.0)))
     assert displacements(other)[0].size_mm < 0.5  # of another image it is measured anew
+
+
+def test_a_coarse_adc_map_is_measured_and_never_refused_for_its_displacement() -> None:
+    """Voxels of 3.2 mm: some 3,000 in the box around the gland, as a small gland has them."""
+    coarse = study((0.0, 0.0), adc=other_contrast(scene(), (4.0, -3.0), 3.2))
+    (result,) = displacements(coarse)
+    assert 2000 < result.voxels < 5000
+    np.testing.assert_allclose(result.shift_mm, (4.0, -3.0), atol=0.6)
+    number = re.search(r"measured on (\d+) voxels, with which no turned", result.sentence)
+    assert number is not None
+    assert int(number[1]) == round(result.voxels)
+    assert result.sentence.endswith("(5,000 are needed)")
+    mended, _ = prepare_study(coarse, ImageSettings())
+    assert mended.mended_mm["adc"] == pytest.approx(5.0, abs=0.6)
+    # Enough voxels recognise an upside-down map; few do not, and then it is not refused.
+    refused = {}
+    for step in (2.0, 3.2):
+        adc = other_contrast(scene(), (0.0, 0.0), step)
+        turned = study((0.0, 0.0), adc=adc.with_array(adc.array[:, ::-1]))
+        found = [error.problem for error in implausible(turned)]
+        refused[step] = [text for text in found if "around the gland" in text]
+    assert refused[2.0]
+    assert refused[3.2] == []
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_a_displacement_that_cannot_be_measured_is_said_with_the_number_of_voxels(
+    noise: bool,
+) -> None:
+    """Voxels of 4.2 mm are too few, and with 3.2 mm noise has no sharp peak."""
+    adc = other_contrast(scene(), (4.0, -3.0), 3.2 if noise else 4.2)
+    words = (
+        r"how far ADC lies beside T2 was not measured: only 1,\d{3} voxels around the prostate are "
+        r"covered by both images, 2,000 are needed"
+    )
+    if noise:
+        adc = adc.with_array(np.random.default_rng(1).normal(1000, 200, adc.shape))
+        words = (
+            r"how far ADC lies beside T2 was not measured: its standard error is \d+\.\d mm on "
+            r"3,\d{3} voxels; with fewer than 5,000 voxels it may be 1\.5 mm"
+        )
+    man = remember(study((0.0, 0.0), adc=adc))
+    assert man.displacements == ()
+    prepared, _ = prepare_study(man, ImageSettings())
+    (note,) = prepared.notes
+    assert re.fullmatch(words, note)
+    assert prepared.adc is man.adc
+    content = {
+        "name": "coarse",
+        "features": {"modalities": ["t2w", "adc"], "families": ["intensity"]},
+        "learner": {"name": "ProbabilisticSVC"},
+    }
+    settings = parse_settings(PipelineSettings, content, "the test's pipeline")
+    provenance = extract(prepared, settings).provenance
+    assert provenance["provenance_adc_unmeasured"].tolist() == [note]
+    assert "provenance_adc_displaced" not in provenance
+    fine, _ = prepare_study(study((4.0, -3.0)), ImageSettings())
+    assert "provenance_adc_unmeasured" not in extract(fine, settings).provenance
+
+
+def test_check_says_that_a_displacement_was_not_measured(tmp_path: Path) -> None:
+    man = study((0.0, 0.0), adc=other_contrast(scene(), (4.0, -3.0), 4.2), diffusion=[])
+    root = tmp_path / "cohort"
+    write_study(root / "sub-1", man)
+    participants = pd.DataFrame({"participant_id": ["sub-1"]})
+    readers = pd.DataFrame({"reader_id": ["r1"], "expert": ["1"]})
+    region = {"participant_id": "sub-1", "roi_id": "1", "label": 1, "zone": "PZ"}
+    rois = pd.DataFrame([{**region, "histology": "n/a", "isup": "n/a"}])
+    columns = ["participant_id", "roi_id", "reader_id", "scale", "score"]
+    scores = pd.DataFrame([["sub-1", "1", "r1", "likert5", 3]], columns=columns)
+    write_tables(root, participants=participants, readers=readers, rois=rois, scores=scores)
+    done = CliRunner().invoke(app, ["check", str(root)])
+    assert "note: how far ADC lies beside T2 was not measured: only 1," in done.output
+    assert "2,000 are needed: sub-1" in done.output
 
 
 def test_a_region_that_is_lost_by_mending_says_so() -> None:
