@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from dicom_files import edit, write_seg, write_series
-from import_cases import RULES, adc_values, regions, voxels, write_patient, write_rois
+from import_cases import RULES, adc_values, phase_values, regions, voxels, write_patient, write_rois
 from typer.testing import CliRunner
 
 from cad.base.errors import CadError
@@ -212,6 +213,148 @@ def test_series_of_lower_b_values_are_no_rivals_of_the_high_b_image(tmp_path: Pa
     assert [match["b_value"] for match in matches] == [1500.0, 1500.0]
 
 
+def write_phases(folder: Path, first: int, description: str) -> None:
+    """Write three phases of a dynamic series, one series each."""
+    for index, time in enumerate((8.0, 12.2, 16.4)):
+        write_series(
+            folder / f"{description}{index}",
+            phase_values(index),
+            number=first + index,
+            description=f"{description} TT={time}s",
+            FlipAngle="12",
+            RepetitionTime="3.85",
+        )
+
+
+def test_two_dynamic_series_of_a_man_are_asked_and_only_the_chosen_one_is_imported(tmp_path: Path):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    write_phases(folder, 30, "perf")
+    rules = tmp_path / "rules.yaml"
+    words = ["import", str(tmp_path / "in"), "--new-rules", str(rules)]
+    asked = CliRunner().invoke(app, words)
+    assert asked.exit_code == 0, asked.output
+    assert "which series is dce? (--take dce=SERIES, or edit the file)" in asked.output
+    numbers = re.findall(r"series (\d+) '(dyn|perf)", asked.output)
+    assert numbers == [("20", "dyn"), ("30", "perf")]  # one line for all phases of each
+    assert "dynamic series" in (tmp_path / "rules.yaml.html").read_text()
+    with pytest.raises(CadError, match="do not decide which series is dce"):
+        import_source(tmp_path / "in", tmp_path / "out", rules)
+    for number, description in ((21, "dyn"), (30, "perf")):
+        decided = tmp_path / f"decided-{number}.yaml"
+        assert write_rules(tmp_path / "in", decided, {"dce": number}) == {}
+        (match,) = yaml.safe_load(decided.read_text())["dce"]["match"]
+        assert match["description"].startswith(f"^{description} ")
+        summary = import_source(tmp_path / "in", tmp_path / f"out-{number}", decided)
+        assert summary.failures == []
+        assert any("dce from 3 phases" in note for note in summary.notes)
+
+
+def test_a_dynamic_series_that_a_man_has_twice_is_asked(tmp_path: Path):
+    """Two series of one description, each with all phases; in another man there is one."""
+    for patient, numbers in (("P-001", (40, 50)), ("P-002", (60,))):
+        folder = write_patient(tmp_path / "in" / patient, patient, dce=False, seed=len(numbers))
+        for number in numbers:
+            for phase in range(6):
+                write_series(
+                    folder / f"d{number}",
+                    phase_values(phase),
+                    number=number,
+                    description="dynamic",
+                    prefix=f"{phase}-",
+                    patient=patient,
+                    FlipAngle="12",
+                    RepetitionTime="3.85",
+                    AcquisitionTime=f"1015{10 * phase:02d}.00",
+                )
+    undecided = write_rules(tmp_path / "in", tmp_path / "rules.yaml")
+    assert list(undecided) == ["dce"]
+    lines = [candidate.line for candidate in undecided["dce"]]
+    assert [re.findall(r"series (\d+)", line)[0] for line in lines] == ["40", "50"]
+    assert all("6 of " in line for line in lines)
+    decided = tmp_path / "decided.yaml"
+    assert write_rules(tmp_path / "in", decided, {"dce": 50}) == {}
+    matches = yaml.safe_load(decided.read_text())["dce"]["match"]
+    # All matches of this rule are joined: a second one would join both series again.
+    assert matches == [{"description": "^dynamic$", "series_number": 50}]
+    summary = import_source(tmp_path / "in", tmp_path / "out", decided)
+    assert any("dce from 6 phases" in note for note in summary.notes)
+
+
+@pytest.mark.parametrize(
+    ("description", "kind"),
+    [
+        ("ep2d_diff_tra_DYNDISTCALC_BVAL", ["DERIVED", "PRIMARY", "DIFFUSION", "TRACEW"]),
+        ("cDWI b2000", ["DERIVED", "PRIMARY", "DIFFUSION"]),
+        ("ep2d_tra", ["DERIVED", "PRIMARY", "DIFFUSION", "CALC_BVALUE"]),
+        ("Synthetic DWI", ["DERIVED", "PRIMARY"]),
+    ],
+)
+def test_a_calculated_image_is_a_high_b_image_and_never_under_diffusion(
+    tmp_path: Path, description: str, kind: list[str]
+):
+    """One man has two of them, another man one of another description."""
+    for patient, calculated in (("P-001", description), ("P-002", f"{description} MIX")):
+        folder = write_patient(tmp_path / "in" / patient, patient, seed=len(calculated))
+        tags = {"patient": patient, "study": "study1"}
+        for number, b_value in ((31, 50), (32, 800)):
+            write_series(
+                folder / f"b{b_value}",
+                voxels(number),
+                number=number,
+                description=f"trace b{b_value}",
+                ImageType=["DERIVED", "PRIMARY", "DIFFUSION", "TRACEW"],
+                DiffusionBValue=float(b_value),
+                **tags,
+            )
+        write_series(
+            folder / "calculated",
+            voxels(33),
+            number=33,
+            description=calculated,
+            ImageType=kind,
+            DiffusionBValue=2000.0,
+            **tags,
+        )
+    assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}
+    rules = yaml.safe_load((tmp_path / "rules.yaml").read_text())
+    assert [match["description"] for match in rules["diffusion"]] == [r"^trace b[\d.]+$"]
+    assert len(rules["hbv"]) == 2
+    assert {match["b_value"] for match in rules["hbv"]} == {2000.0}
+
+
+@pytest.mark.reference
+def test_the_calculated_images_of_five_men_are_not_taken_for_acquired_ones(
+    shared_data: Path, tmp_path: Path
+):
+    assert write_rules(shared_data / "prostatex-men", tmp_path / "rules.yaml") == {}
+    rules = yaml.safe_load((tmp_path / "rules.yaml").read_text())
+    assert not any("CALC" in match["description"] for match in rules["diffusion"])
+    assert len(rules["diffusion"]) == 2
+    assert all("CALC" in match["description"] for match in rules["hbv"])
+    assert len(rules["hbv"]) == 2
+
+
+def test_a_zip_of_two_patients_is_explained_by_the_names_of_archive_and_member(tmp_path: Path):
+    folder = write_patient(tmp_path / "P-001", dce=False)
+    other = sorted((folder / "adc").iterdir())[1]
+    edit(other, PatientID="P-002")
+    (tmp_path / "in").mkdir()
+    archive = tmp_path / "in" / "study.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for path in sorted(folder.rglob("*.dcm")):
+            packed.write(path, path.relative_to(tmp_path))
+    for source in (archive, tmp_path / "in"):
+        done = CliRunner().invoke(app, ["import", str(source), "--explain", "--json"])
+        assert done.exit_code == 0, done.output
+        problems = json.loads(done.stdout)["studies"][0]["problems"]
+        named = [text for text in problems if "2 patients in one study" in text]
+        assert named
+        member = archive / "P-001" / "adc" / other.name
+        assert named[0].startswith(f"file {member}: images or objects of 2 patients")
+        assert "cad-explain" not in done.stdout
+        assert "zip-" not in done.stdout
+
+
 def test_a_decision_names_a_candidate(tmp_path: Path):
     write_patient(tmp_path / "in" / "P-001", "P-001")
     assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}
@@ -221,7 +364,7 @@ def test_a_decision_names_a_candidate(tmp_path: Path):
     with pytest.raises(CadError, match="series 1 could not be hbv"):
         write_rules(tmp_path / "in", tmp_path / "more.yaml", {"hbv": 1})
     assert decisions(["adc=12", "t2w=3"]) == {"adc": 12, "t2w": 3}
-    for wrong in ("adc", "adc=x", "dce=3", "=3"):
+    for wrong in ("adc", "adc=x", "vfa=3", "=3"):
         with pytest.raises(CadError, match="no ROLE=SERIES"):
             decisions([wrong])
 

@@ -38,9 +38,15 @@ _ADC = re.compile(r"adc|apparent", re.IGNORECASE)
 _DYNAMIC = re.compile(r"dyn|dce|twist|perf|lava|thrive|disco", re.IGNORECASE)
 # Numbers in a description distinguish phases of one series and not kinds of series.
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# Words by which makers mark an image that was computed for a b-value from images of other b-values.
+_CALCULATED = re.compile(
+    r"calc|synth|comput|extrapol|(?<![a-z])syn(?![a-z])|(?<![a-z])c_?dwi|(?<![a-z])[ce]-?b\d",
+    re.IGNORECASE,
+)
 _MANY = 5
-# Roles for a single image: if two kinds of series fit, a person has to decide.
-_ONE_IMAGE = ("t2w", "adc", "hbv")
+# Roles for one image or one dynamic series: if two kinds of series fit, or a study has one of them
+# twice, a person has to decide.
+_ONE_IMAGE = ("t2w", "adc", "dce", "hbv")
 _LEAST_WATER_ML = 2.0
 # Percentiles that become black and white in a picture of a candidate, and most pixels per side.
 _SHOWN = (1.0, 99.5)
@@ -73,7 +79,8 @@ class Proposal:
     text : str
         YAML of :class:`cad.dicom.into.rules.ImportRules`.
     undecided : dict of str to list of Candidate
-        By ``t2w``, ``adc`` or ``hbv``, the series between which the source does not decide.
+        By ``t2w``, ``adc``, ``dce`` or ``hbv``, the series between which the source does not
+        decide.
     """
 
     text: str
@@ -97,7 +104,8 @@ def proposed_rules(
     studies : iterable of SourceStudy
         The studies of the source (:func:`cad.dicom.into.sources.find_studies`).
     take : mapping of str to int, optional
-        A person's decisions: by ``t2w``, ``adc`` or ``hbv``, the number of a series to take.
+        A person's decisions: by ``t2w``, ``adc``, ``dce`` or ``hbv``, the number of a series to
+        take.
     call : callable
         Gets a function and its arguments and returns its result; it reads the pixels of candidates.
         By default it does so in this process.
@@ -127,6 +135,8 @@ def proposed_rules(
         elif name in _ONE_IMAGE:
             rivals = _rival_series(name, fitting, kinds)
             if rivals:
+                if name == "dce":
+                    rivals = _first_phases(rivals)
                 undecided[name] = [_candidate(frames, call, pictures) for frames in rivals]
         if not fitting:
             continue
@@ -136,14 +146,18 @@ def proposed_rules(
             taken.add(fitting[0])
         matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
         if name == "hbv":
-            del matches[1:]
-            matches[0]["b_value"] = _highest_b(kinds[fitting[0]])
+            for match, kind in zip(matches, fitting, strict=True):
+                match["b_value"] = _highest_b(kinds[kind])
         elif name == "diffusion":
             for match in matches:
                 match["exclude"] = "adc"
         if decided is not None and _repeated_series(name, kinds[fitting[0]]):
             # Where a man has two series of this description, the description cannot decide.
-            matches.insert(0, {**matches[0], "series_number": decided})
+            numbered = {**matches[0], "series_number": decided}
+            if name == "dce":  # all matches of this rule are joined, so that none may be general
+                matches[0] = numbered
+            else:
+                matches.insert(0, numbered)
         rules[name] = matches
         if name == "dce":
             rules[name] = _dynamic(matches, kinds[fitting[0]])
@@ -171,8 +185,11 @@ def _repeated_series(name: str, series: list[list[Frame]]) -> list[list[Frame]]:
     """Return those series of one kind that share a study with another series of this kind.
 
     Only series that hold the image count; for the high-b image, only series with the highest
-    b-value.
+    b-value, and for the dynamic series, only series with all phases. (The phases may also come as
+    one series each.)
     """
+    if name == "dce":
+        series = [frames for frames in series if _stacks(frames) >= _MANY]
     if name == "hbv":
         highest = _highest_b(series)
         series = [frames for frames in series if max(_b_values([frames]), default=0.0) == highest]
@@ -191,6 +208,21 @@ def _rival_series(
     for kind in fitting:
         rivals += kinds[kind] if kind in rival_kinds else _repeated_series(name, kinds[kind])
     return sorted(rivals, key=lambda frames: frames[0].series_number)
+
+
+def _first_phases(series: list[list[Frame]]) -> list[list[Frame]]:
+    """Return one series of each study for every kind whose phases come as one series each."""
+    first_series: dict[tuple[str, str], list[Frame]] = {}
+    shown = []
+    for frames in series:
+        if _stacks(frames) >= _MANY:
+            shown.append(frames)
+            continue
+        kind = (frames[0].study_uid, NUMBER.sub("#", frames[0].description))
+        if kind not in first_series:
+            first_series[kind] = frames
+            shown.append(frames)
+    return shown
 
 
 def _decided_kind(
@@ -232,9 +264,11 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
         stacks = stacks_of(frames)
     except CadError as error:
         return Candidate(f"{title}: {error.problem}")
-    descriptions = [_image(stack) for stack in stacks[:3]]
-    different_descriptions = list(dict.fromkeys(descriptions))
-    line = f"{title}: {'; '.join(different_descriptions)}"
+    counts = Counter(_image(stack) for stack in stacks)
+    images = []
+    for image, count in list(counts.items())[:3]:
+        images.append(f"{count} of {image}" if count > 1 else image)
+    line = f"{title}: {'; '.join(images)}"
     if head.sequence_name:
         line += f", {printable(head.sequence_name)}"
     if head.acquisition_time is not None:
@@ -355,8 +389,23 @@ def _highest_b(series: list[list[Frame]]) -> float:
     return max(_b_values(series))
 
 
-def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
+def _is_weighted(kind: str, series: list[list[Frame]]) -> bool:
     return bool(_b_values(series) - {0.0}) and not _is_adc(kind, series)
+
+
+def _is_calculated(kind: str, series: list[list[Frame]]) -> bool:
+    """Tell whether a series names itself as computed for a b-value that nobody acquired."""
+    head = series[0][0]
+    return any(_CALCULATED.search(text) for text in (kind, head.description, *head.image_type))
+
+
+def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
+    return _is_weighted(kind, series) and _highest_b(series) >= HIGH_B
+
+
+def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
+    # A calculated image follows from the ADC map, so that it says nothing new about the ADC map.
+    return _is_weighted(kind, series) and not _is_calculated(kind, series)
 
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
@@ -374,7 +423,7 @@ def _most_of_a_study(series: list[list[Frame]]) -> int:
 
 
 def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
-    if _is_diffusion(kind, series) or _is_adc(kind, series):
+    if _is_weighted(kind, series) or _is_adc(kind, series):
         return False
     count = _most_of_a_study(series)
     if count >= _MANY and NUMBER.search(series[0][0].description):
@@ -391,7 +440,7 @@ _TESTS: dict[str, Callable[[str, list[list[Frame]]], bool]] = {
     "adc": _is_adc,
     "vfa": _is_flip_angle,
     "dce": _is_dynamic,
-    "hbv": lambda kind, series: _is_diffusion(kind, series) and _highest_b(series) >= HIGH_B,
+    "hbv": _is_high_b,
     "diffusion": _is_diffusion,
 }
 
@@ -536,17 +585,17 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Cal
         try:
             entry.objects.append(call(_object, path, rules))
         except (CadError, OSError) as error:
-            entry.problems.append(str(as_problem(error)))
+            entry.problems.append(str(study.naming_source(as_problem(error))))
     if rules is not None:
         for name in _BESIDE:
             beside = study.beside(getattr(rules, name))
             if beside:
                 entry.files.append(f"{beside.name} as {name}")
-    entry.problems += [error.problem for error in study.unusable]
+    entry.problems += [study.naming_source(error).problem for error in study.unusable]
     try:
         study.check_patient()
     except CadError as error:
-        entry.problems.append(str(error))
+        entry.problems.append(str(study.naming_source(error)))
     if rules is not None and not any("t2w" in series.taken_by for series in entry.series):
         entry.problems.append("no series is the T2 image by the rules")
     return entry
@@ -665,7 +714,7 @@ def write_rules(
     rules : Path
         File to write; must not be there.
     take : mapping of str to int, optional
-        Decisions: by ``t2w``, ``adc`` or ``hbv``, the number of a series.
+        Decisions: by ``t2w``, ``adc``, ``dce`` or ``hbv``, the number of a series.
     call : callable
         As of :func:`explain_source`.
     unpacked : Path, optional
@@ -705,7 +754,7 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
     Parameters
     ----------
     words : iterable of str
-        ROLE=SERIES, of the roles ``t2w``, ``adc`` and ``hbv``.
+        ROLE=SERIES, of the roles ``t2w``, ``adc``, ``dce`` and ``hbv``.
 
     Raises
     ------

@@ -10,7 +10,7 @@ from cad.run.reports.pages import template
 # Most series of a role on the page. With the series of all men of a source the page would be
 # endless.
 MOST = 24
-_IMAGES = {"t2w": "T2", "adc": "ADC", "hbv": "high-b image"}
+_IMAGES = {"t2w": "T2", "adc": "ADC", "dce": "dynamic series", "hbv": "high-b image"}
 
 
 def candidates_page(
@@ -21,9 +21,9 @@ def candidates_page(
     Parameters
     ----------
     undecided : mapping of str to sequence of (str, sequence of ndarray of uint8)
-        The candidate series by role (``t2w``, ``adc`` or ``hbv``). Each has a line of text and the
-        grey levels of its slices, of shape (rows, columns). The first :data:`MOST` series of a role
-        are shown.
+        The candidate series by role (``t2w``, ``adc``, ``dce`` or ``hbv``). Each has a line of text
+        and the grey levels of its slices, of shape (rows, columns). The first :data:`MOST` series
+        of a role are shown.
 
     Examples
     --------
