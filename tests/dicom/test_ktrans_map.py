@@ -21,13 +21,17 @@ from cad.base.share import find
 from cad.base.terms.modality import KTRANS
 from cad.cli import app
 from cad.dicom.into.importer import import_source
+from cad.dicom.into.sources import by_series, find_studies
 from cad.folders.cohort import read_cohort
 from cad.mri.features.table import extract
-from cad.mri.imaging.displacement_search import displacements
+from cad.mri.imaging.displacement import Unmeasured
+from cad.mri.imaging.displacement_search import displacements, map_on_series, remember
 from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
+from cad.mri.imaging.pixels import read_stack
 from cad.mri.imaging.plausibility import RANGES, implausible, study_statistics
 from cad.mri.imaging.prepare import prepare_study
 from cad.mri.imaging.registration import moved_together
+from cad.mri.imaging.stacks import stacks_of
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import image_path, read_study, write_study
 from cad.mri.imaging.units import in_unit
@@ -228,6 +232,80 @@ def test_a_map_that_is_not_the_mans_is_refused_where_the_images_show_it(
     }
 
 
+@pytest.fixture(scope="module")
+def men_with_series(
+    real_men: list[Study], shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> list[Study]:
+    """The five men with a series of constant frames: the scan before the contrast agent.
+
+    The phases are not published. This scan has their grid, and Radboud's maps have it, too, but
+    for half a voxel: their origin is the corner of the first voxel and not its middle.
+    """
+    scratch = tmp_path_factory.mktemp("unpacked")
+    men = {man.participant_id: man for man in real_men}
+    made = []
+    problems: list[CadError] = []
+    for study in find_studies(shared_data / "prostatex-men", scratch, problems, []):
+        man = men[f"sub-{study.patient_id.replace('-', '')}"]
+        (frames,) = [f for f in by_series(study.slices) if "PD ref" in f[0].description]
+        image = read_stack(stacks_of(frames)[0])
+        assert man.ktrans is not None
+        assert image.shape == man.ktrans.shape
+        np.testing.assert_allclose(image.spacing, man.ktrans.spacing, rtol=1e-4)
+        series = Dynamic(np.repeat(image.array[None], 6, axis=0), image, np.arange(6) * 4.0)
+        made.append(replace(man, dce=series, ktrans=image.with_array(man.ktrans.array)))
+    assert problems == []
+    assert len(made) == 5
+    return made
+
+
+@pytest.mark.reference
+def test_a_map_on_the_grid_of_the_series_is_refused_where_the_images_show_it(
+    men_with_series: list[Study],
+) -> None:
+    """The counts that docs/import.md states."""
+    kinds = ("own", "shuffled", "upside down", "head for feet", "mirrored", "another man's")
+    counts = dict.fromkeys(kinds, 0)
+    random = np.random.default_rng(0)
+    for man in men_with_series:
+        own = man.ktrans
+        assert own is not None
+        shuffled = random.permutation(own.array.ravel()).reshape(own.shape)
+        counts["own"] += bool(refused_for(man, own))
+        counts["shuffled"] += bool(refused_for(man, own.with_array(shuffled)))
+        counts["upside down"] += bool(refused_for(man, own.with_array(own.array[:, ::-1])))
+        counts["head for feet"] += bool(refused_for(man, own.with_array(own.array[::-1])))
+        counts["mirrored"] += bool(refused_for(man, own.with_array(own.array[:, :, ::-1])))
+        for other in men_with_series:
+            if other is not man and other.ktrans is not None:
+                theirs = own.with_array(other.ktrans.array)
+                counts["another man's"] += bool(refused_for(man, theirs))
+    assert counts == {
+        "own": 0,
+        "shuffled": 5,
+        "upside down": 4,
+        "head for feet": 3,
+        "mirrored": 2,
+        "another man's": 17,
+    }
+
+
+@pytest.mark.reference
+def test_a_map_on_the_grid_of_the_series_moves_with_the_series_and_is_not_moved_twice(
+    men_with_series: list[Study],
+) -> None:
+    man = remember(men_with_series[0])
+    assert man.ktrans is not None
+    assert man.dce is not None
+    assert map_on_series(man) is man.map_on_series
+    assert [shift.name for shift in displacements(man)] == ["adc", "dce"]
+    prepared, _ = prepare_study(man, ImageSettings())
+    assert prepared.ktrans is not None
+    assert prepared.dce is not None
+    assert prepared.ktrans.same_grid(prepared.dce.grid)
+    assert "ktrans" not in prepared.mended_mm
+
+
 @pytest.mark.reference
 def test_a_map_beside_t2_is_measured_and_moved_back(real_men: list[Study]) -> None:
     for man in real_men:
@@ -252,3 +330,9 @@ def test_a_map_on_the_grid_of_the_dynamic_series_is_not_measured_by_itself() -> 
     frames = np.zeros((4, *SHAPE), np.float32)
     man = Study("sub-1", "sub-1", t2w=grid, ktrans=grid, dce=Dynamic(frames, grid, np.arange(4.0)))
     assert [shift.name for shift in displacements(man)] == []
+    # Whether it is of this series is looked at all the same, and said where that is not possible.
+    unmeasured = map_on_series(man)
+    assert isinstance(unmeasured, Unmeasured)
+    assert unmeasured.sentence in prepare_study(man, ImageSettings())[0].notes
+    assert map_on_series(replace(man, dce=None)) is None
+    assert map_on_series(replace(man, ktrans=None)) is None

@@ -61,8 +61,8 @@ def displacements(study: Study) -> list[Displacement]:
     list of Displacement
         One for each image that can be compared, in the order ``adc``, ``hbv``, ``dce``, ``ktrans``.
         Empty without a T2 image. A high-b image on the grid of the ADC map belongs to the same
-        acquisition and is not measured separately. The same holds for a Ktrans map on the grid of
-        the dynamic series.
+        acquisition and is not measured separately. A Ktrans map on the grid of the dynamic series
+        is moved with that series (:func:`map_on_series`).
     """
     return compare(study)[0]
 
@@ -92,12 +92,7 @@ def compare(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
         images["hbv"] = study.hbv
     if study.dce is not None:
         images["dce"] = study.dce.grid
-    follows_dce = (
-        study.ktrans is not None
-        and study.dce is not None
-        and study.ktrans.same_grid(study.dce.grid)
-    )
-    if study.ktrans is not None and not follows_dce:
+    if study.ktrans is not None and not _is_on_series(study.ktrans, study):
         images["ktrans"] = study.ktrans
     results: list[Displacement] = []
     unmeasured: list[Unmeasured] = []
@@ -115,10 +110,48 @@ def compare(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
     return results, unmeasured
 
 
+def map_on_series(study: Study) -> Displacement | Unmeasured | None:
+    """Return how far a Ktrans map on the grid of the dynamic series lies beside T2.
+
+    Such a map is moved together with the series. Where the two show different displacements, the
+    map is not of this series.
+
+    Parameters
+    ----------
+    study : Study
+        Study with its images as they were read. An earlier result for the same images is
+        returned again.
+
+    Returns
+    -------
+    Displacement or Unmeasured or None
+        None without T2 or such a map.
+    """
+    image = study.ktrans
+    if study.t2w is None or image is None or not _is_on_series(image, study):
+        return None
+    earlier = study.map_on_series
+    if earlier is not None and earlier.moving is image and earlier.fixed is study.t2w:
+        return earlier
+    try:
+        return _measure_image(study, "ktrans", image)
+    except CadError as error:
+        return Unmeasured("ktrans", error.problem, study.t2w, image)
+
+
+def _is_on_series(image: Volume, study: Study) -> bool:
+    return study.dce is not None and image.same_grid(study.dce.grid)
+
+
 def remember(study: Study) -> Study:
     """Return the study with its displacements stored, so that they are measured only once."""
     measured, unmeasured = compare(study)
-    return replace(study, displacements=tuple(measured), unmeasured=tuple(unmeasured))
+    return replace(
+        study,
+        displacements=tuple(measured),
+        unmeasured=tuple(unmeasured),
+        map_on_series=map_on_series(study),
+    )
 
 
 def mend(study: Study, which: list[Displacement]) -> Study:

@@ -25,7 +25,8 @@ from cad.base.reading import read_json, reading
 from cad.base.terms.beside import table_beside
 from cad.base.terms.modality import MODALITIES
 from cad.mri.imaging import belonging
-from cad.mri.imaging.displacement_search import displacements
+from cad.mri.imaging.displacement import Displacement
+from cad.mri.imaging.displacement_search import displacements, map_on_series
 from cad.mri.imaging.geometry import resample_mask
 from cad.mri.imaging.study import Protocol, Study
 from cad.mri.imaging.volume import Dynamic, Volume
@@ -168,6 +169,7 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
         for name in ("adc", "hbv", "dce", "ktrans"):
             beside[f"{name}_displaced"] = (0.0, math.inf)
             beside[f"{name}_unsure"] = (0.0, math.inf)
+        beside["ktrans_on_dce_unsure"] = (0.0, math.inf)
     paths = [parent / RANGES_FILE for parent in folder.parents[:2]]
     files = [path for path in paths if path.is_file()]
     if not files:
@@ -257,6 +259,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             continue
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
+    yield from _map_and_series(study, measured.get("dce"))
     # Without contrast agent, the gland hardly differs from the tissue behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())
@@ -289,6 +292,20 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     yield from _placeless_statistics(
         adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
     )
+
+
+def _map_and_series(study: Study, series: Displacement | None) -> Iterator[Statistic]:
+    """Compare a Ktrans map on the grid of the dynamic series with T2 and with the series."""
+    on_series = map_on_series(study)
+    if not isinstance(on_series, Displacement) or not on_series.is_evidence:
+        return
+    yield "ktrans_on_dce_unsure", on_series.uncertainty_mm, ""
+    yield "ktrans_on_dce_shared", on_series.after, ""
+    yield "ktrans_on_dce_mirrored", on_series.mirrored, ""
+    yield "ktrans_on_dce_turned", on_series.turned, ""
+    if series is not None and series.is_evidence:
+        apart = np.subtract(on_series.shift_mm, series.shift_mm)
+        yield "ktrans_on_dce_apart", float(np.linalg.norm(apart)), ""
 
 
 def _all_plausible(statistics: Mapping[str, float]) -> bool:

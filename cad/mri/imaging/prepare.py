@@ -9,8 +9,8 @@ from cad.base.errors import CadError
 from cad.base.settings import ImageSettings
 from cad.base.terms.modality import HBV
 from cad.mri.imaging.diffusion import fit_adc, high_b
-from cad.mri.imaging.displacement import SAID_MM
-from cad.mri.imaging.displacement_search import compare, mend
+from cad.mri.imaging.displacement import SAID_MM, Unmeasured
+from cad.mri.imaging.displacement_search import compare, map_on_series, mend
 from cad.mri.imaging.frame_motion import still_frames
 from cad.mri.imaging.registration import Registration, align_study
 from cad.mri.imaging.study import Study
@@ -71,6 +71,9 @@ def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequen
         return out
     measured, unmeasured = compare(read)
     out.notes += [image.sentence for image in unmeasured]
+    on_series = map_on_series(read)
+    if isinstance(on_series, Unmeasured):
+        out.notes.append(on_series.sentence)
     moved = []
     for displacement in measured:
         words = displacement.sentence

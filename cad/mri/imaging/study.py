@@ -119,6 +119,8 @@ class Study:
         How far images of this study lie beside T2, once it was measured.
     unmeasured : tuple of Unmeasured
         Images whose displacement could not be measured, with the reason.
+    map_on_series : Displacement or Unmeasured or None
+        How far a Ktrans map on the grid of the dynamic series lies beside T2, once it was measured.
     mended_mm : dict of str to float
         How far images were moved back to T2, in mm, by name of the image.
     protocols : dict of str to Protocol
@@ -145,6 +147,7 @@ class Study:
     frames_moved_mm: float | None = None
     displacements: tuple[Displacement, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
+    map_on_series: Displacement | Unmeasured | None = None
     mended_mm: dict[str, float] = field(default_factory=dict)
     protocols: dict[str, Protocol] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
