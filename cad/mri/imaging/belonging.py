@@ -268,6 +268,23 @@ def zone_order(study: Study) -> float | None:
     return float(np.mean(places["PZ"]) - np.mean(places["TZ"]))
 
 
+def fewest_of_zone(study: Study) -> int:
+    """Return how many regions the zone with fewer regions has, of the peripheral and the transition
+    zone.
+
+    Parameters
+    ----------
+    study : Study
+        Study with a label map; a region without voxels is not counted.
+    """
+    labels = study.roi_map
+    counts = {"PZ": 0, "TZ": 0}
+    for roi in study.rois:
+        if labels is not None and roi.zone in counts and (labels.array == roi.label).any():
+            counts[roi.zone] += 1
+    return min(counts.values())
+
+
 def _part_of_extent(place: float, indices: np.ndarray) -> float:
     """Return the position of a voxel index between the outer edges of the voxels, from 0 to 1."""
     return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))

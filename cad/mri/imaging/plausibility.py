@@ -235,7 +235,10 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         grid = study.grid(modality.name)
         if grid is not None:
             yield "field_of_view", belonging.width(grid), f" of {modality.short}"
-    yield from _placeless_statistics(zone_order=belonging.zone_order(study))
+    # Two regions of a small transition zone may lie behind peripheral regions in a sound man.
+    of_two = belonging.fewest_of_zone(study) == 2
+    name = "zone_order_of_two" if of_two else "zone_order"
+    yield from _placeless_statistics(**{name: belonging.zone_order(study)})
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))

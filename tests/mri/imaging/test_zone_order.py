@@ -9,8 +9,8 @@ import pytest
 
 from cad.evidence.phantom.protocols import FULL
 from cad.evidence.phantom.simulator import make_patient
-from cad.mri.imaging.belonging import zone_order
-from cad.mri.imaging.plausibility import RANGES, implausible
+from cad.mri.imaging.belonging import fewest_of_zone, zone_order
+from cad.mri.imaging.plausibility import CHECKS, RANGES, implausible
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
@@ -68,10 +68,46 @@ def test_a_sound_man_with_two_lateral_regions_is_not_refused() -> None:
     assert order > RANGES["zone_order"][0]
 
 
+def refused_for_zones(study: Study) -> list[str]:
+    names = ("zone_order", "zone_order_of_two")
+    titles = {CHECKS[name].title for name in names}
+    problems = [error.problem for error in implausible(study)]
+    return [text for text in problems if any(text.startswith(title) for title in titles)]
+
+
+def test_a_sound_man_with_two_transitional_regions_in_a_small_gland_is_not_refused() -> None:
+    """The lowest of 3,115 men: 29 mL, three regions in one zone and two in the other."""
+    study = make_patient(907, 4, FULL).study
+    assert study.gland is not None
+    assert fewest_of_zone(study) == 2
+    order = zone_order(study)
+    assert order == pytest.approx(-0.223, abs=0.001)
+    assert refused_for_zones(study) == []
+
+
+@pytest.mark.parametrize(("regions", "refused"), [(2, False), (3, True)])
+def test_the_limit_is_wider_where_a_zone_has_two_regions(regions: int, refused: bool) -> None:
+    """Peripheral regions at .4 of the depth, transitional ones at .6: -.2."""
+    columns = (8, 11, 14)[:regions]
+    study = man(
+        {"PZ": [(7, column) for column in columns], "TZ": [(9, column) for column in columns]}
+    )
+    order = zone_order(study)
+    assert order is not None
+    low_of_two, low = (RANGES[name][0] for name in ("zone_order_of_two", "zone_order"))
+    assert low_of_two < order < low
+    assert fewest_of_zone(study) == regions
+    assert bool(refused_for_zones(study)) == refused
+
+
 def test_regions_upside_down_are_refused() -> None:
     study = man({"PZ": [(12, 9), (12, 13)], "TZ": [(7, 8), (7, 14)]})
     assert study.roi_map is not None
     turned = study.roi_map.array[:, ::-1]  # as many rows before the gland as behind it
-    order = zone_order(replace(study, roi_map=study.roi_map.with_array(turned)))
+    upside_down = replace(study, roi_map=study.roi_map.with_array(turned))
+    order = zone_order(upside_down)
     assert order is not None
     assert order < RANGES["zone_order"][0]
+    assert order < RANGES["zone_order_of_two"][0]
+    (problem,) = refused_for_zones(upside_down)
+    assert f"is {order:.3g}; plausible is -0.25 to 1" in problem
