@@ -97,16 +97,16 @@ def compare(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
     results: list[Displacement] = []
     unmeasured: list[Unmeasured] = []
     for name, image in images.items():
-        known = _remembered(study, name, image)
-        if known is None:
+        result = _remembered(study, name, image)
+        if result is None:
             try:
-                known = _measure_image(study, name, image)
+                result = _measure_image(study, name, image)
             except CadError as error:
-                known = Unmeasured(name, error.problem, study.t2w, image)
-        if isinstance(known, Displacement):
-            results.append(known)
+                result = Unmeasured(name, error.problem, study.t2w, image)
+        if isinstance(result, Displacement):
+            results.append(result)
         else:
-            unmeasured.append(known)
+            unmeasured.append(result)
     return results, unmeasured
 
 

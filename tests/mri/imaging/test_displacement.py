@@ -323,8 +323,8 @@ def test_a_coarse_adc_map_is_measured_and_never_refused_for_its_displacement() -
     for step in (2.0, 3.2):
         adc = other_contrast(scene(), (0.0, 0.0), step)
         turned = study((0.0, 0.0), adc=adc.with_array(adc.array[:, ::-1]))
-        found = [error.problem for error in implausible(turned)]
-        refused[step] = [text for text in found if "around the gland" in text]
+        problems = [error.problem for error in implausible(turned)]
+        refused[step] = [text for text in problems if "around the gland" in text]
     assert refused[2.0]
     assert refused[3.2] == []
 
