@@ -346,19 +346,26 @@ def t1_default_problem(
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    # If T1 is left to the field, a T1 is known for 1.5 T as well.
-    taken_of_3_tesla = abs(field - 1.5) >= 0.5
-    doubtful = []
-    if not study.vfa and (t1_tissue == 1.6 or (t1_tissue is None and taken_of_3_tesla)):
-        doubtful.append("t1_tissue")
-    if t1_blood == 1.664 or (t1_blood is None and taken_of_3_tesla):
-        doubtful.append("t1_blood")
-    if not doubtful:
+    # A T1 is known for 1.5 T and 3 T. If it is left to the field, that of the nearest one is taken.
+    nearest = 1.5 if abs(field - 1.5) < abs(field - 3.0) else 3.0
+    fits = abs(field - nearest) < 0.5
+    field_of_value: dict[str, float] = {}
+    if t1_tissue == 1.6:
+        field_of_value["t1_tissue"] = 3.0
+    elif t1_tissue is None and not fits:
+        field_of_value["t1_tissue"] = nearest
+    if study.vfa:
+        field_of_value.pop("t1_tissue", None)
+    if t1_blood == 1.664:
+        field_of_value["t1_blood"] = 3.0
+    elif t1_blood is None and not fits:
+        field_of_value["t1_blood"] = nearest
+    if not field_of_value:
         return None
-    names = " and ".join(doubtful)
+    values = [f"{name} is {strength:g} T's" for name, strength in field_of_value.items()]
     return CadError(
-        f"the field strength is {field:g} T, but {names} is 3 T's",
-        hint=f"set features.perfusion.{names} for this field",
+        f"the field strength is {field:g} T, but {' and '.join(values)}",
+        hint=f"set features.perfusion.{' and '.join(field_of_value)} for this field",
         patient=study.participant_id,
     )
 

@@ -143,7 +143,15 @@ def test_the_default_t1_holds_at_3_tesla():
     one.protocols["dce"] = Protocol(field_strength=7.0)
     problem = t1_default_problem(one, None, None)
     assert problem is not None
-    assert problem.problem == "the field strength is 7 T, but t1_tissue and t1_blood is 3 T's"
+    assert problem.problem == (
+        "the field strength is 7 T, but t1_tissue is 3 T's and t1_blood is 3 T's"
+    )
+    one.protocols["dce"] = Protocol(field_strength=1.0)  # the nearest field of a known T1 is 1.5 T
+    problem = t1_default_problem(one, None, 1.664)
+    assert problem is not None
+    assert problem.problem == (
+        "the field strength is 1 T, but t1_tissue is 1.5 T's and t1_blood is 3 T's"
+    )
 
 
 def test_zeros_are_no_adc_and_regions_are_asked_first():
