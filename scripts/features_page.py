@@ -105,8 +105,8 @@ def features_page() -> str:
         "## Images\n",
         table("| image | values | unit |", map(image_row, IMAGES)),
         "Each of these images has the parts `intensity`, `histogram` and `haralick`, and the\n"
-        "parts of the next table, which belong to the family `gradient`. The dynamic series (`dce`) has\n"
-        "[maps](#maps-of-the-dynamic-series) instead. `the image's` in a unit stands for the unit\n"
+        "parts of the next table, which belong to the family `gradient`. The dynamic series (`dce`)\n"
+        "has [maps](#maps-of-the-dynamic-series) instead. `the image's` in a unit stands for the unit\n"
         "of the image.\n",
         table("| part | definition | unit | source |", map(gradient_row, GRADIENTS)),
         "## Statistics\n",
@@ -122,8 +122,8 @@ def features_page() -> str:
         "A co-occurrence matrix counts how often a voxel with grey level i has a neighbour with\n"
         "grey level j. The family and the part of its statistics are `haralick`. They are pure\n"
         "numbers. The matrix is symmetric. N is the number of levels, and mu is the mean level.\n"
-        "HX is the entropy of i, and HXY the joint entropy of i and j. HXY1 and HXY2 are entropies\n"
-        "as if i and j were independent. Both are 2 HX here.\n",
+        "HX is the entropy of i, and HXY the joint entropy of i and j. HXY1 and HXY2 are\n"
+        "entropies as if i and j were independent. Both are 2 HX here.\n",
         "\n".join([*pair_lines(columns), ""]),
         "Haralick's fourteenth feature is a family of its own, which is measured only if\n"
         "`features.families` names it. Its part is `maximal_correlation`, and its statistic\n"
