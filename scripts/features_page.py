@@ -105,9 +105,9 @@ def features_page() -> str:
         "## Images\n",
         table("| image | values | unit |", map(image_row, IMAGES)),
         "Each of these images has the parts `intensity`, `histogram` and `haralick`, and the\n"
-        "parts of the next table, which belong to the family `gradient`. The dynamic series (`dce`)\n"
-        "has [maps](#maps-of-the-dynamic-series) instead. `the image's` in a unit stands for the unit\n"
-        "of the image.\n",
+        "parts of the next table, which belong to the family `gradient`. The dynamic series\n"
+        "(`dce`) has [maps](#maps-of-the-dynamic-series) instead. `the image's` in a unit\n"
+        "stands for the unit of the image.\n",
         table("| part | definition | unit | source |", map(gradient_row, GRADIENTS)),
         "## Statistics\n",
         "These statistics are taken of intensities, gradients, responses of filters, and maps.\n"
