@@ -450,7 +450,7 @@ class JointModel:
 
     @property
     def effect(self) -> np.ndarray:
-        """Return tau of both sets, shape (2,). Tau is the standard deviation of a man's effect t."""
+        """Return tau, the standard deviation of a man's effect t, of both sets, shape (2,)."""
         return np.asarray(np.exp(self.estimate[:, EFFECT]))
 
     @property
