@@ -52,7 +52,7 @@ def check_file(path: Path, limit: int) -> None:
     Raises
     ------
     CadError
-        Naming the kind of entry, or the size and the limit.
+        For such a path. The message names the kind of entry, or the size and the limit.
     FileNotFoundError
         When the path does not exist.
     """

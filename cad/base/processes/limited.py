@@ -22,7 +22,7 @@ from cad.base.processes.landlock import confine
 Returned = TypeVar("Returned")
 
 _START_SECONDS = 300.0
-# True in a child with limits, whose own calls need no further child.
+# "limited" is True in a child with limits. Its own calls of call_limited start no further child.
 _state = {"limited": False}
 
 
@@ -50,21 +50,23 @@ def call_limited(
     *arguments : object
         Arguments of the function, which are sent to the child.
     seconds : float
-        Processor time; the limit by the clock is ten times as long.
+        Limit of the processor time in seconds. The limit by the clock is ten times as long.
     gigabytes : float
-        Memory beyond the child's memory at its start, in units of 1e9 bytes.
+        Memory that the child may use beyond its memory at the start, in units of 1e9 bytes.
     needs : str
-        Further modules that the function uses; they are loaded once for all such children.
+        Names of further modules that the function uses, separated by spaces. They are loaded once
+        for all children.
     folders : sequence of Path, optional
-        Paths that the child may read, beside the program. By default all paths that this process
-        may read.
+        Paths that the child may read in addition to the files of the program. By default the child
+        may read all paths that this process may read.
 
     Raises
     ------
     CadError
-        For an error of the function's own, and when its process was ended by a limit or a signal.
+        When the function raised any error but an OSError, and when a limit or a signal ended its
+        process.
     OSError
-        An error of the machine in the function.
+        When the function raised it, for example because the disk is full.
     """
     if is_limited():
         return function(*arguments)
