@@ -10,7 +10,7 @@ from cad.folders.cohort import Cohort
 
 
 def labels_of(patients: Collection[str]) -> list[str]:
-    """Return patients by their labels in the tables: sorted, each once.
+    """Return the labels ``sub-XXX`` of patients, sorted and each once.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     def others_of(table: pd.DataFrame) -> pd.DataFrame:
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
-    # The digest changes as well, because a resumed run would otherwise keep results of these
-    # patients.
+    # The digest identifies the tables. It changes as well, because a resumed run would otherwise
+    # keep its results of these patients.
     return replace(
         cohort,
         participants=others_of(cohort.participants),

@@ -13,8 +13,9 @@ texts with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value.
 """
 HISTOLOGY = "histology"
 READERS = "readers"
-"""Values of ``probability_of``: the probability is one of cancer, learned from histology, or,
-without histology in the training, the belief (that readers would call the region malignant).
+"""Values of the column ``probability_of``. HISTOLOGY means that the probability is one of cancer,
+learned from histology. READERS means that the training had no histology: the probability is then
+the belief, the chance that readers would call the region malignant.
 """
 
 
@@ -31,8 +32,8 @@ class ResultColumn:
     meaning : str
         Its meaning, a phrase for the reference page.
     maker : str
-        The one function that computes it, ``file::function`` below ``cad/``; empty for a column
-        that the cohort's tables state.
+        The one function that computes the column, as ``file::function`` with the file's path below
+        ``cad/``; empty for a column that is taken from the cohort's tables.
     unit : str
         Unit of a number; empty for a column without a unit.
     since : str
@@ -235,7 +236,8 @@ OUTLINE_RESULT_COLUMNS = (
     ResultColumn("outline_high", "share", "highest belief over several outlines", _OUTLINES),
     ResultColumn("outlines", "text", "which outlines: 20 redrawn, or readers", _OUTLINES),
 )
-"""Columns that ``probabilities.csv`` also has where a prediction tried several outlines per region.
+"""Columns that ``probabilities.csv`` also has where a prediction tried several outlines of each
+region.
 """
 
 _DECIDE_MEN = "run/stages/decide.py::decide_men"
@@ -337,8 +339,9 @@ EXPLANATION_RESULT_COLUMNS = (
 NEAR_MM = 10.0
 """Largest distance (mm) between the centres of two regions that count as near each other.
 
-A lesion of 0.5 mL, the size from which PI-RADS and histology call one significant, is a ball with a
-diameter of 10 mm. Two such balls do not touch if their centres are farther apart.
+A lesion counts as significant by its size from 0.5 mL on, in PI-RADS and in histology. A ball of
+this volume has a diameter of 10 mm. Two such balls do not touch if their centres are farther apart
+than this.
 """
 
 _EARLIER = "run/stages/earlier.py::compare_earlier"
