@@ -59,7 +59,8 @@ class SVMLin(Ranker):
     max_switches : int
         Largest number of pairs of labels that are exchanged before the weights are fitted again.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------

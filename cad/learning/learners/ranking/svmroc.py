@@ -54,7 +54,8 @@ class SVMROC(base.Ranker):
     max_iter : int
         Most iterations of the solver.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
@@ -219,7 +220,8 @@ class SSLROC(SVMROC):
     max_iter : int
         Most iterations of the solver.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
