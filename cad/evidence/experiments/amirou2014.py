@@ -238,9 +238,9 @@ def ecg(options: Options) -> Result:
     return _study(
         problem,
         options,
-        f"Records {', '.join(RECORDS)} have {len(pvc)} beats. {int(pvc.sum())} premature "
-        "ventricular contractions are one class, all other beats the other. "
-        f"Features: {'; '.join(FEATURES)}",
+        f"The ECG records {', '.join(RECORDS)} have {len(pvc)} beats. {int(pvc.sum())} premature "
+        "ventricular contractions are the positive class, all other beats the negative class. "
+        f"The features of a beat are: {'; '.join(FEATURES)}",
         "ecg",
     )
 
@@ -277,8 +277,8 @@ def covertype(options: Options) -> Result:
     return _study(
         problem,
         options,
-        f"The data have {len(y)} rows, {int(y.sum())} of them cottonwood. "
-        "Constant columns are left out",
+        f"The data have {len(y)} rows. {int(y.sum())} of them are cottonwood, the positive class, "
+        "the others Douglas fir. Constant columns are left out",
     )
 
 
