@@ -205,9 +205,7 @@ class RowStore:
         missing = points[slot[points] < 0]
         if not len(missing):
             return True
-        if (
-            len(missing) > 1
-        ):  # a single row needs no sorting; moves of pairs call this thousands of times
+        if len(missing) > 1:  # moves of pairs need one row at a time, thousands of times
             missing = np.unique(missing)
         end = self._used + len(missing)
         # No row is ever dropped: a support vector's row is needed until the end.
