@@ -113,8 +113,9 @@ class MenAndRegions:
     readers : ndarray, shape (n,)
         Logit of each region's mean score (:func:`readers_logit`); NaN where nobody scored.
     truth : ndarray, shape (n,)
-        Histology of each region: 1 malignant, 0 benign, NaN unknown. density, age : ndarray, shape
-        (m,) Natural logarithm of PSA density (ng/mL2), and age in decades; NaN where unknown.
+        Histology of each region: 1 malignant, 0 benign, NaN unknown.
+    density, age : ndarray, shape (m,)
+        Natural logarithm of PSA density (ng/mL2), and age in decades; NaN where unknown.
     truth_of_man : ndarray, shape (m,)
         1 or 0 where it is known, beyond the truth of his regions, whether the man has cancer (from
         a systematic biopsy or a prostatectomy); NaN otherwise.
@@ -566,8 +567,11 @@ class JointModel:
         Parameters
         ----------
         data : MenAndRegions
-            The site's men and regions, with the truth of some of them. least : int Least number of
-            men with known truth. Raises
+            The site's men and regions, with the truth of some of them.
+        least : int
+            Least number of men with known truth.
+
+        Raises
         ------
         CadError
             For fewer men than ``least``; if all truths are malignant or all are benign; and for c
@@ -938,8 +942,9 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
     Yields
     ------
     men : ndarray of bool, shape (m,)
-        The men for whom the model is to be used. model : JointModel The model, fitted without the
-        truth of these men.
+        The men for whom the model is to be used.
+    model : JointModel
+        The model, fitted without the truth of these men.
     """
     whole = fit_joint(data)
     informative = _informative_men(data)

@@ -51,8 +51,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
     Parameters
     ----------
     C : float
-        Cost of a unit of violation of a certain label's margin. C_soft : float, optional Cost of a
-        unit of violation of a soft label's interval; None stands for C.
+        Cost of a unit of violation of a certain label's margin.
+    C_soft : float, optional
+        Cost of a unit of violation of a soft label's interval; None stands for C.
     eta : float
         Uncertainty of every label, used when ``fit`` gets no ``eta``.
     eta0 : float, optional

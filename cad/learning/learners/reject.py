@@ -254,7 +254,8 @@ class RejectSVC(PointwiseMachine):
             This learner does not use the labels' uncertainty. The argument is there so that
             learners can be exchanged.
         sample_weight : array, shape (n,), optional
-            Weight of every row: C is multiplied by it. start : array, shape (n,), optional
+            Weight of every row: C is multiplied by it.
+        start : array, shape (n,), optional
             Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
 
         Raises

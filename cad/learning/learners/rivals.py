@@ -192,8 +192,12 @@ class SoftLogistic(GroupedLearner):
     scaling : tuple of str
         Scalings to try: names in :data:`cad.learning.learners.scaling.SCALERS`, or "given" (none).
     folds : int
-        Number of inner folds. All rows of a patient are in one fold. Attributes ---------- C_,
-        scaling_ : float and str The chosen values.
+        Number of inner folds. All rows of a patient are in one fold.
+
+    Attributes
+    ----------
+    C_, scaling_ : float and str
+        The chosen values.
     scaler_ : transformer or None
         The fitted transformer of the scaling; None for "given".
     coef_ : ndarray, shape (d,)

@@ -225,7 +225,9 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     ----------
     labels : SoftLabels
     used : ndarray of bool, shape (n,)
-        Samples that count, because their weight is above 0. Raises
+        Samples that count, because their weight is above 0.
+
+    Raises
     ------
     LearnerError
         If no sample has a certain label or a bound, and if there are only certain labels of one

@@ -86,7 +86,8 @@ class _PlattMachine(base.PointwiseMachine):
             This learner does not use the labels' uncertainty. The argument is there so that
             learners can be exchanged.
         sample_weight : array, shape (n,), optional
-            Weight of every row: its cost is multiplied by it. groups : array, shape (n,), optional
+            Weight of every row: its cost is multiplied by it.
+        groups : array, shape (n,), optional
             Patient of every row. If the sigmoid is fitted on out-of-fold values, all rows of a
             patient are in one fold.
         start : array, shape (n,), optional

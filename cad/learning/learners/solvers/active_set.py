@@ -76,8 +76,9 @@ def active_set(
     Returns
     -------
     steps : int
-        Number of steps that were made. violation : float Largest violation left; infinite when the
-        method gave up. It may exceed ``tol``.
+        Number of steps that were made.
+    violation : float
+        Largest violation left; infinite when the method gave up. It may exceed ``tol``.
 
     Examples
     --------
@@ -253,8 +254,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     Returns
     -------
     steps : int
-        Number of steps that were made. size : int Number of free rows afterwards; -1 if the linear
-        system has no solution that can be used.
+        Number of steps that were made.
+    size : int
+        Number of free rows afterwards; -1 if the linear system has no solution that can be used.
     violation : float
         Largest violation left.
     count : int

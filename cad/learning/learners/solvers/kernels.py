@@ -47,7 +47,9 @@ class Kernel:
         Name of the kernel of two rows u and v: "linear" u'v, "rbf" exp(-gamma |u - v|^2), "poly"
         (gamma u'v + coef0)^degree; or "precomputed" or "callable".
     gamma, coef0 : float
-        gamma and coef0 in these formulas. degree : int Degree of "poly".
+        gamma and coef0 in these formulas.
+    degree : int
+        Degree of "poly".
     function : callable, optional
         For "callable", a function of two arrays of the shapes (n, d) and (m, d) that returns kernel
         values of shape (n, m).

@@ -406,7 +406,9 @@ def _cholesky(system: Floats) -> Floats:
 
 
 def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: bool) -> float:
-    """Change the state by one step, in place. Parameters
+    """Change the state by one step, in place.
+
+    Parameters
     ----------
     smallest : float
         Least sum of the products x y at which the step aims; at the optimum the sum is 0.

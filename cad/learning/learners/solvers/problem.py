@@ -178,8 +178,9 @@ class Solution:
         to the terms of this sum. If the scalar has two bounds, it is relative to the costs of the
         scalar's rows.
     iterations : int
-        Number of iterations of the solver. converged : bool Whether gap and kkt are within the
-        limits that the caller gave.
+        Number of iterations of the solver.
+    converged : bool
+        Whether gap and kkt are within the limits that the caller gave.
     solver : str
         Name of the solver.
     """
