@@ -64,7 +64,7 @@ number, the paper's sentence about it is the claim. The verdicts are:
   of other draws of the data. These draws have a tenth or a fifth of the seeds of this page, so that
   they may not show a small effect.
 - **no control**: the claim comes out, but was not run with other draws and with shuffled labels.
-- **by construction**: the claim follows from the formulas, whatever the scores are.
+- **by construction**: the claim follows from the formulas, whatever the decision values are.
 - **another cohort**: the numbers are of the paper's own patients, whose data nobody else has.
 
 Most claims that the P-SVM is better than other methods are tested. For claims on patients, the
@@ -84,7 +84,9 @@ mean label, and a classifier does not. So the classifier has the larger KL and e
 probability, although neither has learned anything.
 
 [claims.csv](reproduction/claims.csv) has the published and the measured value of each claim, and
-how often it came out in other draws and with shuffled labels.
+how often it came out in other draws and with shuffled labels. In the table, a claim "KL beside
+soft-label baselines" is not in the paper. It compares the P-SVM with logistic regression and kernel
+ridge, which learn from the same probabilities.
 """
 _REAL = """# Real data
 
