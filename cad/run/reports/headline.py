@@ -750,7 +750,8 @@ def _about(
     age = region.age if region else None
     psa = region.psa if region else None
     density = man.psa_density if man else None
-    # The gland volume of the latest study comes first, if the run knows which study is the latest.
+    # The gland volume of the latest study is shown, if the run knows which study is the latest.
+    # Else the volume of the first study that has one is shown.
     studies_with_gland = [study for study in studies if study.gland_ml]
     studies_with_gland.sort(key=lambda study: study.study != latest)
     gland = studies_with_gland[0].gland_ml if studies_with_gland else None
@@ -794,8 +795,9 @@ def _reliable(
 ) -> list[tuple[str, bool]]:
     """Return sentences on how far the man's probabilities can be trusted.
 
-    The sentences name the training, the regions unlike regions of the training, and the number of
-    failures.
+    The sentences name the patients that the model was trained on, the regions that are unlike the
+    training regions, and the number of failures. With each sentence comes whether it asks for
+    caution.
     """
     simulated = bool(results.run.get("cohort_simulated"))
     sentences = [_trained(metrics, models, simulated, words)]
@@ -844,12 +846,12 @@ def _reliable(
 
 
 def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
-    """Name the images in which regions are unlike the regions of the training.
+    """Name the images in which regions are unlike the training regions.
 
     Parameters
     ----------
     regions : sequence of RegionResult
-        Regions that are unlike the regions of the training.
+        Regions that are unlike the training regions.
     words : Wording
         The language.
     """
@@ -868,7 +870,10 @@ _ONE_SIZE = "All outlines have one size, as marks do: how large the lesions are 
 
 
 def _one_size(views: Sequence[RegionView]) -> bool:
-    """Tell whether three or more outlines all have one size, as marks have and lesions have not."""
+    """Tell whether a man has three or more outlines that all have one size.
+
+    Such outlines are marks that were set at lesions. Outlines of lesions differ in size.
+    """
     sizes = {(view.facts.get("diameter"), view.facts.get("volume")) for view in views}
     return len(views) >= 3 and len(sizes) == 1 and None not in sizes.pop()
 
@@ -876,9 +881,9 @@ def _one_size(views: Sequence[RegionView]) -> bool:
 def _trained(
     metrics: Summary, models: Sequence[JsonObject], simulated: bool, words: Wording
 ) -> tuple[str, bool]:
-    """Name the models with their training, and say how accurate they are.
+    """Name the models and the patients they were trained on, and say how accurate they are.
 
-    The second value is true if the text asks for caution.
+    The second value is True if the text asks for caution.
     """
     descriptions = []
     for model in models:
@@ -906,8 +911,8 @@ def _trained(
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):
-        # This sentence is left out for real patients if the model was trained on simulated
-        # patients, because such a training tells nothing about real patients.
+        # The sentence on accuracy at the training is left out for real patients if the model was
+        # trained on simulated patients, because it would tell nothing about real patients.
         text += f" {_at_training(metrics, models, words)}"
     if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5
@@ -931,11 +936,14 @@ def _trained(
 
 
 def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording) -> str:
-    """Say how often the decisions were right at the training, for a run without histology."""
+    """Say how often each model's decisions were right in the validation of its training.
+
+    It is said for a run whose own histology does not tell.
+    """
     sentences = []
     for model in models:
         point = metrics.at_training.get(str(model["name"]))
-        # The shares hold only at the limits of the training.
+        # The shares were measured with the thresholds of the training, and hold only for these.
         if point is None or list(point.thresholds) != model.get("thresholds"):
             continue
         benign = point.benign.observed.value
@@ -966,7 +974,7 @@ def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> st
 
 
 def _other_regions(patient: PatientView, words: Wording) -> str:
-    """Name the regions that are not in the head of the page, and state the order of the others."""
+    """Name the regions that are not in the head of the page, and say how the head is ordered."""
     named = {
         "": "{regions} without a decision",
         "refer": "{regions} referred",

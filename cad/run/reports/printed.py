@@ -1,4 +1,4 @@
-"""Put the measures of a run into the lines and numbers that a command prints."""
+"""Write the measures of a run as the lines of text, or the JSON content, that a command prints."""
 
 from cad.base.files import JsonObject, json_safe
 from cad.base.terms.measures import MEASURES
@@ -11,11 +11,11 @@ from cad.run.reports.views import PatientView, list_patients
 
 UNKNOWN = interval_text(None)
 MOST_PATIENTS = 3
-"""Most patients that a command names at its end; the page has all patients."""
+"""Largest number of patients that a command names at its end; the index page names all."""
 
 
 def numbers(metrics: Summary) -> JsonObject:
-    """Return a run's main measures as JSON content for ``--json``, without curves and regions."""
+    """Return a run's main measures as content for ``--json``, without curves and single regions."""
     content: JsonObject = {k: getattr(metrics, k) for k in ("n", "label_kinds", "warnings")}
     names = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
     for title, comparison in (("histology", metrics.histology), ("consensus", metrics.consensus)):
@@ -25,7 +25,7 @@ def numbers(metrics: Summary) -> JsonObject:
 
 
 def regions_as_json(results: Results) -> list[JsonObject]:
-    """Return every region of a run with its two numbers, its range and its decision.
+    """Return every region of a run with its probability and its belief, a range and the decision.
 
     Parameters
     ----------
@@ -39,8 +39,9 @@ def regions_as_json(results: Results) -> list[JsonObject]:
         ``participant_id, study_id, roi_id, probability, probability_of, probability_low,
         probability_high, probability_images, belief, decision, decision_reason`` (a list),
         ``histology`` (in words), ``patient_probability``, ``patient_decision``,
-        ``patient_histology_known`` (whether it is known of every region) and ``held_back``. If a
-        man's results are held back, ``held_back`` is true and his regions have no numbers.
+        ``patient_histology_known`` (whether histology is known of every region of the man) and
+        ``held_back``. If a man's results are held back until a reader has scored him, ``held_back``
+        is true and his regions have no numbers.
     """
     regions: list[JsonObject] = []
     hidden = held_back(results)
@@ -84,7 +85,7 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
             continue
         positive = f"{comparison.positive} of {comparison.n} regions positive"
         lines.append((title, f"{positive}, {comparison.patients} patients"))
-        if comparison.patients < 2:  # a single patient's regions tell nothing about others
+        if comparison.patients < 2:  # the regions of one patient tell nothing about others
             continue
         lines.append(("  AUC (patients as clusters)", interval_text(comparison.auc)))
         for name, measure in MEASURES.items():
@@ -137,7 +138,9 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
 
 
 def learned(run: JsonObject) -> list[tuple[str, str]]:
-    """Return a sentence on the fitted estimator of each model of a run, as pairs (model, sentence).
+    """Return what each model of a run has learned, as pairs (model, sentence).
+
+    The sentence is that of :func:`cad.run.model.described.describe`: the weights of settings.
 
     Parameters
     ----------
@@ -154,7 +157,9 @@ def learned(run: JsonObject) -> list[tuple[str, str]]:
 
 
 def promises(metrics: Summary) -> list[tuple[str, str]]:
-    """Return the accuracy of each model's thresholds at its training, as pairs (model, sentence).
+    """Return how often decisions by each model's thresholds were right, as pairs (model, sentence).
+
+    The sentence comes from the validation at the model's training.
 
     Parameters
     ----------
@@ -218,7 +223,7 @@ def _closing_lines_without(views: list[PatientView], n_regions: int, n_hidden: i
 
 
 def _first_men(views: list[PatientView]) -> list[str]:
-    """Name the first men of the index with their first region."""
+    """Name the men who come first on the index page, each with his most suspicious region."""
     named = []
     for view in views[:MOST_PATIENTS]:
         if view.top is None:
@@ -249,10 +254,10 @@ def _common_reason(results: Results) -> str:
 
 
 def _drift(metrics: Summary) -> list[str]:
-    """Compare the share of decided men among the last men with the share at the training, in a
-    line.
+    """Compare, in a line, the share of decided men among the latest men with that at the training.
 
-    The result is empty for a model that states no such share.
+    A man is decided if he is called benign or malignant. The result is empty for a model that
+    states no such share.
     """
     men = metrics.patient_level
     last = men.decisions.get("lately") if men else None

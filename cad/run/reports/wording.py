@@ -1,4 +1,4 @@
-"""Translate the sentences of pages and sheets; a catalogue holds each sentence as a whole."""
+"""Translate the sentences of pages and sheets, by a catalogue that holds each whole sentence."""
 
 import re
 from functools import cache
@@ -73,8 +73,8 @@ class Wording:
         Parameters
         ----------
         stored : str
-            The sentence. If the catalogue lacks the sentence, as it lacks messages of the program,
-            the sentence stays in English.
+            The sentence. A sentence that the catalogue lacks, such as an error message, stays in
+            English.
         """
         if self.language == "en":
             return stored
@@ -90,7 +90,7 @@ ENGLISH = Wording("en")
 
 
 def places(sentence: str) -> set[str]:
-    """Return the names of the values for which a sentence has places.
+    """Return the names of the values that are inserted into a sentence.
 
     Parameters
     ----------
@@ -107,9 +107,7 @@ def places(sentence: str) -> set[str]:
 
 @cache
 def catalogue() -> dict[str, dict[str, str]]:
-    """Return the catalogue: for each English sentence a dictionary of its translations by
-    language.
-    """
+    """Return the catalogue: for each English sentence its translations, by language."""
     texts: dict[str, dict[str, str]] = {}
     for section in table_beside(__file__).values():
         texts.update(section)
@@ -118,10 +116,10 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    """Return a pattern for each sentence that tables store, the longest sentences first.
+    """Return a pattern for each sentence that tables of a run store, the longest sentences first.
 
-    A text may match the pattern of a long sentence and the pattern of a shorter one. The long
-    sentence is then the better match.
+    A text may match the patterns of a long and of a short sentence. The long sentence is then the
+    better match, so that it is tried first.
     """
     stored = sorted(table_beside(__file__)["stored"], key=len, reverse=True)
     patterns = []

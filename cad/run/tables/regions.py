@@ -1,6 +1,4 @@
-"""Hold a table of regions in the form that later steps need: features, scores, histology,
-patients.
-"""
+"""Read a table of regions into features, scores, histology and patients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,11 +27,12 @@ _NAMED = 6
 _TOLD = 20
 _AGAINST = 0.5
 """A reader is reported if his rank correlation with the other readers is below minus this number.
-In ``_TOLD`` regions, the least number for this check, noise has correlations of ±.45.
+The check needs ``_TOLD`` regions, in which noise has correlations up to ±.45.
 """
 _SUMMARIES = ("mean", "average", "median", "total", "sum", "sd", "std", "min", "max", "count")
 LEAST_PATIENTS = 5
-"""Least number of patients. One patient is left out, and the others are divided into inner folds.
+"""Least number of patients of a table. A validation leaves one patient out and divides the others
+into inner folds.
 """
 
 
@@ -48,22 +47,24 @@ class Regions:
     X : DataFrame, shape (n, n_features)
         Features as numbers, NaN where missing.
     rois : DataFrame, shape (n, ...)
-        Columns ``participant_id, roi_id, histology, isup, site`` as texts, empty where unknown. In
-        a cohort they are in ``rois.tsv`` and ``participants.tsv``.
+        Columns ``participant_id, roi_id, histology, isup, site`` as texts, empty where unknown. A
+        cohort has such columns in ``rois.tsv`` and ``participants.tsv``.
     scores : DataFrame
         Columns ``participant_id, roi_id, reader_id, scale, score``, with one row per reading, as in
         ``scores.tsv``.
     graded : bool
-        Whether histology is stated as a grade, and not in two classes.
+        Whether histology is stated as a grade, and not as one of two classes.
     stated : DataFrame or None
-        Labels that runs made already, with the columns :data:`LABELS` of partitions; None for a
-        table, whose labels :mod:`cad.run.stages.aggregate` makes.
+        For a folder of runs: the labels that the runs computed, with the columns
+        :data:`cad.folders.run_folder.partitions.LABELS`. None for a file, whose labels are computed
+        later.
     cells : Cells or None
         The table as it was read; None for a folder of runs.
     notes : list of str
-        Sentences on how the table was read, and on everything that was left out.
+        Sentences on how the table was read, and on what was left out.
     roles : dict
-        The role of each column, by which a model of the table finds the columns in another table.
+        What each column is. A model that is trained on the table stores this, and finds the columns
+        of another table by it.
     """
 
     file: Path
@@ -104,8 +105,8 @@ class Regions:
         Returns
         -------
         LabelSettings
-            The settings. Without readers, learners learn from histology. Where histology has two
-            classes, these are the classes, whatever least malignant grade the pipeline states.
+            The settings. Without readers, learners learn from histology. Where histology is stated
+            as one of two classes, these count, whatever lowest malignant grade the pipeline states.
         """
         changed: dict[str, object] = {}
         if self.stated is None and self.scores.empty:
@@ -127,22 +128,24 @@ def read_regions(
     Parameters
     ----------
     path : Path
-        A file (:func:`cad.run.tables.dialects.read_cells`), or a folder of run folders, which
-        bring their own labels.
+        A file (:func:`cad.run.tables.dialects.read_cells`), or a folder of run folders, which hold
+        labels already.
     columns : Columns or None
-        The role of every column that is no feature; None for a folder of runs.
+        What every column is that is no feature; None for a folder of runs.
     dialect : Dialect
         How the file is to be read, where its bytes leave a choice.
 
     Returns
     -------
     Regions
+        The regions of the table.
 
     Raises
     ------
     CadError
-        For a file that is no table, a column that is missing or doubtful, and a cell that is no
-        value of its column. The message has column, row, value and advice.
+        For a file that is no table; for a column that is missing; for a feature that seems to be
+        something else; for a cell with a value that its column does not allow. The message has
+        column, row, value and advice.
     """
     if path.is_dir():
         return _regions_of_runs(path)
