@@ -104,13 +104,14 @@ def features_page() -> str:
         HEAD,
         "## Images\n",
         table("| image | values | unit |", map(image_row, IMAGES)),
-        "Each of these images has the parts `intensity`, `histogram` and `haralick`, and the\n"
+        "Each image of the table has the parts `intensity`, `histogram` and `haralick`, and the\n"
         "parts of the next table, which belong to the family `gradient`. The dynamic series\n"
         "(`dce`) has [maps](#maps-of-the-dynamic-series) instead. `the image's` in a unit\n"
         "stands for the unit of the image.\n",
         table("| part | definition | unit | source |", map(gradient_row, GRADIENTS)),
         "## Statistics\n",
-        "These statistics are taken of intensities, gradients, responses of filters, and maps.\n"
+        "The statistics of the next table are taken of intensities, gradients, responses of\n"
+        "filters, and maps.\n"
         f"The intensity of T2 has no {' and '.join(f'`{r}`' for r in RATIOS)}, because its\n"
         "values have no natural zero.\n",
         "The same statistics are taken of grey levels (family and part `histogram`). They are\n"
