@@ -1,5 +1,4 @@
-"""Give new regions probabilities, each by the first model that can score it: the stage ``predict``.
-"""
+"""Give new regions probabilities by the first model that can score them: the stage ``predict``."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

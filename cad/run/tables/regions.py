@@ -226,8 +226,8 @@ def _check_classes(
 ) -> None:
     """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
-    # With readers' scores, grades of one class mostly mean that no grade reaches the lowest
-    # malignant grade.
+    # Classes (1 or 0) that are all equal are an error only without readers' scores. Grades that all
+    # give the same class are an error in any case: mostly none reaches the lowest malignant grade.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
         raise _one_class(regions, roles.histology, truth, columns.isup_min)
     if not roles.scores:
@@ -250,7 +250,7 @@ def _check_classes(
 
 
 def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | None) -> CadError:
-    """Return the error for histology of one class, with the contents of its cells."""
+    """Return the error for histology that makes all regions malignant, or all benign."""
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     stated = np.flatnonzero(np.isfinite(truth))
@@ -277,8 +277,9 @@ def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | N
 
 
 def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
-    """Raise an error if one patient has all regions of a class: without him the class would be
-    absent.
+    """Raise an error if one patient has all regions of a class.
+
+    A model that is trained without him would know only the other class.
     """
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
@@ -358,9 +359,7 @@ def _remarks(
 
 
 def _reversed_readers(regions: Regions) -> list[str]:
-    """Name readers whose scores run against the scores of all other readers, as on a reversed
-    scale.
-    """
+    """Name readers who score low where the others score high, as on a reversed scale."""
     scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
     notes = []
     for name in scores:
@@ -400,8 +399,9 @@ def _ignored_columns(roles: Roles) -> list[str]:
 
 
 def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return the readers' mean and histology of every region, for the checks of
-    :mod:`cad.run.tables.doubts`.
+    """Return the readers' mean and the histology of every region.
+
+    With them the features are compared (:mod:`cad.run.tables.doubts`).
     """
     settings = regions.label_settings(LabelSettings(), columns.isup_min)
     rois = regions.rois.replace({"histology": {"": None}, "isup": {"": None}})
@@ -413,7 +413,7 @@ def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, n
 def _rows_of_scores(
     cells: Cells, roles: Roles, columns: Columns, meaning: values.Meaning
 ) -> pd.DataFrame:
-    """Return one row per score."""
+    """Return a table of scores with one row for each reading, a reader's score of a region."""
     if not roles.scores:
         return no_scores()
     patients = values.ids(cells, roles.patient, "--patient", meaning)
@@ -464,7 +464,7 @@ def _rows_of_scores(
 
 
 def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
-    """Raise an error if scores in percent look like shares of one or like a five-point scale."""
+    """Raise an error if scores in percent are all at most 1, or all on a five-point scale."""
     scores = readings["score"].to_numpy(float)
     if readings["scale"].iloc[0] != "percent" or len(scores) < _TOLD or scores.max() > 5:
         return
@@ -485,7 +485,10 @@ def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
 def _region_ids(
     cells: Cells, roles: Roles, patients: list[str], meaning: values.Meaning
 ) -> list[str]:
-    """Return the region id of every row: from the id column, or by counting within the patient."""
+    """Return the region's id of every row.
+
+    It is taken from the column of ids. Without such a column, the rows of a patient are numbered.
+    """
     if roles.id is not None:
         return values.ids(cells, roles.id, "--id", meaning)
     if roles.reader is not None:
@@ -506,7 +509,7 @@ def _region_ids(
 
 
 def numbered_within(patients: Sequence[str]) -> list[str]:
-    """Return the number of every row within its patient, from 1, as text."""
+    """Number the rows of each patient from 1, and return the number of every row as text."""
     counts: dict[str, int] = {}
     numbered = []
     for patient in patients:
@@ -516,8 +519,9 @@ def numbered_within(patients: Sequence[str]) -> list[str]:
 
 
 def _first_rows(cells: Cells, roles: Roles, meaning: values.Meaning) -> Cells:
-    """Return one row per region of a table of readings; raise an error for differing values of a
-    region.
+    """Return one row for each region of a table of readings.
+
+    An error is raised if the readings of a region differ in a feature, in histology or in the site.
     """
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
@@ -633,8 +637,9 @@ def _features_of(regions: Regions, place: int) -> str:
 
 
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
-    """Raise an error if most rows repeat another region of the patient, as in a table of
-    readings.
+    """Raise an error if most rows have the features of another row of the patient.
+
+    Then a row seems to be one reading and not one region.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": rows})
