@@ -100,8 +100,9 @@ _STEP = 1e-5
 
 @dataclass(frozen=True)
 class MenAndRegions:
-    """Hold regions and their men, with the facts that are known of both. Use :func:`of_arrays` to
-    make one.
+    """Hold regions and their men, with the facts that are known of both.
+
+    :func:`of_arrays` makes an object of this class.
 
     Parameters
     ----------
@@ -206,8 +207,9 @@ def of_arrays(
     age: ArrayLike | None = None,
     truth_of_man: ArrayLike | None = None,
 ) -> MenAndRegions:
-    """Check arrays and return them as men and regions. The values of an array that is not given are
-    unknown.
+    """Check arrays and return them as men and regions.
+
+    The values of an array that is not given are unknown.
 
     Parameters
     ----------
@@ -412,8 +414,9 @@ class Taught:
 
 @dataclass(frozen=True)
 class JointModel:
-    """Compute the probability of cancer of regions and men from beliefs. :func:`fit_joint` makes a
-    model.
+    """Compute the probability of cancer of regions and men from beliefs.
+
+    :func:`fit_joint` fits a model.
 
     Parameters
     ----------
@@ -667,8 +670,9 @@ class JointModel:
     def _integrals(
         self, data: MenAndRegions, with_readers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return r_i, the gradient of its logit, P(man), the gradient of its logit, and u. The
-        gradients, shape (n, 20) and (m, 20), are with respect to both rows of ``estimate``.
+        """Return r_i, the gradient of its logit, P(man), the gradient of its logit, and u.
+
+        The gradients, shape (n, 20) and (m, 20), are with respect to both rows of ``estimate``.
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
@@ -1557,8 +1561,9 @@ def _taught(data: MenAndRegions) -> Taught:
 
 
 def _notes_on_training(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
-    """Return sentences on the facts that the training lacked. They are shown to those who use the
-    probabilities.
+    """Return sentences on the facts that the training lacked.
+
+    They are shown to those who use the probabilities.
     """
     notes = []
     if taught.men < LEAST_SITE_MEN:

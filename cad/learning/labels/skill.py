@@ -155,8 +155,9 @@ def _others(grades: Array, reader: int) -> Array:
 
 
 def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
-    """Return the share of hits with its 95 % interval, by Student's t on the logit scale. The
-    regions of one patient are taken as dependent.
+    """Return the share of hits with its 95 % interval, by Student's t on the logit scale.
+
+    A hit is a right call. The regions of one patient are taken as dependent.
     """
     n = len(hits)
     if n == 0:

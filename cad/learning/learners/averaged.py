@@ -1,8 +1,9 @@
-"""Average probabilistic SVMs over all their settings, instead of choosing one setting. A setting of
-the probabilistic SVM (P-SVM, docs/methods.md 2) is a combination of values of scaling, C, gamma,
-eta_0 and kappa. With a few hundred regions, the choice of one setting by inner folds depends on
-chance. The losses of settings that are neighbours in the grid differ by less than their random
-error, but the neighbours predict differently.
+"""Average probabilistic SVMs over all their settings, instead of choosing one setting.
+
+A setting of the probabilistic SVM (P-SVM, docs/methods.md 2) is a combination of values of scaling,
+C, gamma, eta_0 and kappa. With a few hundred regions, the choice of one setting by inner folds
+depends on chance. The losses of settings that are neighbours in the grid differ by less than their
+random error, but the neighbours predict differently.
 
 Here every setting predicts the inner folds, and the log-odds of all settings are averaged. The
 weights are pseudo-BMA+ weights (Yao, Vehtari, Simpson and Gelman 2018, section 3.4). In each

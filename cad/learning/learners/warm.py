@@ -1,6 +1,4 @@
-"""Compile all numba functions of the learners. This is done once for a machine or a container
-image.
-"""
+"""Compile all numba functions of the learners, once for a machine or a container image."""
 
 import numpy as np
 

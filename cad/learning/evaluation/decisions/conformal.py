@@ -154,7 +154,7 @@ class ConformalLevel:
     Parameters
     ----------
     error : float
-        Error level: the share of sets that, by the guarantee, do not contain the truth at most.
+        Error level: by the guarantee, at most this share of the sets does not contain the truth.
     coverage_malignant, coverage_benign : float
         Share of malignant (benign) regions whose set contains the truth. It is averaged within
         patients first, and then over patients, because the guarantee is about such an average.

@@ -89,8 +89,8 @@ class Decisions:
         dependent. A value is None if no region of known histology has the decision, and if
         histology changed the decisions.
     point : RejectPoint or None
-        Errors and cost on the regions with histology; None if ``npv`` and ``ppv`` cannot be
-        measured.
+        Errors and cost on the regions with histology; None if no region has histology, and if
+        histology changed the decisions.
     sentence : str
         The shares and predictive values in words.
     """

@@ -251,8 +251,8 @@ def _permutation_p(
 ) -> float:
     """Return the p-value of a difference by exchanging the two learners in random patients.
 
-    If the learners do not differ, the exchange changes the distribution of the difference in no
-    way. So the observed difference is compared with differences after random exchanges.
+    If the learners do not differ, an exchange does not change how the difference is distributed. So
+    the observed difference is compared with the differences after random exchanges.
     """
     if measure.needs == "score":
         # Scores of two learners may have different units, so their ranks are exchanged (Bandos et

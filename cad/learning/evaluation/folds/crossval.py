@@ -54,8 +54,8 @@ def each_piece(
 
     Pieces are done one after the other in this process. If a piece takes so long that parallel
     processes would save more time than their start takes, the remaining pieces are given to
-    parallel processes. If a start method of processes is set, all pieces are given to parallel
-    processes from the beginning. The results are the same.
+    parallel processes. If a run forks its processes, their start takes little time, and all pieces
+    are given to parallel processes from the beginning. The results are the same.
 
     Parameters
     ----------

@@ -1,5 +1,6 @@
-"""Select features by scikit-learn transformers. They are steps of a pipeline, so each fold selects
-on its training rows only.
+"""Select features by scikit-learn transformers.
+
+They are steps of a pipeline, so each fold selects on its training rows only.
 
 The transformers accept soft labels: a region counts as malignant when y > .5, and as benign at .5
 or below (docs/methods.md 6).

@@ -282,8 +282,9 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     The interval is Clopper and Pearson's exact interval, computed with an effective number of
     regions. The effective number is n divided by the design effect (at least 1), times the square
     of a ratio of two t-quantiles. The design effect is the factor by which the variance grows
-    because regions of one patient are alike. The upper quantile has the degrees of freedom of the
-    regions, the lower one those of the patients (Korn & Graubard, Surv. Methodol. 24 (1998) 193).
+    because regions of one patient are alike. The quantile in the numerator has the degrees of
+    freedom of the regions, that in the denominator those of the patients (Korn & Graubard, Surv.
+    Methodol. 24 (1998) 193).
 
     Parameters
     ----------

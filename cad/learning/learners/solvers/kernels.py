@@ -473,8 +473,9 @@ def _probed_symmetric(K: Array, tolerance: float) -> bool:
     """Return whether K v and K' v agree to ``tolerance``, for a random vector v.
 
     If they agree, K is symmetric, except by an unlikely accident. The entries of v have absolute
-    values from 1 to 2 and random signs, so an asymmetric entry of K makes a difference of at least
-    its own size. If K holds NaN or infinity, so do the products, and the result is False.
+    values from 1 to 2 and random signs, so a pair of mirrored entries that differ by x changes the
+    difference of K v and K' v by at least x. If K holds NaN or infinity, so do the products, and
+    the result is False.
     """
     v = _random_probe(len(K))
     product = np.zeros(len(K))

@@ -7,10 +7,10 @@ change when a soft label goes from 0 to 1:
     f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1.
 
 A primal-dual interior-point method (Mehrotra's predictor and corrector) solves the problem. A row
-is about two points and at most one d. So the matrix of the normal equations is the Laplacian of a
-weighted graph whose nodes are the points. It is computed from sums over rows. d is eliminated,
-because its part of the matrix is diagonal. A step costs O(pairs + n^3) operations, with n the
-number of points. No matrix over pairs is made.
+is about two points and at most one d. So the rows' part of the normal equations is the Laplacian
+matrix of a weighted graph whose nodes are the points. It is computed from sums over rows. d is
+eliminated, because its part of the matrix is diagonal. A step costs O(pairs + n^3) operations, with
+n the number of points. No matrix over pairs is made.
 
 Functions compiled by numba compute the sums over the rows of a point without a list of these rows.
 Everything else is computed by numpy and LAPACK. Predictor and corrector use the same Cholesky
@@ -243,7 +243,7 @@ class _State:
 
     At the optimum w = L'A'gamma, but w is a variable of its own, because the steps of gamma have
     larger rounding errors. When w was computed from gamma, 101 of 5,400 larger problems did not
-    reach the wanted gap; with w as a variable it was 1.
+    reach the wanted gap. With w as a variable, 1 problem does not reach it.
     """
 
     w: Floats
