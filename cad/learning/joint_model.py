@@ -1096,7 +1096,10 @@ class _Mode:
 
 @dataclass(frozen=True)
 class _SiteMove:
-    """Hold the changes a, c, l, d of a site for the set ``row``.
+    """Hold the changes a, c, l, d of a site for the set of parameters ``row``.
+
+    If z are the log-odds of a region by the model, a + c z are those at the site. a + l is added to
+    the log-odds of the leak, and d to log tau.
 
     ``by_model`` has their derivatives with respect to the parameters of the set. The letters are
     those of :meth:`JointModel.recalibrated`.
@@ -1443,7 +1446,9 @@ def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """Return the parameters of a set after the changes a, c, l and d of a site."""
+    """Return the parameters of a set after the changes a, c, l and d of a site
+    (:class:`_SiteMove`).
+    """
     intercept, slope, leak, effect = move
     moved = theta * slope
     moved[INTERCEPT] += intercept

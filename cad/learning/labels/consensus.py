@@ -217,7 +217,8 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
     Raises
     ------
     CadError
-        When nobody is declared an expert, or a named reader does not exist.
+        If ``choice`` is "expert" and no reader is declared an expert, and if a named reader does
+        not exist.
     """
     ids = [str(reader) for reader in readers["reader_id"]]
     if choice == "all":

@@ -739,8 +739,8 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
     """
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]
-    # n times a Dirichlet(1, .., 1) sample: the weights of the Bayesian bootstrap (Rubin 1981) of n
-    # patients.
+    # In the Bayesian bootstrap (Rubin 1981) the weights of n patients are n times a sample of the
+    # distribution Dirichlet(1, .., 1).
     score = -(np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n @ sums[possible].T)
     # The largest score is subtracted, because exp of minus a sum over hundreds of regions
     # underflows.

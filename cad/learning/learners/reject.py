@@ -181,16 +181,18 @@ class RejectSVC(PointwiseMachine):
     reject_label : int or str
         Value that ``predict`` gives to referred rows; must not be a class.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 

@@ -148,12 +148,13 @@ class PlattSVC(_PlattMachine):
     C : float
         Cost of a missed margin.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
         gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; for a kernel of width sigma it is
-        1 / (2 sigma^2). "scale" is 1 / (d Var X), "auto" 1 / d, with d features.
+        1 / (2 sigma^2). "scale" is 1 / (d Var X) and "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
         Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
         kept together when ``groups`` are given. None uses the training decision values, as [N14]
@@ -161,7 +162,8 @@ class PlattSVC(_PlattMachine):
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
@@ -174,9 +176,9 @@ class PlattSVC(_PlattMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)
@@ -207,19 +209,21 @@ class FuzzySVC(_PlattMachine):
     C : float
         Cost of a unit of violation of a margin, for a certain label.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
         Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
         kept together when ``groups`` are given. None uses the training decision values.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
@@ -232,9 +236,9 @@ class FuzzySVC(_PlattMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)
@@ -265,19 +269,21 @@ class SoftPlattSVC(_PlattMachine):
     C : float
         Cost of a missed margin.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
         Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
         kept together when ``groups`` are given. None uses the training decision values.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
@@ -290,9 +296,9 @@ class SoftPlattSVC(_PlattMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)

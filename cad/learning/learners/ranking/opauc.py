@@ -37,7 +37,8 @@ class OPAUC(Ranker):
     lambda_ : float
         The factor lambda of the penalty (the papers try 2^-10 to 2^2).
     random_state : int or None
-        Seed of the order in which rows pass; with None the rows pass in their given order.
+        Seed of the random order in which the steps use the rows; with None they use the given
+        order.
     platt_folds : int
         Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
         fitted to the scores of the training rows.
@@ -106,7 +107,7 @@ def opauc_path(
     Parameters
     ----------
     X : ndarray (n, d)
-        Rows in the order in which they pass.
+        Rows, in the order in which the steps use them.
     sign, weight : ndarray (n,)
         Classes +1 or -1, and weights > 0 of the rows.
     etas, lambdas : array-like (a,), (b,)

@@ -39,12 +39,13 @@ class SVMROC(base.Ranker):
     norm : 1 or 2
         Hinge or squared hinge.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : {"auto", "interior-point", "cvxopt"}
         The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
         ("cvxopt", for small problems).
@@ -64,9 +65,9 @@ class SVMROC(base.Ranker):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 
@@ -206,12 +207,13 @@ class SSLROC(SVMROC):
     norm : 1 or 2
         Hinge or squared hinge.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : {"auto", "interior-point", "cvxopt"}
         The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
         ("cvxopt", for small problems).
@@ -234,9 +236,9 @@ class SSLROC(SVMROC):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 

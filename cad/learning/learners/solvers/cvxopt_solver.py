@@ -36,7 +36,8 @@ def solve_cvxopt(
     max_iter : int
         Largest number of iterations.
     gap_tol, kkt_tol : float
-        Largest relative gap and KKT violation at which the solution counts as converged.
+        Largest relative duality gap, and largest violation of the optimality (KKT) conditions, at
+        which the solution counts as converged.
 
     Returns
     -------

@@ -62,7 +62,8 @@ def solve_low_rank(
         A pointwise problem. Its extra scalars are the intercept b, or b and the scale s >= 0 that
         divides decision values before they become probabilities.
     gap_tol, kkt_tol : float
-        Largest relative gap and KKT violation at which the solution counts as converged.
+        Largest relative duality gap, and largest violation of the optimality (KKT) conditions, at
+        which the solution counts as converged.
 
     Returns
     -------

@@ -192,7 +192,8 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
     problem : PairwiseProblem
         The problem.
     tol : float
-        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+        Relative duality gap at which to stop. The violation of the optimality (KKT) conditions must
+        be below ten times ``tol``.
     max_iter : int
         Largest number of iterations.
 

@@ -68,6 +68,8 @@ def solve_hybrid(
 ) -> Solution:
     """Solve a pointwise problem by moves of pairs of rows, then by an exact method.
 
+    A move of a pair changes the duals of two rows (sequential minimal optimisation).
+
     Parameters
     ----------
     gram : Gram
@@ -76,13 +78,15 @@ def solve_hybrid(
         Problem of :func:`cad.learning.learners.solvers.problem.pointwise_problem`, in which each
         row is about one point.
     tol : float
-        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+        Relative duality gap at which to stop. The violation of the optimality (KKT) conditions must
+        be below ten times ``tol``.
     cache_mb : float
         Memory for kernel values when ``gram`` does not hold the whole matrix, MB.
     start : ndarray, shape (n,), optional
         Coefficients beta of a similar problem to start from.
     polish : bool
-        Whether exact methods (active set, interior point) may follow the moves of pairs.
+        Whether exact methods (the active-set method, an interior-point method) may follow the moves
+        of pairs.
 
     Returns
     -------

@@ -231,7 +231,8 @@ def certify(
     iterations, solver
         Number of iterations and name of the solver; they are stored in the solution.
     gap_tol, kkt_tol : float
-        Largest relative gap and KKT violation at which the solution counts as converged.
+        Largest relative duality gap, and largest violation of the optimality (KKT) conditions, at
+        which the solution counts as converged.
 
     Examples
     --------
