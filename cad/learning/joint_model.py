@@ -758,8 +758,8 @@ class JointModel:
         return tuple(lacking)
 
     def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
-        """Fit the changes a, c, l and d of one set at a site, and compute their derivatives with
-        respect to the parameters of the set.
+        """Fit the changes a, c, l and d of one set at a site (:class:`_SiteMove`), and compute
+        their derivatives with respect to the parameters of the set.
         """
         theta = self.estimate[row]
         free = np.array([True, True, self.has_leak, True])
@@ -1473,8 +1473,8 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
 
 
 def _by_model(move: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters with respect to its unchanged
-    parameters.
+    """Return the derivatives of a set's parameters after the changes of a site with respect to its
+    parameters before.
 
     The shape is (10, 10).
     """
@@ -1522,8 +1522,9 @@ def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
 
 
 def _effect_column(values: np.ndarray) -> np.ndarray:
-    """Return the ten columns of one set, with ``values`` in the column of the effect and 0
-    elsewhere.
+    """Return the ten columns of one set of parameters, shape (n, 10).
+
+    ``values`` are in the column of log tau, and all other columns are 0.
     """
     columns = np.zeros((len(values), len(TERMS)))
     columns[:, EFFECT] = values

@@ -49,8 +49,8 @@ _ROOM = 0.02
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProbabilisticEnsemble(AveragedProbabilisticSVC):
-    """Average the log-odds of a line, averaged probabilistic SVMs (P-SVMs), random trees and
-    boosting.
+    """Average the log-odds of a line (a logistic regression), averaged probabilistic SVMs (P-SVMs),
+    random trees and boosting.
 
     All members learn from the label p. From the log-odds of each member the log-odds of the mean
     label are subtracted. The differences are added up with weights that minimise the cross-entropy

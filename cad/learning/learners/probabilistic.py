@@ -517,8 +517,8 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
     values = solution.f + solution.u[0]
     largest = float(np.abs(values).max())
-    # Margins are exact to 1e-10. If all decision values are below a thousandth, a scale that is
-    # much smaller cannot be told from a rounding error.
+    # Margins are exact to 1e-10 only, so a scale near 1e-9 cannot be told from a rounding error.
+    # Therefore decision values that are all below a thousandth count as a thousandth here.
     if s <= _COLLAPSED * max(largest, 1e-3):
         soft = ~labels.certain & used
         # At s = 0 the constraints of both ends of an interval have the limit f + b = 0. So the sign

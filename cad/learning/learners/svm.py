@@ -141,12 +141,13 @@ class _PlattMachine(base.PointwiseMachine):
 
 
 class PlattSVC(_PlattMachine):
-    """Separate two classes by an SVM with Platt's probabilities ([N14] (2); Platt 2000).
+    """Separate two classes by an SVM, and convert its decision values to probabilities by Platt's
+    sigmoid ([N14] (2); Platt 2000).
 
     Parameters
     ----------
     C : float
-        Cost of a missed margin.
+        Cost of a unit of violation of a margin.
     kernel : "rbf", "linear", "poly", "precomputed" or function
         A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
         shape (n, m).
@@ -156,9 +157,9 @@ class PlattSVC(_PlattMachine):
     degree, coef0 : int, float
         Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
-        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
-        kept together when ``groups`` are given. None uses the training decision values, as [N14]
-        does.
+        Number of folds for the out-of-fold decision values that the sigmoid is fitted to. If
+        ``groups`` are given, all rows of a patient are in one fold. With None the sigmoid is fitted
+        to the decision values of the training rows, as in [N14].
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
@@ -198,8 +199,9 @@ class PlattSVC(_PlattMachine):
 
 
 class FuzzySVC(_PlattMachine):
-    """Learn a fuzzy SVM, in which an uncertain label counts less ([N14] (10)), with Platt's
-    probabilities.
+    """Learn a fuzzy SVM, in which an uncertain label counts less than a certain one ([N14] (10)).
+
+    Platt's sigmoid converts its decision values to probabilities.
 
     The cost of a row with the label p is C abs(2p - 1). So if all labels are 0 or 1 the learner is
     an ordinary SVM.
@@ -217,8 +219,9 @@ class FuzzySVC(_PlattMachine):
     degree, coef0 : int, float
         Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
-        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
-        kept together when ``groups`` are given. None uses the training decision values.
+        Number of folds for the out-of-fold decision values that the sigmoid is fitted to. If
+        ``groups`` are given, all rows of a patient are in one fold. With None the sigmoid is fitted
+        to the decision values of the training rows.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
@@ -267,7 +270,7 @@ class SoftPlattSVC(_PlattMachine):
     Parameters
     ----------
     C : float
-        Cost of a missed margin.
+        Cost of a unit of violation of a margin.
     kernel : "rbf", "linear", "poly", "precomputed" or function
         A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
         shape (n, m).
@@ -277,8 +280,9 @@ class SoftPlattSVC(_PlattMachine):
     degree, coef0 : int, float
         Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
-        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
-        kept together when ``groups`` are given. None uses the training decision values.
+        Number of folds for the out-of-fold decision values that the sigmoid is fitted to. If
+        ``groups`` are given, all rows of a patient are in one fold. With None the sigmoid is fitted
+        to the decision values of the training rows.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float

@@ -88,8 +88,9 @@ class Side:
     def promise(self) -> float:
         """Return the predictive value that can be promised.
 
-        It is the aim, or the bound if the threshold comes from the costs. It is NaN if no region
-        gets this decision, and if the aim was not tested.
+        It is the aim, if the aim could be promised. If the threshold comes from the costs, it is
+        the lower bound. It is NaN if the aim could not be promised, or if no region gets this
+        decision.
         """
         if self.aim is None:
             return self.bound
@@ -124,7 +125,8 @@ class OperatingChoice:
         return dict(json_safe({**asdict(self), "sentence": self.sentence()}))
 
     def sentence(self) -> str:
-        """Return shares, aims and promises in one sentence.
+        """Return the shares of the decisions, the aims and the promised predictive values in one
+        sentence.
 
         If an aim cannot be promised, the sentence says what it would need.
         """
@@ -381,7 +383,10 @@ def _first_tested_share(
 
 
 def _bound(correct: np.ndarray, group: np.ndarray, correlation: float) -> float:
-    """Return the one-sided lower 95 % bound of the share of correct decisions."""
+    """Return the one-sided lower 95 % bound of the share of correct decisions.
+
+    ``correlation`` is that of two regions of one patient.
+    """
     if len(correct) == 0:
         return float("nan")
     return share_lower_bound(correct, group, _effect(group, correlation))

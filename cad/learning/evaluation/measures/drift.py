@@ -1,7 +1,8 @@
 """Detect changes of scanner or patients by charts, with a known average number of false alarms.
 
-A chart raises an alarm if a measure of the men changes. Its run length is the number of nights
-until an alarm. The average run length without a change is known in advance.
+A chart follows one measure of the men who come each night, and raises an alarm if the measure
+changes. Its run length is the number of nights until an alarm. The average run length without a
+change is known in advance.
 
 A limit that is computed from a hundred earlier men is inexact, because these men are a random
 sample. A limit in standard deviations is wrong if values are not normal. Ranks avoid both errors.

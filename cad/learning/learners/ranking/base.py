@@ -274,8 +274,9 @@ class Ranker(BinaryLearner):
         """
         labelled = np.flatnonzero(sign)
         units = _units(sign[labelled], None if groups is None else groups[labelled])
-        # There are at most as many folds as the rarer class has rows or patients. Each training set
-        # then has both classes, without which there are no pairs to learn from.
+        # There are at most as many folds as the rarer class has rows (with ``groups``: patients).
+        # Each training set then has both classes. With one class alone there would be no pairs to
+        # learn from.
         folds = min(self.platt_folds, units)
         if folds < 2:
             return None

@@ -58,7 +58,7 @@ def finite_newton(
             change = max(change, abs(move))
             size = max(size, abs(w[k]))
             w[k] += move
-        # f is computed anew and not updated, because rounding errors would accumulate.
+        # f is computed from w again, because rounding errors would accumulate in updates of f.
         f = rows @ w
         # A step that is only a rounding error no longer changes which rows miss their margin.
         if change <= 1e-14 * size:
