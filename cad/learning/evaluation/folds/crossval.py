@@ -539,7 +539,7 @@ def _kept_features(fitted: Any) -> list[int] | None:
         # scalers keep all columns.
         support = np.asarray(stage.get_support())
         if len(support) != len(columns):
-            # a step in between changed the number of columns, so they are no longer those of X
+            # an earlier step changed the number of columns, so they are no longer those of X
             return None
         columns = columns[support]
     return [int(i) for i in columns] if len(columns) < best.n_features_in_ else None

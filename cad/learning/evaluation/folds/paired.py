@@ -354,7 +354,9 @@ def _measure_rows(
             # clipped
             continue
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
-            continue  # its order is that of the folds' base rates, which is against the labels
+            # The constant of a fold is the mean label of the other patients. It is low if the
+            # left-out patients have many malignant regions, so its order is against the labels.
+            continue
         # AUC and slope are computed from scores that can be compared between folds.
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]

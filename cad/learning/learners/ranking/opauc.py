@@ -228,7 +228,7 @@ def _pass_factor(
             coefficient = out[i, j]
             # u = X w is kept up to date instead of w, at the cost of n operations for each changed
             # coefficient.
-            u = np.zeros(n)  # w'x of every row, kept up to date instead of w
+            u = np.zeros(n)  # w'x of every row
             total = np.zeros(2)
             for t in range(n):
                 same = 1 if sign[t] > 0 else 0

@@ -419,7 +419,7 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     claimed = np.full(distance.shape, np.inf)
     rows = np.arange(len(labelled))[:, None]
     claimed[rows, nearest] = distance[rows, nearest]
-    # Of equal distances argmin takes the first, so the order of the rows decides.
+    # Of equal distances argmin takes the first, so the order of the labelled rows decides.
     winner = claimed.argmin(axis=0)
     taken = np.isfinite(claimed.min(axis=0))
     rank = np.where(sign[labelled][winner] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)
