@@ -160,7 +160,9 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return the weighted log-odds of the positive class, shape (n,)."""
+        """Return the log-odds of the positive class, combined from those of the members, shape
+        (n,).
+        """
         return self._together(super().decision_function(X), np.asarray(X, dtype=float))
 
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:

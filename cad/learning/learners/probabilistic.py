@@ -91,8 +91,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
     Attributes
     ----------
     scale_ : float
-        The scale s. Although ``scale`` is "learned", it is the fixed scale if the labels cannot
-        determine s: if every label is certain, or if every interval contains 1/2 at any kappa that
+        The scale s. Even if ``scale`` is "learned", s is the fixed scale if the labels cannot
+        determine it: if every label is certain, or if every interval contains 1/2 at any kappa that
         is tried.
     kappa_ : float
         The kappa that was used. It is smaller than the parameter if this was needed to learn the

@@ -24,7 +24,7 @@ _HAIR = 1e-9
 
 
 class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Standardise features after a subclass has transformed them.
+    """Standardise features, after a method of the subclass has transformed them.
 
     The subclass supplies ``_learn``, which learns its transformation, and ``_scaled``, which
     applies it.

@@ -31,7 +31,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Hold the constraints that labels are: the kind of each sample's label, and its interval of
+    """Hold the constraints that labels become: the kind of each sample's label, and its interval of
     log-odds.
 
     Parameters

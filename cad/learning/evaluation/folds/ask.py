@@ -1,7 +1,8 @@
 """Let fitted estimators predict, for validation, prediction, explanations and maps.
 
-A learner warns of rows that are unlike its training rows. These warnings are switched off here. A
-caller gives other warnings with the names of the features, or its rows belong to no patient.
+A learner warns of rows that are unlike its training rows. These warnings are switched off here. For
+regions of patients the caller gives other warnings, with the names of the features. Rows of
+explanations and maps need no warning, because they may belong to no patient.
 """
 
 import warnings

@@ -2,8 +2,8 @@
 
 A transductive SVM also learns from unlabelled rows.
 
-The method is that of Sindhwani & Keerthi 2006, with Newton steps that end after finitely many. The
-bias is the weight of a constant feature, and is penalised like all weights.
+The method is that of Sindhwani & Keerthi 2006. Newton's method reaches the solution after a finite
+number of steps. The bias is the weight of a constant feature, and is penalised like all weights.
 """
 
 from __future__ import annotations
