@@ -1,4 +1,4 @@
-"""Define the exception that users see: the problem, the broken rule, the place and the way out."""
+"""Define the exception that users see: what is wrong, by which rule, where, and what to do."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ MAX_ROWS = 1_000_000
 MAX_COLUMNS = 2_000
 MAX_CELLS = 20_000_000
 MAX_NAME = 500
-"""Most characters of the name of a column."""
+"""Largest number of characters of a column's name."""
 # Largest number of separators in a line. A line has at most one cell more than separators. It has
 # fewer cells where quoted text contains separators.
 _LONGEST_LINE = 100_000
 MAX_IMAGE = 2048 * MIB
-"""Most bytes of one image or DICOM file in memory."""
+"""Largest number of bytes that one image or DICOM file may take in memory."""
 MAX_ARRAYS = 512 * MIB
-"""Most bytes of all arrays of one npz file, or of a parquet table, in memory."""
+"""Largest number of bytes that a parquet table, or all arrays of an npz file, take in memory."""
 _PARQUET_SECONDS = 60.0
 _PARQUET_GIGABYTES = 2.0
 _PARQUET = "pandas pyarrow.parquet"
@@ -134,7 +134,7 @@ def _text_of_error(error: Exception) -> str:
 
 
 def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
-    """Refuse compressed content that would be too large in memory.
+    """Raise an error for compressed content that would be too large in memory.
 
     Content is too large if it has more than ``limit`` bytes. It is also too large if it has more
     than :data:`SMALL` bytes (256 MiB) and more than :data:`MAX_RATIO` (100) times its compressed
@@ -242,7 +242,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_depth(content: Any) -> None:
-    """Refuse lists and dictionaries that are nested more than :data:`MAX_DEPTH` (100) deep.
+    """Raise an error for lists and dictionaries nested more than :data:`MAX_DEPTH` (100) deep.
 
     Recursive code could not process such content.
 
@@ -305,9 +305,10 @@ def table_text(path: Path, separator: str) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse column names that hold a control character, are very long, or occur twice.
+    """Raise an error for column names with a control character, very long names, and equal names.
 
-    Names reach terminals, pages and cards, and cells are found by their names.
+    Names are shown on terminals, pages and cards, where a control character could do harm. Cells
+    are found by the name of their column, so that a name may occur only once.
 
     Parameters
     ----------

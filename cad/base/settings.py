@@ -34,7 +34,7 @@ _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
 class Section(BaseModel):
-    """Share the rules of all settings: unknown keys are refused, and values never change."""
+    """Share the rules of all sections: an unknown key is an error, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -267,8 +267,8 @@ class FeatureSettings(Section):
         share: a voxel at the outline counts by the share of it that lies inside; half: it counts as
         whole if at least one half lies inside (IBSI)
     exclude
-        patterns of names of features that are left out, as for files (*); by default these are
-        features whose values depend on the scanner's gain
+        names of features that are left out, with wildcards as for file names (*); by default these
+        are features whose values depend on the scanner's gain
     dce_images
         images of the dynamic series, or maps by name, in which gradients and co-occurrence (and the
         other families of the key families) are measured as in T2

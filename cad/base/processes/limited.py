@@ -1,4 +1,4 @@
-"""Call a function on foreign data in a child process with limits of time and memory.
+"""Call a function on data from outside in a child process with limits of time and memory.
 
 A crash in a library then ends the child and not the program. A small file that unpacks to a huge
 one fills only the child's memory. The child can also be restricted to some folders
@@ -88,7 +88,10 @@ def call_limited(
 def door_in_child(
     form: str, *, seconds: float, gigabytes: float, needs: str = ""
 ) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
-    """Declare a function that reads foreign bytes, and run it in a child process with limits.
+    """Return a decorator for a function that reads bytes from outside.
+
+    The function is declared as a door "in" (:mod:`cad.base.doors`) and runs in a child process with
+    limits.
 
     Parameters
     ----------

@@ -105,7 +105,7 @@ def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         eta0, kappa = labels.precision
         require_value_kind("labels.eta0", parameters["eta0"], eta0)
         require_value_kind("labels.kappa", parameters["kappa"], kappa)
-        # Parameters given to the learner replace the settings of labels.
+        # Parameters in learner.params have priority over the settings of labels.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 

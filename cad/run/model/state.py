@@ -63,7 +63,7 @@ _LIBRARY: dict[str, Declared] = {
     },
     "VarianceThreshold": {"variances_": floats("d")},
 }
-# Attributes that serve inspection only or can be computed from other attributes.
+# Attributes that are not stored, because they only serve inspection or can be computed from others.
 _LEFT_OUT = ("solution_", "_supports")
 _OF_A_PIPELINE = {"steps", "memory", "verbose", "transform_input"}
 

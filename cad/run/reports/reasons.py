@@ -231,7 +231,8 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
 def _dictated(reason: Reason, column: Column | None) -> str:
     """Return a radiologist's words for a family and its level, such as ``low ADC``.
 
-    The text is empty if the effect on the belief is the opposite of what a radiologist expects.
+    The text is empty if there are no such words, if the value is neither low nor high, or if the
+    effect on the belief is the opposite of what a radiologist expects.
     """
     words = _DICTATED.get(reason.group)
     percentile = reason.percentile

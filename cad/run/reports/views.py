@@ -225,7 +225,7 @@ class PatientView:
 
     @property
     def histology_known(self) -> bool:
-        """Tell whether it is known by histology of every region whether it is malignant."""
+        """Tell whether histology says of every region whether it is malignant or not."""
         return bool(self.regions) and all(region.truth is not None for region in self.regions)
 
     @property

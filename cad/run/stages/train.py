@@ -95,7 +95,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _facts_of_validation(judged.summary, judged.joint)
     if loaded.withdrawn:
-        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # the number, but not the ids
+        # The number of patients who withdrew is stored, and their ids are not.
+        meta["training"]["withdrawn"] = len(loaded.withdrawn)
     meta["carries_training_rows"] = carried
     if loaded.table_roles:
         meta["table"] = loaded.table_roles

@@ -201,7 +201,7 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     nothing = regions.X.isna().all(axis=1).to_numpy()
     numbers = [name for name in ADDED if name in results and is_numeric_dtype(results[name])]
     # The prediction for a row without any feature comes from training medians alone, which tell
-    # nothing about the row. It is taken out.
+    # nothing about the row. So this prediction is removed.
     results.loc[nothing, numbers] = np.nan
     for name, word in (
         ("decision", ""),

@@ -55,8 +55,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     dict
         ``regions`` and ``men`` have measures before and after recalibration. Those after it are by
         models fitted without the man who is measured. ``text`` has the same measures as lines for
-        people. ``sites`` and ``simulated`` say of whom the site's men are, and ``of_training`` how
-        many of them were among the model's training patients.
+        people. ``sites`` names the sites of the cohort's men, ``simulated`` says whether the men
+        are simulated, and ``of_training`` how many of them are among the model's training patients.
 
     Raises
     ------
