@@ -308,7 +308,7 @@ def check_names(names: Sequence[str]) -> None:
     """Raise an error for column names with a control character, very long names, and equal names.
 
     Names are shown on terminals, pages and cards, where a control character could do harm. Cells
-    are found by the name of their column, so that a name may occur only once.
+    are found by the name of their column, so a name may occur only once.
 
     Parameters
     ----------
@@ -343,8 +343,9 @@ def _rows_of_table(
 ) -> Iterator[list[str]]:
     """Yield the first row and all further rows of a table, without blank lines.
 
-    A row with more or fewer cells than the first row raises an error. Such a row was cut off, or a
-    cell contains a separator (such as a decimal comma), so that its cells belong to other columns.
+    A row with more or fewer cells than the first row raises an error. Such a row was cut off, or
+    one of its cells contains a separator (such as a decimal comma). In the second case the cells
+    after it would come under the wrong columns.
     """
     if "\0" in text:
         raise CadError("a cell holds a NUL character")

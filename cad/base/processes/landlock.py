@@ -94,7 +94,7 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
         for path in (*_program_folders(), *map(Path, read)):
             _allow(ruleset, path, look & everything)
         # A Python process that is started from here finds the package by listing the folder that
-        # contains the package, so that this folder may be listed.
+        # contains the package. Therefore it may list this folder.
         _allow(ruleset, Path(__file__).resolve().parents[3], _LIST)
         for device in map(Path, _DEVICE_FILES):
             _allow(ruleset, device, (_READ | _WRITE) & everything)

@@ -66,8 +66,8 @@ def _is_cohort(root: Path) -> bool:
 COHORT = Kind("cohort", _is_cohort, marked=False)
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
 # BIDS has no datatype for dynamic MRI, region tables or calculated high-b images. The validator of
-# BIDS would report them as errors, so that this file tells it to skip them. The patterns have no
-# slash at the end: with one, the validator would not skip a folder whose name it does not know.
+# BIDS would report them as errors, so this file tells it to skip them. The patterns have no slash
+# at the end: with one, the validator would not skip a folder whose name it does not know.
 _BIDSIGNORE = (
     "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
 )
@@ -329,8 +329,8 @@ def write_tables(
     write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
     tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
     for table_name, table in tables.items():
-        # A spreadsheet would compute a cell that begins like a formula, so that harmless puts an
-        # apostrophe before it.
+        # A spreadsheet program would compute a cell that begins like a formula. Therefore
+        # ``harmless`` puts an apostrophe before the content of such a cell.
         text = each_cell(table, harmless).to_csv(
             sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
         )

@@ -48,6 +48,8 @@ def unscored_men(rows: Iterable[tuple[str, bool]]) -> frozenset[str]:
 def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
     """Return the men whose results are held back, from the table of a run.
 
+    These are the men of whom no reader has scored a region, if the site blinds its readers.
+
     Parameters
     ----------
     run : dict
@@ -66,8 +68,8 @@ def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
 def held_back(results: Results) -> frozenset[str]:
     """Return the men whose results are held back.
 
-    A run of a table of features has no images that a reader could score, so that nothing is held
-    back.
+    Nothing is held back from a run of a table of features, which has no images that a reader could
+    score.
 
     Parameters
     ----------

@@ -24,8 +24,8 @@ _SHARED = ("images", "features", "labels")
 # listed are those for which they do not.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
-    # How far a reader agrees with the others is a property of the reader, so that every run
-    # estimates the same value.
+    # How far a reader agrees with the others is a property of the reader. Every run estimates the
+    # same property, so ``agreement`` may be used in all of them.
     ("labels", "consensus"): ("mean", "agreement"),
 }
 
@@ -106,8 +106,7 @@ def _finished_runs(root: Path) -> list[RunFolder]:
 def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
     """Return the settings of the first run.
 
-    An error is raised if the settings of another run differ, so that a column would not mean the
-    same in both.
+    An error is raised if another run has settings with which a column would have another meaning.
     """
     first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]

@@ -98,8 +98,8 @@ def audit_delivery(
         # With the underscore, sub-1 does not get the objects of sub-10.
         objects = [path for path in files if path.name.startswith(f"{study}_")]
         if objects:
-            # Other people read the trail, so that of https://user:password@host only the host is
-            # written.
+            # Other people read the trail. Therefore only the host of an address such as
+            # https://user:password@host is written.
             event = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
             last = append(
                 trail, {**entry, **event, "returned": [_object(path) for path in objects]}

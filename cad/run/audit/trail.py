@@ -63,7 +63,7 @@ class Verified:
 
 
 class DamagedTrail(CadError):
-    """Report that the end of an audit trail was changed, so that nothing may be appended to it."""
+    """Report that the end of an audit trail was changed. Nothing is appended to such a trail."""
 
 
 def append(path: Path, entry: JsonObject) -> str:

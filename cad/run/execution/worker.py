@@ -2,7 +2,7 @@
 
 A task that hangs, or that crashes its process, is reported and does not stop other tasks. The
 processor time of a task has one limit, and its waiting time (for a disk, or for ever) another. Time
-in which other programs use the processor counts for neither limit, so that no task fails because
+in which other programs use the processor counts for neither limit. Therefore no task fails because
 the machine is busy.
 """
 

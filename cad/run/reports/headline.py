@@ -555,8 +555,8 @@ def man_words(
     Returns
     -------
     str
-        Text that follows the word of the decision directly, so that it begins with a colon, comma,
-        space or full stop.
+        Text that follows the word of the decision directly. Therefore it begins with a colon,
+        comma, space or full stop.
     """
     top = patient.top
     head = patient.head
@@ -938,7 +938,7 @@ def _trained(
 def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording) -> str:
     """Say how often each model's decisions were right in the validation of its training.
 
-    It is said for a run whose own histology does not tell.
+    The sentence is for a run whose own histology is missing or too little to measure this.
     """
     sentences = []
     for model in models:

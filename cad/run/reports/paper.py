@@ -169,7 +169,7 @@ def _cut(word: str, width: float, size: float, bold: bool) -> list[str]:
 def readable(text: str) -> str:
     """Return a text in which a code such as ``⟨U+5F20⟩`` replaces each sign that the font lacks.
 
-    The sign would be printed as an empty box, so that two names could look alike.
+    Without this the sign would be printed as an empty box, and two names could look alike.
 
     Parameters
     ----------
@@ -527,7 +527,7 @@ class Paper:
 
         shown = []
         # Hinting (fitting letters to pixels) would make letters up to 4 % wider than ``text_width``
-        # computes, so that words would overlap.
+        # computes, and words would overlap.
         with rc_context({"text.hinting": "none"}):
             for figure in self._figures:
                 canvas = FigureCanvasAgg(figure)

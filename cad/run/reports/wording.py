@@ -63,7 +63,7 @@ class Wording:
         singular, plural : str
             The two sentences in English.
         **values : str
-            Values of the sentences.
+            The values that take the place of ``{name}`` in the sentence.
         """
         return self.say(singular if number == 1 else plural, **values)
 
@@ -118,8 +118,8 @@ def catalogue() -> dict[str, dict[str, str]]:
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
     """Return a pattern for each sentence that tables of a run store, the longest sentences first.
 
-    A text may match the patterns of a long and of a short sentence. The long sentence is then the
-    better match, so that it is tried first.
+    A text may match the pattern of a long sentence and that of a short one. The long sentence is
+    then the better match, so it is tried first.
     """
     stored = sorted(table_beside(__file__)["stored"], key=len, reverse=True)
     patterns = []

@@ -49,7 +49,7 @@ class Pair:
 
 
 def has_pairs(measured: Measured) -> bool:
-    """Tell whether a man has several measured studies, so that the run has ``earlier.csv``.
+    """Tell whether a man has several measured studies. If one has, the run has ``earlier.csv``.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def of_latest_study(
     """Tell which regions are of the latest study of their man.
 
     A latest study that could not be measured has no region here. Then no region of the man is one
-    of the latest study, so that an earlier study does not take its place unnoticed.
+    of the latest study. In this way an earlier study does not take its place unnoticed.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def _still_current(
     try:
         rows_of_men = read_earlier(loaded.folder)
         keys_before = records.read_record(loaded.folder).get("inputs") or {}
-    except CadError:  # the folder holds no finished run, so that everything is compared
+    except CadError:  # the folder holds no finished run; all pairs of studies are compared
         return {}
     keys = {outcome.study_id: outcome.key for outcome in measured.outcomes}
     current = {}

@@ -170,7 +170,7 @@ def judge(
 
 
 def unseen(confidence: object) -> bool:
-    """Tell whether software detected a region, so that perhaps no reader has looked at it.
+    """Tell whether software detected a region. Perhaps no reader has looked at such a region.
 
     Parameters
     ----------

@@ -134,7 +134,7 @@ def load(
             require_storable(estimator, settings.learner)
     withdrawn = tuple(labels_of(without))
     cohort = leave_out(read_cohort(root), withdrawn)
-    # A prediction trains no model, so that a man with two ids changes none of its results.
+    # A prediction trains no model, so a man with two ids changes none of its results.
     same = twins(cohort.studies()) if kind != "predict" else []
     if same:
         raise same[0]

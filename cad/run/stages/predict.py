@@ -277,7 +277,7 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
-    # The setting ``blinded`` changes no threshold, so that it is left out of the comparison below.
+    # The setting ``blinded`` changes no threshold, so it is left out of the comparison below.
     settings = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
     with using(bundle):
         stored = bundle.metadata.get("operating_point")

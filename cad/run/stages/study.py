@@ -72,7 +72,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         failure = failure_of(error, ref.participant_id, ref.study_id, stage)
     except MemoryError:
         raise
-    # This error comes from the disk and not from the input, so that an earlier result is kept.
+    # This error comes from the disk and not from the input. Therefore an earlier result is kept.
     except OSError as error:
         failure = _failure_of_files(ref, stage, error)
         return _study_outcome(ref, "failed", failure.reason, [failure], start)

@@ -68,8 +68,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
     labels = labels.loc[labelled].reset_index(drop=True)
     if not carried:
-        # Age and PSA are data of a man, like the features of his regions, so that they are removed,
-        # too.
+        # Age and PSA are data of a man, like the features of his regions. Therefore they are
+        # removed, too.
         labels[["age", "psa", "psa_density"]] = np.nan
     used_rows = X[labelled].reset_index(drop=True)
     training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)

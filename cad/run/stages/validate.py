@@ -129,8 +129,8 @@ def judge_folds(
     table = aggregated.table
     source = aggregated.source
     lacks = _rows_without_image(loaded, aggregated)
-    # These rows got a number from imputed medians. In a prediction such rows get none, so that they
-    # are not counted here either.
+    # These rows got a number from imputed medians. In a prediction such rows get none. Therefore
+    # they are not counted here either.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,
@@ -265,7 +265,7 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     table = aggregated.table
     chosen = loaded.settings.validate_
     if chosen.scheme == "patient-folds":
-        # All regions of a patient go to one fold. Two regions of one man are alike, so that a model
+        # All regions of a patient go to one fold. Two regions of one man are alike: a model that is
         # trained on one would know something of the other.
         return deal_patients(table.groups, chosen.folds, chosen.seed)
     if chosen.scheme != "leave-one-site-out":

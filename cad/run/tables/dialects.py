@@ -76,7 +76,7 @@ case.
 """
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # The byte order mark of UTF-32 begins with that of UTF-16, so that UTF-32 is tested first.
+    # The byte order mark of UTF-32 begins with that of UTF-16, so UTF-32 is tested first.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),

@@ -187,7 +187,10 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Raise an error for whole numbers that rise, or fall, from row to row."""
+    """Raise an error for whole numbers that rise, or fall, from row to row.
+
+    Such a column probably numbers the rows and measures nothing.
+    """
     if not _are_whole(values):
         return
     steps = np.diff(values)
@@ -205,7 +208,10 @@ def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
-    """Raise an error for whole numbers that count the patients in the order of the table."""
+    """Raise an error for whole numbers that count the patients in the order of the table.
+
+    Such a column probably numbers the patients and measures nothing.
+    """
     if not _are_whole(values):
         return
     patients = cells.table[roles.patient].to_numpy(dtype=object)

@@ -213,7 +213,7 @@ def typed(name: str) -> str:
     Parameters
     ----------
     name : str
-        The column. In such a list a comma ends a name, so that a name with a comma is quoted.
+        The column. In such a list a comma ends a name, so a name with a comma is quoted.
 
     Examples
     --------

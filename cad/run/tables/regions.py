@@ -227,7 +227,8 @@ def _check_classes(
     """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
     # Classes (1 or 0) that are all equal are an error only without readers' scores. Grades that all
-    # give the same class are an error in any case: mostly none reaches the lowest malignant grade.
+    # give the same class are an error in any case. The usual cause is that no grade reaches the
+    # lowest malignant grade.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
         raise _one_class(regions, roles.histology, truth, columns.isup_min)
     if not roles.scores:

@@ -187,7 +187,7 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
         inside = study.roi_map.array == int(row.label)
         place = place_of(gland, inside) if inside.any() else None
         stated = str(row.sector).split(" ", 1)[0]
-        # A region on the midline is on neither side, so that it cannot contradict the table.
+        # A region on the midline is on neither side, so it cannot contradict the table.
         if place is not None and place.side in SIDES and place.side != stated:
             problems.append(
                 CadError(

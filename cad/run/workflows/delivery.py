@@ -104,8 +104,8 @@ def deliver(
         try:
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
         except CadError:
-            # The archive may have stored some of the objects before the failure, so that the audit
-            # trail names all of them.
+            # The archive may have stored some of the objects before the failure. Therefore the
+            # audit trail names all of them.
             if audit is not None:
                 audit_delivery(audit, run, files, caller(), send, "not all stored")
             raise

@@ -237,7 +237,8 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     Spread
         Low, median and high belief, and a text that names the outlines. For readers' outlines, low
         and high are the smallest and the largest value. For redrawn copies they are the quantiles
-        at 5 % and 95 %; if the value of the region's own outline lies outside, it replaces one.
+        at 5 % and 95 %. If the value of the region's own outline lies outside, it replaces the
+        nearer of the two.
 
     Examples
     --------

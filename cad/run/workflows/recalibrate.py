@@ -174,7 +174,7 @@ def _probabilities_left_out(
     for block in np.array_split(order, min(BLOCKS, data.men)):
         is_out = np.zeros(data.men, dtype=bool)
         is_out[block] = True
-        # Some men are left out here, so that half of the least number of men is enough.
+        # Some men are left out here, so half of the least number of men is enough.
         model = _site_model(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
         predicted = model.predict(data.of_men(is_out))
         regions[is_out[data.man]] = predicted.probability

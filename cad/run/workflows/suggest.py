@@ -61,8 +61,8 @@ def suggest_readings(
         columns of :func:`suggest`.
     """
     with_belief = judged.results["belief"].notna().to_numpy()
-    # Readings teach the belief (what readers would say), so that regions are ranked by the belief
-    # and not by the probability of cancer.
+    # From readings a model learns the belief (what readers would say). Therefore regions are ranked
+    # by the belief and not by the probability of cancer.
     table = suggest(
         judged.results.loc[with_belief].assign(probability=judged.results["belief"]),
         extracted.features.loc[with_belief],

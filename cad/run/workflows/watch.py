@@ -39,8 +39,8 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# A man is compared with earlier men who have a scanner of the same maker. This many of them are
-# needed.
+# A man is compared with earlier men who have a scanner of the same maker. At least so many earlier
+# men are needed.
 BASELINE = 60
 # Number of the latest men of whom the share of features far from the training is shown.
 _LATEST = 20
@@ -351,8 +351,8 @@ def drift_charts(
     count = len(measures) + 1
     charts = {}
     for number, (name, values) in enumerate(measures.items()):
-        # False alarms of all charts add up, so that each chart alone gets an average run length
-        # that is longer by the number of charts.
+        # False alarms of all charts add up. Therefore the average run length of each chart alone is
+        # longer: the wanted length, multiplied by the number of charts.
         made = watch({name: values}, makers, nights, baseline, run_length * count, seed=number)
         charts[name] = made[name]
     residuals = _residuals_of_men(men, truths)
