@@ -330,10 +330,11 @@ class LabelSettings(Section):
         taken for all regions
     eta0
         reading precision: least half-width of a label's interval, and distance from 0 or 1 within
-        which a label counts as certain; the values of a list are weighed on inner folds
+        which a label counts as certain; if it is a list, each value gets a weight, which is found
+        on inner folds
     kappa
-        share of the disagreement that becomes half-width; the values of a list are weighed on inner
-        folds
+        share of the readers' disagreement that becomes half-width; if it is a list, each value gets
+        a weight, which is found on inner folds
     boundary
         rule for a label whose interval leaves (0, 1). drop: the bound outside is ignored; paper:
         the label becomes certain

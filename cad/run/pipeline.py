@@ -518,7 +518,7 @@ def watch_cohort(
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
-        except Exception as error:  # a fault of a shadow must not cost the champion's rows
+        except Exception as error:  # an error of a shadow must not lose the rows of other models
             failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
     return rows, failed
 

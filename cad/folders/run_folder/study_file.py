@@ -178,7 +178,7 @@ def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
 
 
 def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]:
-    """Return the numbers of each region that a patient's page shows: medians, volume, fit.
+    """Return, for each region, the numbers on a patient's page: medians, volume, fit.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def save_table_model(
     eta : array, shape (n,), optional
         Standard deviation of each region's readers.
     description : str
-        A sentence for the model's card.
+        A sentence for the model card.
 
     Raises
     ------

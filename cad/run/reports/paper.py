@@ -100,7 +100,7 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
     passages : sequence of Passage
         The paragraphs.
     width : float
-        Width of the longest line, mm.
+        Largest width that a line may have, mm.
     size : float
         Size of the type in points.
 

@@ -450,7 +450,10 @@ def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction
 
 
 def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
-    """Return the columns of regions and men of a training without histology, with beliefs."""
+    """Return the columns of regions and men where no joint model can be fitted to histology.
+
+    Regions then have their beliefs as probabilities, and men have no probability.
+    """
     return Risk(_belief_columns(rows), _men_of_readers(rows, names), None, notes)
 
 
@@ -472,7 +475,10 @@ def _belief_columns(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
-    """Return the columns of men without a probability, with their age, PSA and truth."""
+    """Return a table of men with their age, PSA, truth and model, but without probabilities.
+
+    A run without a joint model keeps this table. Otherwise probabilities are added to it.
+    """
     low, high = RANGE
     by_man = rows.groupby(rows["participant_id"].astype(str))
     men = pd.DataFrame(index=names)

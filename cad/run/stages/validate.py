@@ -496,8 +496,8 @@ def _measured_skill(aggregated: Aggregated) -> SkillTable | None:
 def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None:
     """Measure whether it helps the learner to know how far readers disagree.
 
-    The result is None if no region has several readers or the setting ``labels.eta`` is a constant,
-    and if the learner does not use the disagreement.
+    The result is None in three cases: no region has several readers, the setting ``labels.eta`` is
+    a constant, or the learner does not use the disagreement.
     """
     table = aggregated.table
     several = (table.labels["n_readers"] > 1).to_numpy()

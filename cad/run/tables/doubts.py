@@ -164,7 +164,7 @@ def _way_out(name: str, taken: str) -> str:
 def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
     """Raise an error for a value such as -999 that is far from all others.
 
-    It probably stands for missing values.
+    Such a value probably stands for missing values.
     """
     for code in _CODES:
         coded = values == code

@@ -158,8 +158,8 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
 def _one_precision(labels: LabelSettings) -> LabelSettings:
     """Return settings of labels with one value of ``eta0`` and one of ``kappa``.
 
-    A pipeline may have several, which its own learner weighs. Another learner may not be able to do
-    so, and gets the defaults.
+    A pipeline may have several values of each, if its own learner finds weights for them. Another
+    learner may not be able to do so. It gets the default in place of several values.
     """
     plain = LabelSettings()
     changed: dict[str, object] = {}

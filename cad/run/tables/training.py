@@ -33,8 +33,8 @@ def train_table(
     settings : PipelineSettings
         Result of :func:`cad.run.tables.settings.table_settings`.
     out : Path
-        Folder of the bundle; its card states the measures of the validation. The run folder of the
-        validation is ``<out>.validation`` beside it.
+        Folder of the bundle. The model card in it states the measures of the validation. The run
+        folder of the validation is ``<out>.validation`` beside it.
     options : ExecutionOptions
         Number of processes, limits and resuming; no option changes a result.
     isup_min : int or None

@@ -112,7 +112,7 @@ def _write_objects(
     *,
     pdf: bool,
 ) -> list[Path]:
-    """Write the objects of one study, and return their files."""
+    """Write the DICOM objects of one study's sheet, and return their files."""
     scored = rows[rows["probability"].notna()]
     run = results.run if scored.empty else objects.with_own_model(results.run, scored)
     identity = hashlib.sha256(f"{study.study_id}\n{sheet.identity}".encode()).hexdigest()

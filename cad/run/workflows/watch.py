@@ -222,7 +222,8 @@ def require_apart(champions: Sequence[str], shadows: Sequence[str]) -> None:
     Parameters
     ----------
     champions, shadows : sequence of str
-        Names or folders of the models.
+        Names or folders of the models: those that make the prediction, and those that are only
+        compared with it.
 
     Raises
     ------
