@@ -3,8 +3,9 @@
 A fork server starts the child processes. The fork server is a process that has loaded the libraries
 of the children and does nothing but fork. So a child starts in milliseconds instead of a second.
 The fork server loads the libraries itself, or it is a copy of a process that has loaded them.
-:func:`collect_rarely` makes garbage collection less frequent, because the loaded modules are a
-million objects that never become garbage, and each collection would search them.
+
+The loaded modules are a million objects that never become garbage, and each garbage collection
+would search them. Therefore :func:`collect_rarely` makes garbage collection less frequent.
 """
 
 from __future__ import annotations

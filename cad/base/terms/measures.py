@@ -1,6 +1,6 @@
 """Define the names and properties of the measures of predictions, such as the AUC.
 
-They are read from ``measures.yaml`` beside this file, in the order in which tables show them.
+Both are read from ``measures.yaml`` beside this file, in the order in which tables show measures.
 :mod:`cad.learning.evaluation.measures.table` has the function that computes each measure.
 """
 

@@ -369,8 +369,8 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
     probability = row.get("probability", "")
     earlier = {**row, "belief": probability, "probability_images": probability}
     earlier["probability_of"] = READERS if probability else ""
-    # These columns of the earlier version are of cancer in histology and not of the belief, and
-    # the man's probability came from a model that this version does not have.
+    # These columns are emptied. In the earlier version the range was one of cancer in histology and
+    # not of the belief, and the man's probability came from a model that this version lacks.
     for name in (*RANGE, "patient_probability"):
         earlier[name] = ""
     return earlier

@@ -293,10 +293,10 @@ def withdraw(
     Raises
     ------
     CadError
-        When ``root`` is no cohort, or a folder of ``runs`` or ``models`` does not exist or is no
-        model; when a run is under way; when the images of the given label have another PatientID;
-        when a PatientID is given and the key of the cohort's pseudonyms is missing. Nothing is
-        removed in these cases.
+        When ``root`` is no cohort; when a folder of ``runs`` or ``models`` does not exist, or one
+        of ``models`` is no model; when a run is under way; when the images of the given label have
+        another PatientID; when a PatientID is given and the key of the cohort's pseudonyms is
+        missing. Nothing is removed in these cases.
     """
     patient = patient.strip()
     # Every named folder and model is opened before anything is removed, so that a misspelt name

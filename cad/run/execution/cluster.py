@@ -1,7 +1,7 @@
 """Run tasks on a Dask cluster.
 
-Each thread of a Dask worker starts a worker process of this program, which does the tasks under
-limits of time and memory, and keeps it for the next task.
+Each thread of a Dask worker starts a worker process of this program. This process does the thread's
+tasks, one after the other, under limits of time and memory.
 """
 
 import threading

@@ -324,7 +324,7 @@ def _keep_new_kernels_in_memory() -> None:
 
     A process that may change compiled code would decide which code other processes execute. So a
     restricted worker may read the cache and not write it. numba works without a cache, but raises
-    an error for a cache that it may not write; this error is ignored here.
+    an error for a cache that it may not write. This error is ignored here.
     """
     cache_of_functions: Any = import_module("numba.core.caching").FunctionCache
     save = cache_of_functions.save_overload

@@ -1,6 +1,7 @@
 """Make the page on which a person chooses between series before an import.
 
-It is needed where several series of a study could be the T2 image, the ADC map or the high-b image.
+The page is needed where several series of a study could be the T2 image, the ADC map or the high-b
+image.
 """
 
 from collections.abc import Mapping, Sequence

@@ -911,8 +911,8 @@ def _trained(
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):
-        # The sentence on accuracy at the training is left out for real patients if the model was
-        # trained on simulated patients, because it would tell nothing about real patients.
+        # For real patients and a model that was trained on simulated patients, the sentence on
+        # accuracy at the training is left out. It would tell nothing about real patients.
         text += f" {_at_training(metrics, models, words)}"
     if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5

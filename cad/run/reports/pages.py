@@ -239,7 +239,7 @@ def _environment(folder: Path) -> jinja2.Environment:
 def template(name: str, folder: Path = TEMPLATES) -> jinja2.Template:
     """Return a Jinja template by its file name.
 
-    It may include templates of the pages of a run.
+    The template may include templates of the pages of a run.
 
     Parameters
     ----------

@@ -108,9 +108,10 @@ class ReasonSum:
     def sentence_in(self, words: Wording) -> str:
         """Say in one line which families raised and lowered the belief, in a radiologist's words.
 
-        There are at most three phrases, and families with little effect are left out. Of the others
-        the family that raised the belief most and the one that lowered it most are named even if a
-        radiologist has no word for them, because a sheet of paper has no table of all families.
+        There are at most three phrases, and families with little effect are left out. Of the
+        others, the family that raised the belief most and the one that lowered it most are always
+        named, even if a radiologist has no word for them. The reason is that a sheet of paper has
+        no table of all families.
 
         Parameters
         ----------

@@ -147,9 +147,9 @@ def _within(
 ) -> tuple[float, float]:
     """Return the point nearest to a wanted point at which a mark has room in a sector.
 
-    The wanted point may lie outside the sector, because the ellipse that stands for the gland is
-    smaller than the gland's box, or because a table names another sector than that at the region's
-    position.
+    The wanted point may lie outside the sector for two reasons. The ellipse that stands for the
+    gland is smaller than the gland's box, and a table may name another sector than the one at the
+    region's position.
     """
     level = sector.split(" ")[1]
     inside = sector_cells(level) == sector

@@ -185,8 +185,8 @@ class PatientView:
     def order(self) -> float:
         """Return the number by which patients of equal urgency are sorted.
 
-        It is the man's probability. Without one it is the highest probability of his regions, and
-        without any -1.
+        The number is the man's probability. Without one it is the highest probability of his
+        regions. If his regions have no probability either, it is -1.
         """
         highest = self.top.probability if self.top else None
         for probability in (self.probability, highest):

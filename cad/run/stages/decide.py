@@ -491,7 +491,7 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
 def _lately(men: pd.DataFrame) -> JsonObject:
     """Return measures of the latest men with a decision, where drift shows first.
 
-    They are the share of men called benign or malignant, and the calibration.
+    The measures are the share of men called benign or malignant, and the calibration.
     """
     decision = men["decision_before_histology"]
     last = men[decision != ""].tail(LATELY)

@@ -53,9 +53,9 @@ class Risk:
     ----------
     regions : DataFrame, shape (n, ...)
         Columns ``probability, probability_of, probability_low, probability_high,
-        probability_images, patient_probability``; in a validation also ``centred`` and
-        ``centred_images``, log-odds without the base rates of the folds, by which regions of
-        different folds can be ranked.
+        probability_images, patient_probability``. In a validation also ``centred`` and
+        ``centred_images``: log-odds without the base rates of the folds. By these log-odds regions
+        of different folds can be ranked.
     men : DataFrame
         Table indexed by ``participant_id``, with the columns ``probability, probability_of,
         probability_low, probability_high, probability_images, unknown, truth, age, psa,
@@ -171,8 +171,9 @@ def _each_left_out(
 ) -> tuple[JointPrediction, np.ndarray, np.ndarray]:
     """Return the predictions for men who were left out of the fit, and two arrays of base log-odds.
 
-    For each of the n regions and each of the m men, these are the log-odds of the share of
-    malignant regions, or of men with cancer, among those that the predicting model was fitted to.
+    The first array has a value for each region: the log-odds of the share of malignant regions
+    among the regions to which the predicting model was fitted. The second array has a value for
+    each man: the log-odds of the share of men with cancer among the men of that fit.
     """
     regions = len(data.belief)
     columns = {

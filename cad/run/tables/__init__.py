@@ -2,10 +2,12 @@
 
 The table may be a file with a row for each region (or for each reading of a region). It may also be
 a folder of run folders (:func:`cad.folders.run_folder.partitions.read_partitions`), which contain
-labels already. The modules work in this order: ``dialects`` turns bytes into texts, ``roles`` says
-of each column what it is, such as a feature or a reader's scores, ``values`` turns texts into
-values, and ``doubts`` finds columns with a wrong role. ``regions`` calls these modules. Then the
-stages of a run follow, as for a cohort.
+labels already.
+
+The modules work in this order. ``dialects`` turns bytes into texts. ``roles`` says of each column
+what it is, such as a feature or a reader's scores. ``values`` turns texts into values, and
+``doubts`` finds columns with a wrong role. ``regions`` calls these modules. Then the stages of a
+run follow, as for a cohort.
 """
 
 from cad.run.tables.dialects import Dialect

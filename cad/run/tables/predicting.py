@@ -92,9 +92,9 @@ def predict_table(
     Raises
     ------
     CadError
-        For a table that lacks one of the model's columns, or that has a column of the name of one
-        that would be added; for a cell that is no number; for a model that does not reproduce its
-        reference predictions; for an output file that is the input file.
+        For a table that lacks one of the model's columns; for a table that already has a column
+        with the name of an added column; for a cell that is no number; for a model that does not
+        reproduce its reference predictions; for an output file that is the input file.
     """
     bundle = load_bundle(model)
     if not bundle.of_table:

@@ -488,7 +488,8 @@ def _region_ids(
 ) -> list[str]:
     """Return the region's id of every row.
 
-    It is taken from the column of ids. Without such a column, the rows of a patient are numbered.
+    The id is taken from the column of ids. Without such a column, the rows of a patient are
+    numbered.
     """
     if roles.id is not None:
         return values.ids(cells, roles.id, "--id", meaning)
@@ -640,7 +641,7 @@ def _features_of(regions: Regions, place: int) -> str:
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
     """Raise an error if most rows have the features of another row of the patient.
 
-    Then a row seems to be one reading and not one region.
+    In such a table a row seems to be one reading of a region, and not one region.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": rows})

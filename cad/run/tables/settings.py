@@ -27,8 +27,8 @@ def table_settings(
     """Return the settings by which a learner is fitted to a table and validated.
 
     The sections ``images`` and ``features`` of a pipeline do not concern a table. The sections
-    ``labels``, ``learner``, ``validate`` and ``decision`` are used as for a cohort, so that the
-    same rows get the same probabilities as a table and as a cohort.
+    ``labels``, ``learner``, ``validate`` and ``decision`` are used as for a cohort. Therefore the
+    same rows get the same probabilities, whether they come from a table or from a cohort.
 
     Parameters
     ----------

@@ -129,8 +129,8 @@ def _combinations(
 ) -> JsonObject | None:
     """Return the weights by which a reader's score and the tool (the model) are combined.
 
-    They are converted to the new probabilities. The result is None where the model has no such
-    weights.
+    The weights are converted to the new probabilities. The result is None where the model has no
+    such weights.
     """
     content = bundle.metadata.get("combinations")
     if content is None or before is None:
@@ -166,7 +166,7 @@ def _probabilities_left_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the new probabilities of the site's regions and men.
 
-    Those of each man are by a joint model that is fitted without him.
+    The probabilities of each man come from a joint model that is fitted without him.
     """
     regions = np.full(len(data.belief), np.nan)
     men = np.full(data.men, np.nan)

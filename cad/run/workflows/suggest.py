@@ -2,8 +2,8 @@
 
 The paper [N14] (docs/methods.md) proposes in section VI to choose the regions that are annotated
 instead of annotating at random. To choose those of which the model is most uncertain was tried, and
-does not help: it fills the training set with borderline regions and makes probabilities worse than
-a random choice does.
+does not help. Such a choice fills the training set with borderline regions, and makes probabilities
+worse than a random choice does.
 
 Here it is computed how much a reading of a region would teach about all regions. What a model can
 learn is taken for a Gaussian process: regions are related by a Gaussian kernel on their features. A
