@@ -1,7 +1,8 @@
 """Compare learners on the FAE table of 260 real men, with and without features of size and shape.
 
-The source is Song et al., PLoS ONE 15 (2020) e0237587. Labels are certain (clinically significant
-or not), so that nothing is learned from readers here.
+FAE is a program for radiomics models; the table was published with its paper (Song et al., PLoS ONE
+15 (2020) e0237587). The labels are certain (clinically significant cancer or not), so that nothing
+is learned from readers here.
 """
 
 import numpy as np

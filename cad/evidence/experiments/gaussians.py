@@ -1,4 +1,7 @@
-"""Draw two Gaussian classes with known posterior: the synthetic data of [N14] IV and [N13] V."""
+"""Draw two Gaussian classes: the synthetic data of [N14], section IV, and of [N13], section V.
+
+The true probability of each class is known at every point.
+"""
 
 from dataclasses import dataclass
 
@@ -23,7 +26,7 @@ class Gaussians:
     sigma: float
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw n points in d dimensions: rows of the negative and the positive class by turns.
+        """Draw n points in d dimensions: the negative and the positive class take turns.
 
         Parameters
         ----------

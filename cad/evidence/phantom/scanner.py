@@ -1,4 +1,4 @@
-"""Make images from anatomy: every modality on its own grid, as its scanner would make it.
+"""Make images from a simulated anatomy: every modality on its own grid, as by a scanner.
 
 Each voxel is an average over a lattice of points (partial volume). The average is changed by the
 tissue's texture, its septa and the sensitivity of the coil, and then sampled as by a scanner
@@ -77,8 +77,9 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     repetition, echo = protocol.t2_times
     t1, t2, density = _properties(table, "t1", "t2", "density")
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
-    # The texture g changes T2 to T2 exp(a g), and the signal by exp(-TE/T2 (exp(-a g) - 1)). Tissue
-    # whose signal decays within a fraction of the echo time shows no texture.
+    # The random field g of the texture, with amplitude a, changes T2 to T2 exp(a g). The signal is
+    # then multiplied by exp(-TE/T2 (exp(-a g) - 1)), with TE the echo time. TE/T2 is limited,
+    # because tissue whose signal decays within a fraction of TE shows no texture.
     decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
     uneven = view.average(_properties(table, "texture")[0]) * view.field(0)
     fibrous = view.average(
@@ -133,11 +134,11 @@ def diffusion_images(
         clean = level * view.average(density * np.exp(-b * adc))
         clean = distort(clean * np.exp(-b * change), shift, view.grid.spacing[1])
         clean *= view.sensitivity()
-        # Scanners average images at high b-values more often.
+        # Scanners average more repetitions at high b-values, so that the noise is lower there.
         images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
     low, high = protocol.b_values
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
-    # without signal this is the ADC of noise, as scanners store it
+    # In voxels without signal this is the ADC of noise. Scanners store it, too.
     apparent = np.clip(value, 0, 4000)
     stored = [
         (float(b), view.volume(_stored(image)))
@@ -212,11 +213,11 @@ def dynamic_images(
 def _kinetics(
     view: View, times: np.ndarray, injection: Injection
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a list of parts of voxels as arrays: voxel index, share, T1 (s), density,
-    concentration.
+    """Return five arrays with one entry per part: voxel index, share, T1, density, concentration.
 
-    A part is the share of a voxel that one tissue fills. Concentration (mM) has shape (n_parts,
-    n_times). Tissues without texture share one curve.
+    A part is that part of a voxel which one tissue fills, and its share is a number from 0 to 1. T1
+    is in s. Concentrations are in mM, shape (n_parts, n_times). Outside the gland, all parts of a
+    tissue have the same curve.
     """
     table = view.scene.table()
     fine = physics.fine_grid(times)
@@ -248,7 +249,8 @@ def _kinetics(
         column["ve"][gland],
         column["vp"][gland],
     )
-    # Outside the gland one curve for each tissue is enough.
+    # Outside the gland the kinetics do not vary from place to place, so that one curve for each
+    # tissue is enough.
     for name in np.unique(names[~gland]):
         of_tissue = (names == name) & ~gland
         tissue = view.scene.tissues[str(name)]
