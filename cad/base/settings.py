@@ -55,9 +55,9 @@ class ImageSettings(Section):
     Parameters
     ----------
     t2_standardisation
-        how T2 intensities of different patients are brought to one scale: zscore by each patient's
-        own mean and standard deviation, reference by a reference tissue of each patient, nyul by
-        the histograms of the training patients
+        how T2 intensities of different patients are brought to one scale. zscore: by each patient's
+        own mean and standard deviation; reference: by each patient's muscle; nyul: by the
+        histograms of the training patients; none: they stay as they are
     t2_reference
         where mean and standard deviation of the z-score are taken: in the gland mask, in a box of
         60 x 60 x 30 mm about the regions, or in the whole image (the result then depends on the
@@ -65,26 +65,29 @@ class ImageSettings(Section):
     bias_correction
         whether the bias field of the coil is removed from T2 by the method N4
     spacing_t2w
-        T2 is interpolated to this distance of voxels, mm along x, y, z (0 keeps the axis)
+        distances between voxels to which T2 is interpolated, in mm along x, y and z; 0 leaves an
+        axis as it is, and null all three
     spacing_adc
         the same for ADC
     interpolation
-        interpolation is linear between voxel centres, or by cubic splines
+        whether interpolation is linear between voxel centres, or by cubic splines
     whole_numbers
-        whether interpolated values are rounded to whole numbers (IBSI, for CT)
+        whether interpolated values are rounded to whole numbers, as IBSI does for CT
     frame_motion
-        whether the frames of the dynamic series are shifted in line with each other
+        whether the frames (time points) of the dynamic series are shifted in line with each other
     registration
         whether ADC and DCE are aligned to T2, by the rigid motion of largest mutual information
     displacement
-        shift of ADC, high b and DCE against T2 in the slice. none: not measured; said: measured and
-        reported; mended: also moved back. With registration it is not measured
+        what is done about the displacement (shift against T2 in the slice) of ADC, high b and DCE.
+        none: it is not measured; said: it is measured and reported; mended: the image is also moved
+        back. With registration it is not measured
     mend_from_mm
-        smallest displacement that is moved back, mm. With 0 all are moved back, so that no result
-        depends on whether a displacement is just above or below a limit
+        smallest displacement, in mm, with which an image is moved back. With 0 every displaced
+        image is moved back, so that no result depends on whether a displacement is just above or
+        below a limit
     withdraw_from_mm
         if the 95 % range of a displacement reaches this many mm, no decision is stated, whether the
-        displacement was moved back or not
+        image was moved back or not
     """
 
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = "zscore"
@@ -107,11 +110,12 @@ class PerfusionSettings(Section):
     Parameters
     ----------
     t1
-        T1 of the tissue: vfa measures it from images of several flip angles, fixed takes t1_tissue,
-        auto measures it where a study has such images and else takes t1_tissue
+        where the T1 of the tissue comes from. vfa: it is measured from images of several flip
+        angles; fixed: t1_tissue; auto: it is measured where a study has such images, else t1_tissue
     b1
-        flip angles: map corrects them by the map of the transmit field (B1), none takes them as
-        stated in the header, auto takes the map when every dynamic study of the cohort has one
+        which flip angles are taken. map: those that the map of the transmit field (B1) corrects;
+        none: those of the header; auto: map when every dynamic study of the cohort has such a map,
+        else none
     t1_tissue
         fixed T1 of the tissue, seconds; null is that of the prostate, 1.6 at 3 T and 1.317 at 1.5 T
     t1_blood
@@ -121,12 +125,13 @@ class PerfusionSettings(Section):
     haematocrit
         share of the blood that is red cells, 0 to 1
     arterial_input
-        arterial input function (concentration in the artery over time): parker and georgiou are
-        means of a population, measured is taken in the study's vessel mask, auto is measured where
-        a study has the mask and else parker
+        arterial input function (concentration in the artery over time). parker, georgiou: published
+        means of a population; measured: the function in the study's vessel mask; auto: measured
+        where a study has the mask, else parker
     delay
-        time at which the input reaches the tissue. study: one for each study, from its mean curve;
-        voxel: fitted in each voxel, within 10 s of the study's (twenty times the computing time)
+        time at which the input reaches the tissue. study: one time for each study, from its mean
+        curve; voxel: a time for each voxel, fitted within 10 s of the study's time, which makes the
+        computation twenty times as long
     models
         kinetic models to fit
     refine
@@ -167,11 +172,12 @@ class TextureSettings(Section):
     distance
         distance of two voxels whose co-occurrence is counted, in voxels (Chebyshev)
     dimension
-        slice: 4 directions in the slice, features averaged over slices; 2D: 4 directions, counts of
-        all slices merged; 3D: 13 directions in space
+        directions in which co-occurrence is counted. slice: 4 directions in the slice, and features
+        are averaged over slices; 2D: 4 directions in the slice, and counts of all slices are added;
+        3D: 13 directions in space
     aggregation
-        merged: one co-occurrence matrix of all directions; averaged: one for each direction, and
-        features averaged over them
+        merged: one co-occurrence matrix for all directions; averaged: one for each direction, and
+        features are averaged over the directions
     """
 
     bins: int | None = Field(16, ge=2)
@@ -270,10 +276,10 @@ class FeatureSettings(Section):
         names of features that are left out, with wildcards as for file names (*); by default these
         are features whose values depend on the scanner's gain
     dce_images
-        images of the dynamic series, or maps by name, in which gradients and co-occurrence (and the
-        other families of the key families) are measured as in T2
+        images of the dynamic series, and maps computed from it, in which the families of the key
+        families are measured as in T2, such as gradients and co-occurrence
     filters
-        filters for each image; features are measured in their responses, too
+        filters for each image; features are measured in the filtered images, too
     """
 
     modalities: tuple[Literal["t2w", "adc", "dce", "hbv", "ktrans"], ...] = ("t2w", "adc", "dce")
@@ -322,9 +328,9 @@ class LabelSettings(Section):
     readers
         readers whose scores count: all, the declared expert, or named readers
     consensus
-        the label p of a region is the mean of its readers. agreement weighs each reader by his
-        agreement with the others, mean weighs all the same, pooled weighs each by his skill on the
-        histology of the training regions
+        how readers are weighed in the label p of a region, the mean of its readers' probabilities.
+        agreement: each by his agreement with the others; mean: all the same; pooled: each by how
+        well his scores tell the histology of the training regions
     eta
         disagreement of the readers of a region: adaptive is their standard deviation; a number is
         taken for all regions
@@ -339,7 +345,8 @@ class LabelSettings(Section):
         rule for a label whose interval leaves (0, 1). drop: the bound outside is ignored; paper:
         the label becomes certain
     histology
-        override: where histology is known it replaces the readers, as a certain label
+        ignore: labels come from the readers; override: where histology is known, it replaces the
+        readers and makes the label certain
     isup_min
         lowest ISUP grade that counts as malignant; 1 is any cancer
     pirads_probability
@@ -373,10 +380,10 @@ class LearnerSettings(Section):
     params
         parameters of the learner
     scaling
-        how features are scaled before the learner, inside every fold: each gets mean 0 and
-        variance 1. standard takes the feature as measured, rank takes its rank among the training
-        regions, clipped cuts the scaled feature at ±3. AveragedProbabilisticSVC and
-        ProbabilisticEnsemble weigh rank and clipped by themselves
+        how features are scaled before the learner, inside every fold, to mean 0 and variance 1.
+        standard: the feature as measured; rank: its rank among the training regions; clipped: the
+        standardised feature, cut at ±3. AveragedProbabilisticSVC and ProbabilisticEnsemble try rank
+        and clipped by themselves, and weigh them
     selection
         method that selects features, inside every fold
     n_features
@@ -441,13 +448,13 @@ class DecisionSettings(Section):
     Parameters
     ----------
     false_positive
-        C_n: cost of a benign region called malignant
+        C_n: cost of calling a benign region malignant
     false_negative
-        C_p: cost of a malignant region called benign
+        C_p: cost of calling a malignant region benign
     refer_negative
-        R_n: cost of a benign region referred
+        R_n: cost of referring a benign region
     refer_positive
-        R_p: cost of a malignant region referred
+        R_p: cost of referring a malignant region
     aim_npv
         negative predictive value that regions called benign shall have. The threshold is then
         chosen on the validation and not from the costs: it is the highest one tested for which the
@@ -458,7 +465,7 @@ class DecisionSettings(Section):
         negative predictive value that men below the lower threshold for men shall have, in the same
         way. Without this key the threshold for men comes from the costs
     prevalence
-        share of men with cancer of labels.isup_min or more where the model is used. The
+        share of men with cancer of grade labels.isup_min or more where the model is used. The
         probabilities of a prediction are moved until their mean over the training's men, weighted
         to this share, equals the share. Without this key the probabilities stay as the model gives
         them
