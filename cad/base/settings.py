@@ -213,21 +213,21 @@ class FilterSettings(Section):
     Parameters
     ----------
     kind
-        mean, Laplacian of Gaussian (log), or separable stationary wavelet
+        kind of filter: mean, Laplacian of Gaussian (log), or separable stationary wavelet
     support_mm
-        mean: side of the filter, mm; the nearest odd number of voxels is taken
+        for kind mean: side of the filter, in mm; the nearest odd number of voxels is taken
     sigma_mm
-        log: standard deviation, mm
+        for kind log: standard deviation of the Gaussian, in mm
     truncate
-        log: distance from the centre at which the filter is cut, in standard deviations
+        for kind log: distance from the centre at which the filter is cut, in standard deviations
     wavelet
-        wavelet: name of the wavelet in PyWavelets, such as db3
+        for kind wavelet: name of the wavelet in PyWavelets, such as db3
     bands
-        wavelet: low (L) or high (H) pass along x, y and in 3D z, such as LLH
+        for kind wavelet: low (L) or high (H) pass along x, y and in 3D z, such as LLH
     level
-        wavelet: level of the decomposition
+        for kind wavelet: level of the decomposition
     rotations
-        wavelet: whether the response is the mean over rotations by right angles
+        for kind wavelet: whether the filtered image is the mean over rotations by right angles
     dimension
         whether the filter works in the slice or in space (3D); along its axes voxels must have
         equal sides
