@@ -47,9 +47,9 @@ def outline_maps(
     ------
     CadError
         If the image is not the one that the reader drew on; if an outline is too small to be
-        measured, or does not touch the region that it corrects; if two outlines of a reader share a
-        voxel; or if the reader's earlier map lies on another grid or already has another outline of
-        the region.
+        measured, or shares no voxel with the region that it corrects; if two outlines of a reader
+        share a voxel; or if the reader's earlier map lies on another grid or already has another
+        outline of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
     groups: dict[tuple[str, str], list[JsonObject]] = {}
@@ -180,8 +180,8 @@ def _outlined_voxels(outline: JsonObject, study: Study) -> np.ndarray:
 
 
 def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
-    """Raise an error for an outline too small to be measured, or beside the region that it
-    corrects.
+    """Raise an error for an outline that is too small to be measured, or that shares no voxel with
+    the region that it corrects.
     """
     image = study.anatomical.with_array(inside)
     too_little = fill(image, image).too_little
