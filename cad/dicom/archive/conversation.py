@@ -63,7 +63,8 @@ class Conversation:
     def recent(self, since: str, match: dict[str, str]) -> interface.Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
 
-        An answer that cannot be used costs its own study only.
+        For a study whose answer cannot be used, the result holds an error; the other studies are
+        not affected.
 
         Parameters
         ----------
@@ -141,7 +142,7 @@ class Conversation:
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
         """Let a new process do one request; each of its steps gets the full time."""
-        # Libraries write data of an archive to standard error, so that standard error is silenced.
+        # Standard error is silenced, because libraries write data of an archive to it.
         process = Child(__name__, quiet=True)
         try:
             process.connection.send((self.address, self.aet, self.limits, operation, arguments))
@@ -188,8 +189,10 @@ def serve(connection: Connection[Any, Any]) -> None:
 
 
 def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
-    """Restrict this process to the files that its request needs: data of an archive may attack a
-    parser.
+    """Restrict this process to the files that its request needs.
+
+    Data from an archive may exploit a fault of the code that parses them, and would then read or
+    write other files.
     """
     read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
     with suppress(RuntimeError):  # for a user without a home folder
@@ -210,7 +213,10 @@ def _result_or_error(
     operation: str,
     arguments: tuple[Any, ...],
 ) -> CadError | tuple[Any]:
-    """Return the result in a tuple, or the error; send None when ready, then each step."""
+    """Return the result in a tuple, or the error.
+
+    Through the connection, None is sent once the archive can be asked, and then each step.
+    """
     try:
         with interface.understood(f"archive at {address}"):
             archive = protocol(address, aet, limits)

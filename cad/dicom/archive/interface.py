@@ -1,4 +1,4 @@
-"""Define the interface of an archive, and the rules for both protocols.
+"""Define the interface of an archive, and the rules for both protocols: DICOM networking, DICOMweb.
 
 A study counts as fetched only when every announced instance has arrived, and every instance states
 the requested patient, study and series. An object counts as stored only when the archive has
@@ -106,7 +106,8 @@ class Protocolled(ABC):
     def recent(self, since: str, match: dict[str, str]) -> Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
 
-        An answer that cannot be used costs its own study only.
+        For a study whose answer cannot be used, the result holds an error; the other studies are
+        not affected.
 
         Parameters
         ----------
@@ -357,7 +358,8 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
     Raises
     ------
     CadError
-        The message names the requested and the received id, or number of bytes.
+        The message names the requested id and the received one, or the expected number of bytes and
+        the received one.
     """
     for keyword, expected in (
         ("PatientID", series.patient_id),
@@ -385,7 +387,7 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
 def file_under(
     dataset: Dataset, answers: list[Dataset], same_patient: SamePatient | None = None
 ) -> None:
-    """Replace an object's data of patient and study by those that the archive has for its study.
+    """Replace an object's entries on patient and study by those that the archive has for its study.
 
     If the archive does not have the study, the object stays as it is.
 

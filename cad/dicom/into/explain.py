@@ -1,6 +1,7 @@
-"""Explain what an import would do with a source: series by rule, and near misses.
+"""Explain what an import would do with a source: which rules take a series, or nearly take it.
 
-Nothing is written. A first rules file is guessed from the descriptions of the series.
+A rule nearly takes a series if the series meets all but one of its conditions. Nothing is written
+except, if it is wanted, a first rules file, which is guessed from the descriptions of the series.
 """
 
 import math
@@ -35,7 +36,8 @@ _AXIAL = re.compile(r"tra|ax", re.IGNORECASE)
 _OTHER_PLANE = re.compile(r"sag|cor|loc", re.IGNORECASE)
 _ADC = re.compile(r"adc|apparent", re.IGNORECASE)
 _DYNAMIC = re.compile(r"dyn|dce|twist|perf|lava|thrive|disco", re.IGNORECASE)
-# Numbers in a description distinguish phases of one series and not kinds of series.
+# Descriptions that differ only in numbers belong to one kind of series, such as the phases of a
+# dynamic series.
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _MANY = 5
 # Roles for a single image: if two kinds of series fit, a person has to decide.
@@ -49,12 +51,12 @@ _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Hold a series that could be an image, beside another series that could be this image, too.
+    """Hold one of several series that could be the same image of a study, such as its T2 image.
 
     Parameters
     ----------
     line : str
-        Words on what distinguishes the series from the others.
+        Description of the series that helps to tell it from the others.
     slices : list of ndarray of uint8, shape (rows, columns)
         Grey levels of three of its slices; empty where they were not wanted or cannot be read.
     """
@@ -156,7 +158,10 @@ def proposed_rules(
 
 
 def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
-    """Return those kinds of series that occur in one study together with another of the kinds."""
+    """Return those kinds of series that occur in one study together with another kind of the list.
+
+    A kind is named by the description of its series, with ``#`` for each number.
+    """
     owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
     rivals = []
     for kind in fitting:
@@ -195,8 +200,9 @@ def _rival_series(
 def _decided_kind(
     name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
 ) -> list[str]:
-    """Return the kind that a person chose by a series number, and kinds that never occur beside
-    it.
+    """Return the kinds of series that are left after a person has chosen one by a series number.
+
+    These are the chosen kind, and the kinds that never occur in one study with it.
     """
     candidates = _rival_series(name, fitting, kinds)
     if not candidates:
@@ -248,7 +254,7 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
-    """Return the pictures by :func:`_slices`; empty if reading them ends the process."""
+    """Return the result of :func:`_slices`; empty if reading the image fails."""
     try:
         slices: list[np.ndarray] = call(_slices, stack)
     except (CadError, OSError):
@@ -278,7 +284,7 @@ def _clock_words(head: Frame) -> str:
 
 
 def _water_of(stack: Stack, call: Call) -> float | None:
-    """Return the result of :func:`_free_water`; None if reading the image ends the process."""
+    """Return the result of :func:`_free_water`; None if reading the image fails."""
     try:
         water: float | None = call(_free_water, stack)
     except (CadError, OSError):
@@ -360,7 +366,7 @@ def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
     # T1 is measured by spoiled gradient echoes with repetition times far below 0.1 s. T2 and
-    # diffusion images have seconds.
+    # diffusion images have repetition times of seconds.
     short = all((frames[0].repetition_time or 1.0) < 0.1 for frames in series)
     angles = [(frames[0].study_uid, frames[0].flip_angle) for frames in series]
     each_once = len(set(angles)) == len(angles)
@@ -408,17 +414,17 @@ class SeriesSeen:
     number, description, image_type : int, str, str
         SeriesNumber, SeriesDescription and ImageType.
     images : list of str
-        The 3-D images in it: size, spacing, b-value and flip angle.
+        The 3-D images in the series: size, spacing, b-value and flip angle.
     clocks : list of str
-        Header times that could order its images in time.
+        Header times that could order the images in time.
     units : list of str
-        Units of its values.
+        Units of the voxels' values.
     taken_by : list of str
-        Names of the rules whose conditions it meets, such as ``t2w``.
+        Names of the rules whose conditions the series meets, such as ``t2w``.
     near_misses : list of str
         Rules of which the series meets all conditions but one, and this condition.
     problem : str
-        Reason why its images cannot be read; empty when they can.
+        Reason why the images cannot be read; empty when they can.
     """
 
     number: int
@@ -439,11 +445,12 @@ class StudySeen:
     Parameters
     ----------
     number : int
-        Its number in the source, from 1.
+        Number of the study in the source, from 1.
     series : list of SeriesSeen
-        Its series.
+        The series of the study.
     objects, files : list of str
-        Its annotation objects (SEG, RTSTRUCT), and the files beside its series that the rules take.
+        Annotation objects (SEG, RTSTRUCT) of the study, and the files beside its series that the
+        rules take.
     problems : list of str
         Reasons why an import would refuse the study or parts of it.
     """
@@ -455,7 +462,10 @@ class StudySeen:
     problems: list[str] = field(default_factory=list)
 
     def alike(self) -> list[list[SeriesSeen]]:
-        """Return the series in groups: phases of one dynamic series together, any other alone."""
+        """Return the series in groups: the phases of a dynamic series are one group.
+
+        Any other series is a group of its own.
+        """
         return [list(phases) for _, phases in groupby(self.series, key=_kind)]
 
 
@@ -634,7 +644,11 @@ def _object(path: Path, rules: ImportRules | None) -> str:
 
 
 def _kind(entry: SeriesSeen) -> tuple[object, ...]:
-    """Return the key that all phases of a dynamic series share: everything except its numbers."""
+    """Return the key that all phases of a dynamic series share.
+
+    It leaves out the number and the clocks of the series. In the description and the near misses
+    ``#`` stands for each number.
+    """
     description = NUMBER.sub("#", entry.description)
     near_misses = [NUMBER.sub("#", text) for text in entry.near_misses]
     return (

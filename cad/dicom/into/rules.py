@@ -28,7 +28,7 @@ _Pattern = Annotated[str, AfterValidator(_valid_pattern)]
 
 
 class Match(Section):
-    """State conditions on a header; a series must meet all that are given.
+    """State conditions on the header of a series; the series must meet all that are given.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class Match(Section):
     series_number
         the SeriesNumber itself
     b_value
-        s/mm2, within 1
+        b-value in s/mm2; a difference of up to 1 does not count
     flip_angle
-        degrees, within .01
+        flip angle in degrees; a difference of up to .01 does not count
     scale
-        factor from the header's values to the modality's unit (ADC: 1e-6 mm2/s), where the site
-        knows better than the header; no condition
+        factor from the file's values to the modality's unit (ADC: 1e-6 mm2/s), where the site knows
+        the unit better than the header states it; this is no condition
     """
 
     description: _Pattern | None = None
@@ -111,12 +111,13 @@ class DynamicRule(Section):
     match
         a series is a phase when it meets any of these
     clock
-        a time in the header, or the seconds in the series description; auto: the first of trigger,
-        acquisition and content time that every phase has and no two phases share
+        what gives the time of a phase: a time in the header, or the seconds in the series
+        description. auto: the first of trigger, acquisition and content time that every phase has
+        and no two phases share
     interval
         seconds from phase to phase, used instead of any clock
     time_pattern
-        regular expression whose group is the seconds
+        regular expression that finds the seconds in the series description, as its first group
     """
 
     match: tuple[Match, ...]
@@ -265,8 +266,9 @@ class FilesRule(Section):
     lesion
         lesion mask
     lesion_values
-        isup: a voxel's value is its lesion's ISUP grade; picai: likewise, but 1 says grade 2 or
-        more without saying which; mask: any value is a malignant lesion
+        meaning of a voxel's value in the lesion mask. isup: the ISUP grade of the lesion; picai:
+        the same, except that 1 means grade 2 or more, without saying which; mask: any value but 0
+        marks a malignant lesion
     zones
         zone map; its values are under zones.values
     table
@@ -276,9 +278,10 @@ class FilesRule(Section):
     study_column
         column of the study's id
     grade_column
-        ISUP grades or Gleason sums of a study's lesions, by commas
+        column of a study's grades, between commas: for each lesion its ISUP grade, or its Gleason
+        score such as 3+4
     category_column
-        PI-RADS categories of the same lesions, in the same order
+        column of the PI-RADS categories of the same lesions, in the same order
     """
 
     study: str
@@ -300,19 +303,19 @@ class FilesRule(Section):
 
 
 class ImportRules(Section):
-    """State one site's facts: what its series and files are.
+    """State one site's facts: which of its series and files is which image.
 
-    Where a list of matches is given for one image, the first match that any series meets decides.
+    An image may have a list of matches. The first match in the list that any series meets is used.
 
     Parameters
     ----------
     name
         name of the cohort, shown in its description
     site
-        what goes into the column site of participants.tsv
+        text for the column site of participants.tsv
     labels
-        patient labels: a keyed pseudonym, or the source id itself (id) where the source is already
-        de-identified
+        the patients' labels. pseudonym: made from the source's id with a secret key; id: the
+        source's id itself, where the source is already de-identified
     t2w
         T2-weighted image
     adc
@@ -334,8 +337,8 @@ class ImportRules(Section):
     diffusion
         every match is one b-value
     prefer
-        which of several images that meet one rule is taken: by acquisition time, or the one with
-        most voxels; without it the study is refused
+        which of several images that meet one rule is taken: the first or last by acquisition time,
+        or the largest, which has most voxels; without an entry the study is refused
     ranges
         wider ranges of plausible statistics (docs/import.md)
     rois
@@ -360,9 +363,9 @@ class ImportRules(Section):
         lesions given as points
     undecided
         images that two kinds of series could be, each with a line on every candidate; an import
-        refuses the file until a person has left one and removed the entry
+        refuses the rules file until a person has kept one candidate and removed this entry
     files
-        image files instead of DICOM
+        files of a cohort that comes as image files instead of DICOM
     zones
         zone map; a ROI gets the zone that holds most of its voxels
     scores
@@ -374,11 +377,11 @@ class ImportRules(Section):
         with labels: pseudonym, the ROI ids that may be kept as drawn; every other becomes a number,
         because names are free text
     readers
-        readers named in the score template
+        readers who get rows with empty scores in scores.tsv, to be filled in
     experts
-        readers declared expert
+        readers who are marked as experts in readers.tsv
     scale
-        scale named in the score template
+        scale of the scores in these rows, and of the scores in the table of ``outlines``
     """
 
     name: str
