@@ -1,9 +1,9 @@
 """Turn the header of one file into frames: classic, enhanced multi-frame, parametric map, mosaic.
 
-In an enhanced object, functional groups (of one frame or shared) contain the values that a classic
-header has at its top. Values of both places are copied to the classic keywords, so that one
-function can read any plane. Values of a frame have priority over shared values, and shared values
-over values at the top.
+In an enhanced object, the values that a classic header has at its top are in functional groups. A
+group belongs to one frame, or is shared by all frames. The values are copied to the keywords of a
+classic header, so that one function can read any plane. A value of a frame is used rather than a
+shared value, and a shared value rather than a value at the top.
 """
 
 import math
@@ -31,8 +31,8 @@ from cad.mri.imaging.elements import Excerpt
 from cad.mri.imaging.frames import Frame, Lying, Scale, read_header
 
 _TABLES = table_beside(__file__)
-# Each of these tables gives the keyword of a frame's field in the header. The table ``lists`` also
-# has the number of values.
+# Each of these tables gives, for fields of a frame, the keyword in the header. The table ``lists``
+# also has the number of values.
 _KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []
@@ -73,10 +73,10 @@ def frames_of(
     path : Path
         The file.
     extract : Excerpt, optional
-        Excerpt of the file with the elements of :data:`TAGS`; the frame then says how its pixels
-        lie.
+        Excerpt of the file with the elements of :data:`TAGS`; with it, the frame says where and how
+        its pixels are stored.
     twins : dict, optional
-        A classic image is added to this dictionary, for :func:`twin`.
+        The frame of a classic image is added to this dictionary, so that :func:`twin` finds it.
 
     Returns
     -------
@@ -114,9 +114,10 @@ def frames_of(
 
 
 def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
-    """Return the frame of a classic image whose header is like an earlier one's; None without one.
+    """Return the frame of a classic image whose header is like that of an earlier image.
 
-    Most of a header is the same in all of a series, so that only the differing values are read.
+    Most of a header is the same in all slices of a series, so that only the values that differ are
+    read. The result is None if no earlier header is like this one.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
         return None
     place = _lying(extract)
     implicit = extract.syntax.is_implicit_VR
-    if place and earlier.lying:  # all frames share one layout in memory
+    if place and earlier.lying:  # all frames share one layout object, which saves memory
         place = place._replace(layout=earlier.lying.layout)
     with suppress(CadError):  # the reader of whole headers reports an error
         read = {field: _value(field, element, implicit) for field, element in elements.items()}
@@ -167,7 +168,10 @@ def _lying(extract: Excerpt) -> Lying | None:
 
 
 def _constant_statements(extract: Excerpt) -> tuple[object, ...]:
-    """Return all that a file states about an image, except values that differ between slices."""
+    """Return all that a file states about an image, except values that differ between slices.
+
+    Two images are twins if these statements are equal.
+    """
     meta = extract.start.replace(extract.elements.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
     same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.elements.items())
     head = None if extract.pixels is None else extract.pixels[0]
@@ -257,7 +261,10 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
-    """Cut United Imaging's grid into slices; each states its own place and time."""
+    """Cut a grid of slices, as United Imaging stores it, into its slices.
+
+    Each slice states its own place and time.
+    """
     across = math.ceil(math.sqrt(len(slices)))
     down = math.ceil(len(slices) / across)
     if whole.rows % down or whole.columns % across:
