@@ -194,8 +194,7 @@ class _Begun(RequestHandler):
         # closed, and a closed connection has no address.
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._asked, idle)
-        # pynetdicom's socket and this one have each put the opened connection into the queue of
-        # events. One of the two events is removed.
+        # Both the first socket and this socket have reported the connection: one report is dropped.
         association.dul.event_queue.get()
         _end_with_what_is_damaged(association, self._not_kept)
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})

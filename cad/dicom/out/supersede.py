@@ -112,8 +112,8 @@ def supersede(
         not changed.
     """
     objects = list(earlier)
-    # UIDs are derived from the content. With this UID the archive therefore has this very object,
-    # which supersedes nothing.
+    # UIDs follow from the content, so that the archive has this very object, which supersedes
+    # nothing.
     if str(dataset.SOPInstanceUID) in {sop for _, _, sop in objects}:
         return []
     # Objects that the report refers to are current, even if the archive had them before.
@@ -126,8 +126,8 @@ def supersede(
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
-    # An encapsulated document has no place for references to other kinds of results. The report of
-    # the study names these results.
+    # An encapsulated document has no place for evidence; its study's report names the other
+    # results.
     if further_results and kind == "SR":
         dataset.PertinentOtherEvidenceSequence = [_reference(study, further_results)]
     return [sop for _, _, sop in predecessors]

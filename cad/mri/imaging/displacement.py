@@ -14,7 +14,7 @@ from cad.base.terms.modality import short_name
 from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
-"""Least displacement that an import reports; it is about the size of a voxel."""
+"""Displacement from which an import reports an image; it is about the size of a voxel."""
 
 
 @dataclass(frozen=True, eq=False)

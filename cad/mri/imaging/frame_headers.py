@@ -31,8 +31,8 @@ from cad.mri.imaging.elements import Excerpt
 from cad.mri.imaging.frames import Frame, Lying, Scale, read_header
 
 _TABLES = table_beside(__file__)
-# Each of these tables gives, for fields of a frame, the keyword in the header. The table ``lists``
-# also has the number of values.
+# Each of these tables gives the keyword of a frame's field in the header. The table ``lists`` also
+# has the number of values.
 _KINDS = ("texts", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []

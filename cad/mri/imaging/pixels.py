@@ -257,9 +257,8 @@ def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
 
 
 def _check_pixels(dataset: pydicom.Dataset) -> None:
-    """Raise an error for pixels that would fill the memory.
-
-    Their number is the larger one of two: that of the header, and that of the compressed images.
+    """Raise an error for pixels that would fill the memory, by the header or by the compressed
+    images.
     """
     absent = [name for name in ("Rows", "Columns", "BitsAllocated") if name not in dataset]
     if absent:
