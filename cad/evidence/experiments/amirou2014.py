@@ -78,9 +78,9 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
     Parameters
     ----------
     signal : ndarray, shape (n_samples,)
-        One lead, mV.
+        Signal of one lead of the ECG, mV.
     fs : int
-        Samples per second.
+        Number of samples per second.
     beats : ndarray of int, shape (n_beats,)
         Index of the sample of every beat.
 
@@ -157,7 +157,7 @@ class DataSet(NamedTuple):
     Parameters
     ----------
     name : str
-        Name for titles.
+        Name of the data set, for titles.
     X : ndarray, shape (n, d)
         Features as they are; the experiment standardises them with the training rows' mean and
         deviation.

@@ -90,9 +90,9 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     Parameters
     ----------
     verdicts : list of dict
-        From :func:`claims`.
+        The claims with their verdicts, from :func:`claims`.
     rates : DataFrame
-        From :func:`counted`.
+        How often other draws and shuffled labels fulfil each claim, from :func:`counted`.
 
     Returns
     -------

@@ -16,7 +16,7 @@ class Gaussians:
     Parameters
     ----------
     negative, positive : tuple of float
-        Class means.
+        Means of the negative and of the positive class.
     sigma : float
         Standard deviation of every coordinate.
     """

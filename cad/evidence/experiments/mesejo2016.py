@@ -59,7 +59,7 @@ def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     Parameters
     ----------
     folder : Path
-        The downloaded tables.
+        Folder of the downloaded tables.
 
     Returns
     -------

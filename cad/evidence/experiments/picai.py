@@ -213,7 +213,7 @@ def score_lesions(
     Parameters
     ----------
     lesions : DataFrame
-        From :func:`read_marksheet`.
+        The table of lesions, from :func:`read_marksheet`.
     folds : ndarray, shape (n,)
         Fold of every lesion: each fold is scored by models of all other folds.
     seed : int
@@ -265,7 +265,7 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     Parameters
     ----------
     men : DataFrame
-        From :func:`read_marksheet`.
+        The table of studies, from :func:`read_marksheet`.
     folds : ndarray, shape (n,)
         Fold of every man: each fold is scored by a model of all other folds.
     names : tuple of str
@@ -363,7 +363,7 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
     Parameters
     ----------
     men : DataFrame
-        From :func:`read_marksheet`.
+        The table of studies, from :func:`read_marksheet`.
     least : int
         Number of the centre's men to whom the recalibration is fitted; the other men of the centre
         are the test.
@@ -427,7 +427,7 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     Parameters
     ----------
     lesions : DataFrame
-        From :func:`read_marksheet`.
+        The table of lesions, from :func:`read_marksheet`.
     runs : list of dict
         One result of :func:`score_lesions` for each repeat.
 

@@ -209,7 +209,7 @@ class DataSet(NamedTuple):
     X : DataFrame, shape (n, d)
         Raw attributes, numbers or strings, NaN where missing.
     y : ndarray, shape (n,)
-        1 for the paper's positive class.
+        1 for the paper's positive class, else 0.
     """
 
     name: str
@@ -234,7 +234,7 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
     Returns
     -------
     list of DataSet
-        In the order of the manifest.
+        The data sets, in the order of the manifest.
 
     Raises
     ------

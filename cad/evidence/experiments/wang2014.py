@@ -226,7 +226,7 @@ def draw_map(axes: Any, values: list[float], title: str) -> None:
     Parameters
     ----------
     axes : matplotlib Axes
-        Where to draw.
+        Axes on which the map is drawn.
     values : list of float
         AUCs: all values of M for the first C, then all for the next C, and so on. C is the cost of
         a pair, and M says how far the margins move.
@@ -250,11 +250,11 @@ class Split:
     Parameters
     ----------
     X : ndarray, shape (n_train, d)
-        Training rows.
+        Features of the training rows.
     y : ndarray, shape (n_train,)
-        Their labels: 1 or 0.
+        Labels of the training rows, 1 or 0.
     X_test : ndarray, shape (n_test, d)
-        Test rows.
+        Features of the test rows.
     gamma : float
         Parameter of the RBF kernel, from the 90th percentile of pairwise distances.
     """
@@ -561,7 +561,7 @@ def measure(
     Parameters
     ----------
     data : DataSet
-        At most 100 rows.
+        Data set with at most 100 rows.
     flawed : bool
         Whether to repeat the flaws of the paper, which :data:`MODES` lists: above all, the best
         grid point is chosen on the test folds, instead of on inner folds of the training rows.
@@ -668,9 +668,9 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     y : ndarray, shape (n,)
-        1 or 0.
+        Label of each row, 1 or 0.
     scores : ndarray, shape (k, n)
-        One set per row. A row with NaN, from a refused fit, has AUC .5.
+        One set of scores per row. A row with NaN, from a refused fit, has AUC .5.
 
     Examples
     --------
@@ -742,9 +742,9 @@ def compare_losses(
     Parameters
     ----------
     X : DataFrame, shape (n, d)
-        Features.
+        Features of the regions.
     y : ndarray, shape (n,)
-        1, 0 or NaN where unknown; unknown regions are left out.
+        Label of each region: 1, 0, or NaN if it is unknown. Unknown regions are left out.
     patients : ndarray of str, shape (n,)
         Patient of each region.
     options : Options

@@ -72,7 +72,7 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Signal.
+        The image: signal of every voxel.
     shift_mm : ndarray, shape (z, y, x), or None
         Displacement of each voxel towards higher y, mm; None leaves the image as it is.
     spacing_y : float

@@ -35,7 +35,7 @@ class Series(NamedTuple):
     description : str
         Series description, by which the rules of an import find the series.
     volume : Volume
-        Unsigned 16-bit voxels.
+        The image, with unsigned 16-bit voxels.
     start : float
         Seconds after the examination began.
     image_type : tuple of str

@@ -42,14 +42,14 @@ class TrueRegion:
     kind : str
         ``cancer`` or a key of :data:`cad.evidence.phantom.params.BENIGN`.
     zone : str
-        PZ, TZ or AFS.
+        Zone of the gland in which the region arose: PZ, TZ or AFS.
     isup : int
         ISUP grade; 0 for benign tissue.
     latent : float
         Hidden malignancy, from which tissue and scores are made: the normal quantile (probit) of
         the severity, a number from 0 (like the zone's own tissue) to 1 (like cancer).
     radius : float
-        Equivalent radius, mm.
+        Radius of a ball of the same volume, mm.
     shapes : list of Shape
         Shapes to paint; the last shape is the region itself, and others are, for example, its
         capsule.

@@ -59,15 +59,15 @@ class Tissue:
     Parameters
     ----------
     t1, t2 : float
-        Seconds.
+        Relaxation times T1 and T2, seconds.
     adc : float
-        1e-6 mm2/s.
+        Apparent diffusion coefficient, 1e-6 mm2/s.
     density : float
         Proton density relative to water.
     ktrans : float
-        1/min.
+        Transfer constant Ktrans, 1/min.
     ve, vp : float
-        Volume fractions.
+        Volume fractions of extravascular extracellular space and of plasma.
     texture : float
         Standard deviation of log T2 from place to place; ADC and Ktrans vary in proportion.
     septa : float

@@ -25,7 +25,7 @@ def parker(times: np.ndarray, delay: float) -> np.ndarray:
     Parameters
     ----------
     times : ndarray
-        Seconds.
+        Times of the samples, seconds.
     delay : float
         Arrival of the bolus, in seconds on the same clock; the curve is zero before it.
 
@@ -133,7 +133,7 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray
-        Seconds, at most ``FINE_STEP`` apart.
+        Times in seconds, at most ``FINE_STEP`` apart.
 
     Examples
     --------

@@ -12,9 +12,9 @@ class Grid(NamedTuple):
     Parameters
     ----------
     shape : (n_z, n_y, n_x)
-        Number of voxels.
+        Number of voxels along z, y and x.
     spacing : (x, y, z)
-        Voxel size, mm.
+        Voxel size along x, y and z, mm.
     """
 
     shape: tuple[int, int, int]
@@ -28,15 +28,15 @@ class Protocol:
     Parameters
     ----------
     site : str
-        Name in ``participants.tsv``.
+        Name of the site, as in ``participants.tsv``.
     t2, adc, dce : Grid
         Grids of the three modalities; flip-angle images lie on the dynamic grid.
     t2_times : (float, float)
-        TR and TE, s.
+        Repetition time TR and echo time TE of the T2 image, s.
     b_values : (float, float)
         The two b-values of the diffusion images, s/mm2.
     dce_times : (float, float)
-        TR and interval between frames, s.
+        Repetition time TR and interval between frames of the dynamic series, s.
     frames : int
         Number of dynamic frames.
     flip : float

@@ -120,7 +120,7 @@ def score(
     rng : Generator
         Source of the random draws.
     regions : list of TrueRegion
-        Numbered from 1.
+        The regions, numbered from 1.
     readers : tuple of Reader
         The panel, from :func:`panel`. The four fixed readers draw the same scores in every panel.
     more : Generator, optional

@@ -67,7 +67,7 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     view : View
         Scene on the T2 grid.
     protocol : Protocol
-        Times and noise.
+        Protocol of the site; times and noise are read.
     gain : float
         Factor on all intensities, different from patient to patient: T2 has no absolute scale.
     rng : Generator
@@ -102,7 +102,7 @@ def diffusion_images(
     view : View
         Scene on the diffusion grid.
     protocol : Protocol
-        b-values and noise.
+        Protocol of the site; b-values and noise are read.
     rng : Generator
         Source of the random noise.
 
@@ -164,7 +164,7 @@ def dynamic_images(
     view : View
         Scene on the dynamic grid.
     protocol : Protocol
-        Times, flip angles and noise.
+        Protocol of the site; times, flip angles and noise are read.
     injection : Injection
         Arrival and strength of the contrast agent.
     rng : Generator

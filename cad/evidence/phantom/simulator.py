@@ -64,7 +64,7 @@ class Patient:
     Parameters
     ----------
     study : Study
-        Images and masks.
+        The images and masks.
     site : str
         Name of the site whose protocol was used.
     regions : list of TrueRegion
@@ -177,7 +177,7 @@ def write_cohort(
     prevalence : float, optional
         Expected share of men with significant cancer.
     variation : Variation
-        Differences between the men.
+        How men differ beyond the protocols of their sites.
 
     Raises
     ------
@@ -276,7 +276,7 @@ def make_patient(
     prevalence : float, optional
         Expected share of men with significant cancer in the patient's cohort.
     variation : Variation
-        Differences between the men.
+        How men differ beyond the protocols of their sites.
     """
     # Each part of the simulation has its own stream of random numbers. The streams of a variation
     # come last, so that all other properties of a man are the same with and without it.

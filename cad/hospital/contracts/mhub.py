@@ -47,7 +47,7 @@ def run_mhub(
     rules : str
         Rules of the import: a file, or a name in ``configs/import``.
     models : list of str
-        Models in order of preference.
+        Models in order of preference. A study is scored by the first whose images it has.
     highest : bool
         Whether a man to whom the model gives no probability gets the highest probability of his
         regions.

@@ -76,11 +76,11 @@ def score(
     Parameters
     ----------
     cohort : Path
-        The cohort.
+        The cohort folder.
     run : Path
         Run folder; made when absent.
     models : list of str
-        Models in order of preference.
+        Models in order of preference. A study is scored by the first whose images it has.
     highest : bool
         Whether a man to whom the model gives no probability gets the highest probability of his
         regions.
@@ -200,7 +200,7 @@ def write_map(path: Path, volume: Volume, grid: Path) -> None:
     Parameters
     ----------
     path : Path
-        The file.
+        The file to write.
     volume : Volume
         The map.
     grid : Path

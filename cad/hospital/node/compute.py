@@ -109,7 +109,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     Parameters
     ----------
     settings : NodeSettings
-        Rules, models and costs.
+        All settings of the node; import rules, models and costs are read.
     incoming : Path
         The study's folder of received files.
     work : Path
@@ -203,7 +203,7 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     Parameters
     ----------
     settings : NodeSettings
-        Champion and shadow models.
+        All settings of the node; champion and shadow models are read.
     work : Path
         The study's folder of cohort and run, named by its key.
 

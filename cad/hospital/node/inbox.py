@@ -52,7 +52,7 @@ class Inbox:
     Parameters
     ----------
     settings : NodeSettings
-        The node's folder and limits.
+        Settings of the node; its folder and limits are read.
     queue : Queue
         The node's queue, which gets a row for each instance.
 
@@ -128,7 +128,7 @@ class Inbox:
         Yields
         ------
         Path
-            The copy.
+            Path of the copy.
 
         Raises
         ------
@@ -262,14 +262,14 @@ class Inbox:
         Parameters
         ----------
         function : callable
-            The function.
+            The function to call.
         *arguments : object
-            Arguments of the function.
+            The arguments of the call.
 
         Raises
         ------
         CadError
-            The function's own error.
+            When the function raises it.
         MachineError
             When the process was killed or exceeded a limit, which tells nothing about the file.
         """
@@ -294,7 +294,7 @@ class Inbox:
         Raises
         ------
         OSError
-            When they cannot be written.
+            When arriving instances cannot be written.
         """
         make_folder(self.spool, mode=0o700)
         with tempfile.TemporaryFile(dir=self.spool) as trial:

@@ -68,9 +68,10 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     settings : NodeSettings
         All settings of the node.
     retry_failed : bool
-        Compute failed studies again.
+        Whether to compute failed studies again.
     new_trail : bool
-        If the last audit trail is missing, begin another one; by default that is an error.
+        Whether to begin another audit trail if the last one is missing; by default this is an
+        error.
 
     Returns
     -------
@@ -124,9 +125,10 @@ class Node:
     settings : NodeSettings
         All settings of the node.
     retry_failed : bool
-        Compute failed studies again.
+        Whether to compute failed studies again.
     new_trail : bool
-        If the last audit trail is missing, begin another one; by default that is an error.
+        Whether to begin another audit trail if the last one is missing; by default this is an
+        error.
     """
 
     def __init__(

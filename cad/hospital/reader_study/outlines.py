@@ -29,7 +29,7 @@ def outline_maps(
     Parameters
     ----------
     cohort : Cohort
-        The cohort as it is now.
+        The cohort as it is when the outlines are collected.
     contents : sequence of (Path, dict)
         Path and content of each export, as :func:`cad.hospital.reader_study.exports.read_export`
         checked it.

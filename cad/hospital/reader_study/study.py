@@ -145,7 +145,7 @@ def write_reading(
     out : Path
         Folder to write: a page for each reader and session, ``cases/`` and ``reading.json``.
     settings : ReadingSettings
-        Readers, scale, seed.
+        Settings of the reader study.
     tool : Path, optional
         Run folder with the probabilities of the tool that the study tests. There are then two
         sessions. Each reader sees the tool's probability on one half of the cases in the first
@@ -362,7 +362,7 @@ def drawn_on(study: Study) -> JsonObject:
     Parameters
     ----------
     study : Study
-        The case.
+        The study that the case shows.
 
     Returns
     -------

@@ -77,7 +77,7 @@ class ReadingFolder:
         names : Names
             Label, PatientIDs and UIDs of the patient; the label decides which cases are removed.
         same
-            Not used here.
+            Not used here; other folders need it to recognise the patient.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class ReadingFolder:
         names : Names
             Label, PatientIDs and UIDs of the patient.
         same
-            Not used here.
+            Not used here; other folders need it to recognise the patient.
         """
         blind = []
         if (self.folder / KEY).is_file():

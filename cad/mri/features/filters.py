@@ -40,7 +40,7 @@ def filter_words(chosen: FilterSettings) -> str:
     Parameters
     ----------
     chosen : FilterSettings
-        One filter.
+        The settings of the filter.
     """
     cut = f" cut at {chosen.truncate:g} SD" if chosen.kind == "log" else ""
     return f"{filter_name(chosen)} ({chosen.dimension}, {chosen.boundary}{cut})"
@@ -52,7 +52,7 @@ def check_filters(settings: FeatureSettings) -> None:
     Parameters
     ----------
     settings : FeatureSettings
-        ``filters``, by modality.
+        Settings, with the filters of each modality in ``filters``.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def filter_reach(
     Returns
     -------
     tuple of 3 ints
-        Voxels along z, y, x.
+        Numbers of voxels along z, y, x.
 
     Raises
     ------
@@ -143,9 +143,9 @@ def response_map(
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Any unit; voxels without a value are not finite.
+        The image, in any unit; voxels without a value are not finite.
     spacing : tuple of 3 floats
-        mm along x, y, z.
+        Voxel size in mm along x, y, z.
     chosen : FilterSettings
         The filter; :func:`check_filters` must have accepted its settings.
 

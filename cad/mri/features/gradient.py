@@ -23,16 +23,16 @@ def sobel_map(
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Any unit.
+        The image, in any unit.
     spacing : tuple of 3 floats
-        mm along x, y, z.
+        Voxel size in mm along x, y, z.
     mask : ndarray of bool, shape (z, y, x)
-        Where to compute.
+        Voxels at which the result is computed.
 
     Returns
     -------
     ndarray of float, shape (z, y, x)
-        Image unit per mm; NaN outside the mask.
+        The gradient, in the unit of the image per mm; NaN outside the mask.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Any unit.
+        The image, in any unit.
     mask : ndarray of bool, shape (z, y, x)
-        Where to compute.
+        Voxels at which the result is computed.
 
     Returns
     -------
     ndarray of float, shape (z, y, x)
-        Image unit, not divided by the voxel size; NaN outside the mask.
+        The response, in the unit of the image (not divided by a voxel size); NaN outside the mask.
 
     References
     ----------

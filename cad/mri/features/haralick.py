@@ -79,7 +79,7 @@ def aggregation_of(texture: TextureSettings) -> str:
     Returns
     -------
     str
-        One of ``AGGREGATIONS``.
+        A key of ``AGGREGATIONS``.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def haralick_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels of regions.
+        Grey levels in the cores of the regions.
 
     Returns
     -------
@@ -235,11 +235,11 @@ def _add_features(
     pairs : int
         Number of pairs, > 0; the symmetric matrix sums to twice that.
     n_levels : int
-        Grey levels of the region.
+        Number of grey levels of the region.
     extremes : (int, int)
         Lowest and highest level (from 0) that occurs.
     out : record of :data:`cad.mri.features.haralick.RECORD`
-        Sums over matrices.
+        Record whose fields are sums over matrices; the features are added to it.
     """
     # Sums run over counts and are divided once at the end. Sums over probabilities would be less
     # exact, and need a logarithm for each cell instead of the table.

@@ -102,7 +102,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, shape (n_rows, n_features)
-            Finite values.
+            Features of the rows, finite values.
         site : array-like of str, shape (n_rows,)
             Site of each row.
 

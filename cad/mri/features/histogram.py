@@ -120,7 +120,7 @@ def histogram_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels of regions.
+        Grey levels in the cores of the regions.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     Parameters
     ----------
     levels : ndarray of int64, shape (n_voxels,)
-        From :func:`discretise`.
+        Grey level of every voxel, from :func:`discretise`.
     start : ndarray of int64, shape (n_regions + 1,)
         Where each region begins in the array of voxels; the last entry is its end.
     n_levels : ndarray of int64, shape (n_regions,)

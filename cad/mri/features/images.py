@@ -189,9 +189,9 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
     Parameters
     ----------
     whole : Volume
-        The image.
+        The whole image.
     needed : Volume
-        Boolean mask on any grid.
+        Boolean mask, on any grid, of the voxels that will be measured.
     filters : sequence of FilterSettings
         Filters that will be applied to the part; it gets a margin as wide as they reach.
     """
@@ -207,7 +207,7 @@ def crop(volume: Volume, box: Box) -> Volume:
     volume : Volume
         Image or mask.
     box : tuple of 3 slices
-        Along z, y, x.
+        Ranges of voxels along z, y, x.
     """
     return volume.beginning_at(volume.array[box], limits(box[::-1])[0])
 
@@ -218,7 +218,7 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
     Parameters
     ----------
     mask : Volume
-        On any grid; voxels that are not zero are inside.
+        Mask on any grid; voxels that are not zero are inside.
     grid : Volume
         The grid whose box is returned; its values are not read.
     margin_mm : float
@@ -242,7 +242,7 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
     Parameters
     ----------
     points : ndarray, shape (n, 3)
-        Patient coordinates, LPS, mm.
+        The points in patient coordinates (LPS), mm.
     grid : Volume
         The grid whose box is returned; its values are not read.
     margin_mm : float
@@ -280,7 +280,7 @@ def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
     dynamic : Dynamic
         The series.
     box : tuple of 3 slices
-        Along z, y, x.
+        Ranges of voxels along z, y, x.
     """
     return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
 
@@ -360,7 +360,7 @@ def enclosing(boxes: Sequence[Box]) -> Box:
     Parameters
     ----------
     boxes : sequence of (slice, slice, slice)
-        Along z, y, x; at least one.
+        Boxes as ranges of voxels along z, y, x; at least one.
     """
     first, last = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
     return box_between(first.min(axis=0), last.max(axis=0), last.max(axis=0))

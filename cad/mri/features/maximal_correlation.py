@@ -25,7 +25,7 @@ def maximal_correlation_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels of regions.
+        Grey levels in the cores of the regions.
 
     Returns
     -------

@@ -134,7 +134,7 @@ def pick(
     Returns
     -------
     dict of str to ndarray
-        By the column's name.
+        The values, by name of the column.
 
     Examples
     --------

@@ -55,7 +55,7 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     gland : Volume of bool
         Mask of the gland, on the grid of the region.
     inside : ndarray of bool, shape (n_slices, H, W)
-        The region.
+        Mask of the region.
     zone : str
         ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where no zone is stated.
 
@@ -228,7 +228,7 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
     Parameters
     ----------
     inside : ndarray of bool, shape (n_slices, H, W)
-        The region.
+        Mask of the region.
     spacing : (float, float, float)
         Voxel size along x, y and z, mm.
 
@@ -302,7 +302,7 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     signal : ndarray, shape (n_times,)
         Mean signal of the region, any unit.
 

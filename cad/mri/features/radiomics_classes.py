@@ -49,7 +49,7 @@ def radiomics_features(
     regions : RegionVoxels
         Regions on ``prepared.grid``.
     settings : FeatureSettings
-        ``radiomics`` and ``texture``.
+        Settings, of which ``radiomics`` and ``texture`` are read.
 
     Returns
     -------

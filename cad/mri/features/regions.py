@@ -42,7 +42,7 @@ class RegionVoxels:
     start : ndarray of int64, shape (n_regions + 1,)
         Region r owns ``index[start[r]:start[r + 1]]``.
     shape : tuple of 3 ints
-        Voxels of the grid along z, y, x.
+        Number of voxels of the grid along z, y, x.
     weight : ndarray, shape (n_voxels,), or None
         Share (0 to 1) of each voxel that its region fills; None where all voxels are whole.
     """
@@ -80,13 +80,13 @@ class RegionVoxels:
         Parameters
         ----------
         centres : ndarray, shape (n, 3)
-            Continuous voxel indices x, y, z.
+            Centres of the spheres: voxel indices x, y, z, which need not be whole numbers.
         shape : tuple of 3 ints
-            Voxels along z, y, x.
+            Number of voxels of the grid along z, y, x.
         spacing : tuple of 3 floats
-            mm along x, y, z.
+            Voxel size in mm along x, y, z.
         radius : float
-            mm.
+            Radius of the spheres, mm.
         """
         points = np.ascontiguousarray(centres, float)
         size = np.array(shape, np.int64)

@@ -68,7 +68,7 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     Parameters
     ----------
     mask : Volume
-        Boolean, not empty.
+        Boolean mask of the region, not empty.
     perturbation : Perturbation
         Standard deviations of shift, growth and roughness.
     rng : Generator
@@ -252,7 +252,7 @@ def masks_features(
     settings : PipelineSettings
         Settings of the pipeline; only ``images`` and ``features`` are read.
     masks : sequence of Volume
-        Boolean, on any grid; possibly empty.
+        Boolean masks on any grid; a mask may be empty.
     scale : NyulScale, optional
         Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 

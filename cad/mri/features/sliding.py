@@ -42,7 +42,7 @@ class SlidingFeatures:
     Parameters
     ----------
     index : ndarray of int64, shape (n, 3)
-        Voxels z, y, x of ``grid``.
+        Indices z, y, x of the voxels in ``grid``.
     rows : DataFrame, n rows
         Feature columns of the sphere around each voxel; NaN where a sphere has fewer than 5 voxels
         with a value.
@@ -72,7 +72,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     Parameters
     ----------
     study : Study
-        With a gland mask or regions.
+        Study with a gland mask or regions.
     margin_mm : float
         Width of the margin around each region when there is no gland mask.
 
@@ -114,7 +114,7 @@ def sliding_rows(
     Parameters
     ----------
     study : Study
-        With at least one wanted modality.
+        Study with at least one wanted modality.
     settings : PipelineSettings
         Settings of the model's pipeline; only ``images`` and ``features`` are read.
     mask : Volume, optional

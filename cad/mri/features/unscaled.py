@@ -108,7 +108,7 @@ def unscaled_t2(
     Parameters
     ----------
     study : Study
-        With ``t2w``.
+        Study with a T2 image.
     settings : PipelineSettings
         ``images.bias_correction`` and the filters of T2; the part has a margin as wide as the
         filters reach.

@@ -73,7 +73,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     Parameters
     ----------
     times : ndarray
-        Seconds.
+        Times of the samples, seconds.
     delay : float
         Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
 
@@ -115,7 +115,7 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     Parameters
     ----------
     times : ndarray
-        Seconds.
+        Times of the samples, seconds.
     delay : float
         Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
 
@@ -163,7 +163,7 @@ def population_input(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Frame times, seconds.
+        Times of the frames, seconds.
     delay : float
         When the bolus reaches the artery, seconds on the frames' clock.
     haematocrit : float
@@ -189,9 +189,9 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Frame times, seconds.
+        Times of the frames, seconds.
     plasma : ndarray, shape (n_times,)
-        mM in plasma at the frames.
+        Concentration in plasma at the frames, mM.
     delay : float
         Shift in seconds. Where the shift needs the input before the first frame, the first frame's
         value is taken.
@@ -224,7 +224,7 @@ class ArterialInput:
     name : str
         ``parker``, ``georgiou`` or ``measured``.
     times : ndarray, shape (n_times,)
-        Frame times, seconds.
+        Times of the frames, seconds.
     delay : float
         Seconds. For a population's input: when the bolus arrives on the frames' clock. For a
         measured input: how much later the bolus reaches the tissue than the artery.
@@ -254,16 +254,16 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     step : float
-        Longest part, s.
+        Length that no part may exceed, s.
 
     Returns
     -------
     fine : ndarray, shape (n_fine,)
-        Seconds.
+        The original times and those between them, seconds.
     at_frames : ndarray of int, shape (n_times,)
-        Positions of the original times.
+        Positions of the original times in ``fine``.
 
     Examples
     --------

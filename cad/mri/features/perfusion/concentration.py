@@ -61,13 +61,13 @@ def concentration_from_signal(
     Parameters
     ----------
     signal : ndarray, shape (..., n_times)
-        Arbitrary units.
+        Signal of each curve over time, arbitrary units.
     baseline : ndarray, shape (...)
         Signal before contrast.
     t1 : ndarray, shape (...)
         T1 before contrast, s.
     repetition_time, relaxivity : float
-        Seconds, 1/(s mM).
+        Repetition time (s), and relaxivity of the contrast agent (1/(s mM)).
     flip_angle : float, or ndarray of shape (...)
         Degrees: one angle for all curves, or an angle for each curve (transmit field).
 
@@ -118,7 +118,7 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
     Parameters
     ----------
     signal : ndarray, shape (..., n_times)
-        Arbitrary units.
+        Signal of each curve over time, arbitrary units.
     n_baseline : int
         Number of frames before the bolus, including the skipped frames.
     skip : int
@@ -127,7 +127,7 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
     Raises
     ------
     CadError
-        When no frame is left.
+        When no frame before the bolus is left.
 
     Examples
     --------

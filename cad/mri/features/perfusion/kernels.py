@@ -24,11 +24,11 @@ class Grid(NamedTuple):
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        The frames.
+        Times of the frames.
     dt : ndarray, shape (n_fine - 1,)
         Steps between the samples of the input.
     plasma : ndarray, shape (n_fine,)
-        The input, mM.
+        Concentration in plasma at the samples of the input, mM.
     frame_index : ndarray of int64, shape (n_times,)
         Index of each frame among the samples of the input.
     """
@@ -342,7 +342,7 @@ def linear_rows(
     curves : ndarray, shape (n_voxels, n_times)
         The curves.
     times : ndarray, shape (n_times,)
-        Minutes.
+        Times of the frames, minutes.
     n_columns : int
         Number of all rows, at most 3: first the common rows, then the curve's integral over time,
         then the integral of this integral. Both integrals use the trapezoid rule.

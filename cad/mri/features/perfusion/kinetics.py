@@ -66,7 +66,7 @@ class Kinetics:
         Parameters
         ----------
         signal : ndarray, shape (..., n_times)
-            Arbitrary units.
+            Signal of each curve over time, arbitrary units.
         t1 : ndarray, shape (...)
             T1 before contrast, seconds.
         b1 : ndarray, shape (...), optional
@@ -272,9 +272,9 @@ def t1_map(
     Parameters
     ----------
     study : Study
-        With or without flip-angle images.
+        Study with or without flip-angle images.
     settings : PerfusionSettings
-        ``t1`` and the assumed T1.
+        Settings: whether T1 is measured (``t1``), and which T1 is assumed.
     dynamic : Dynamic
         The dynamic series, whose grid is used.
     needed : ndarray of bool, shape (z, y, x)
@@ -391,15 +391,15 @@ def choose_input(
     Parameters
     ----------
     study : Study
-        With or without a mask of an artery.
+        Study with or without a mask of an artery.
     kinetics : Kinetics
         Which input is wanted; when the bolus arrives; repetition time and flip angle.
     dynamic : Dynamic
-        Signal over time.
+        The dynamic series.
     mean_signal : ndarray, shape (n_times,)
         Mean signal of the reference region, in which the delay of the input is fitted.
     t1 : ndarray, shape (z, y, x)
-        Seconds.
+        T1 of each voxel, seconds.
     b1 : ndarray, shape (z, y, x), or None
         Ratio of actual to stated flip angle; None for 1.
     reference : ndarray of bool, shape (z, y, x)

@@ -50,7 +50,7 @@ class RegionCurve:
     Parameters
     ----------
     time_s : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     signal : ndarray, shape (n_times,)
         Mean signal, arbitrary units.
     concentration_mM : ndarray, shape (n_times,)
@@ -78,7 +78,7 @@ class PerfusionMaps:
         By name of the parameter: float32 on the DCE grid, NaN outside the mask and where the signal
         gives no concentration.
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     arrival : float
         Bolus arrival, seconds.
     n_baseline : int
@@ -163,7 +163,8 @@ def perfusion_maps(
     Parameters
     ----------
     study : Study
-        With a dynamic series; flip-angle images, gland and vessel masks are used where present.
+        Study with a dynamic series. Flip-angle images, gland and vessel masks are used if it has
+        them.
     settings : PerfusionSettings
         T1, relaxivity, haematocrit, input function, models, refinement.
     mask : ndarray of bool, shape of the DCE grid, optional

@@ -61,7 +61,7 @@ class KineticFit:
         True for a curve whose fit failed: the curve has NaN, the equations are singular, a
         parameter lies on its bound, or the refinement did not converge.
     fitted : ndarray, shape (n_curves, n_times)
-        Model curves.
+        The fitted curves of the model.
     """
 
     parameters: dict[str, np.ndarray]
@@ -83,7 +83,7 @@ def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
     ve : float
         Volume fraction of the extravascular extracellular space, above 0.
     inlet : InputFunction
-        Plasma input, with the frames.
+        Plasma input, which also holds the times of the frames.
     """
     return extended_tofts(ktrans, ve, 0.0, inlet)
 
@@ -100,7 +100,7 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
     ve, vp : float
         Volume fractions of the extravascular extracellular space (above 0) and of plasma.
     inlet : InputFunction
-        Plasma input, with the frames.
+        Plasma input, which also holds the times of the frames.
     """
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
@@ -121,7 +121,7 @@ def brix(
     kep, kel : float
         Exchange and elimination rate, 1/min.
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     arrival : float
         Bolus arrival, seconds on the same clock.
 
@@ -206,9 +206,9 @@ def fit_brix(
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        S / S_baseline - 1.
+        Relative enhancement S / S_baseline - 1 of each curve over time.
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     arrival : float
         Bolus arrival, seconds on the same clock.
     refine : bool
@@ -325,7 +325,7 @@ def curve_delays(
     Returns
     -------
     ndarray, shape (n_curves,)
-        Seconds.
+        The delay of each curve, seconds.
 
     Examples
     --------
@@ -374,7 +374,7 @@ def fit_each_at(
     fit : callable
         Takes curves and an input function, such as :func:`fit_patlak`.
     curves : ndarray, shape (n_curves, n_times)
-        mM.
+        Concentration of each curve over time, mM.
     inlet_at : callable
         Takes a delay in s and returns the input function moved by this delay.
     delays : ndarray, shape (n_curves,)

@@ -37,7 +37,7 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     curve : ndarray, shape (n_times,)
         Mean signal of a region that enhances.
 
@@ -97,9 +97,9 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     curves : ndarray, shape (n_curves, n_times)
-        Any unit.
+        Values of each curve over time, any unit.
 
     Returns
     -------
@@ -128,9 +128,9 @@ def semiquantitative(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     signal : ndarray, shape (n_curves, n_times)
-        Arbitrary units.
+        Signal of each curve over time, arbitrary units.
     baseline : ndarray, shape (n_curves,)
         Mean signal before the bolus.
     arrival : float
@@ -191,16 +191,16 @@ def initial_area(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     curves : ndarray, shape (n_curves, n_times)
-        mM, or any unit.
+        Values of each curve over time, mM or any other unit.
     arrival, duration : float
-        Seconds.
+        Arrival of the bolus, and time from then on to integrate over, seconds.
 
     Returns
     -------
     ndarray, shape (n_curves,)
-        Curve unit times seconds.
+        The area of each curve, in the unit of the curve times seconds.
 
     Raises
     ------

@@ -78,11 +78,11 @@ def fit_t1(
     Parameters
     ----------
     signals : ndarray, shape (n_flips, ...)
-        Arbitrary units, the same receiver gain at every flip angle.
+        Signals in arbitrary units, with the same receiver gain at every flip angle.
     flip_angles : ndarray, shape (n_flips,)
-        Degrees.
+        Flip angles, degrees.
     repetition_time : float
-        Seconds.
+        Repetition time, seconds.
     b1 : ndarray, shape (...), optional
         Ratio of actual to stated flip angle of every voxel; 1 by default.
 
