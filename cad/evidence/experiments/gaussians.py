@@ -43,7 +43,10 @@ class Gaussians:
         return means + self.sigma * rng.standard_normal(means.shape)
 
     def posterior(self, X: np.ndarray) -> np.ndarray:
-        """Return the true probability of the positive class at points, shape (n,) ([N14] (16))."""
+        """Return the true probability of the positive class at points, shape (n,).
+
+        It is equation (16) of [N14].
+        """
         low = np.array(self.negative, float)
         high = np.array(self.positive, float)
         gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)

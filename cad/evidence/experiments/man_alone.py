@@ -94,7 +94,8 @@ class ManModel:
             # training.
             total += np.where(np.isfinite(x), weight * (x - centre), absent)
         if "highest" in self.names:
-            # A man without a scored region is not an average man: nobody has looked at his images.
+            # A man without a scored region gets no probability. He is not an average man, because
+            # nobody has looked at his images.
             total[np.isnan(column(table, "highest"))] = np.nan
         return total
 

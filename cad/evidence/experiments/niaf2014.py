@@ -73,11 +73,12 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
     Parameters
     ----------
     method : str
-        ``P-SVM, learned scale`` or ``P-SVM, fixed scale``: learns p with a tube around p ([N14]
-        (18)). Its scale from decision values to probabilities is learned, or fixed by (14).
-        ``SVM``: learns the classes p > .5 (17). ``F-SVM``: learns the same classes, with weights
-        abs(2p - 1). Platt's method turns the decision values of these two into probabilities.
-        ``logistic on soft labels`` or ``kernel ridge on p``: learns p without tubes.
+        ``P-SVM, learned scale`` or ``P-SVM, fixed scale``: learns p with a tube around p (equation
+        (18) of [N14]). Its scale from decision values to probabilities is learned, or fixed by
+        equation (14). ``SVM``: learns the classes p > .5 (equation (17)). ``F-SVM``: learns the
+        same classes, with weights abs(2p - 1). Platt's method turns the decision values of these
+        two into probabilities. ``logistic on soft labels`` or ``kernel ridge on p``: learns p
+        without tubes.
     X : ndarray, shape (n, d)
         Training points.
     p : ndarray, shape (n,)

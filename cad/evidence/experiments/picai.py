@@ -101,7 +101,7 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = read_rows(paths[0], COLUMNS)
     text = pd.DataFrame(rows)
     raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
-    # PSA in ng/mL divided by volume in mL, where the sheet has no density.
+    # If the sheet has no PSA density, it is PSA (ng/mL) divided by the volume of the gland (mL).
     density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
     logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
     men = pd.DataFrame(

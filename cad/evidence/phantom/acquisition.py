@@ -55,7 +55,7 @@ def acquire(
     scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
     space = fft2(clean.astype(np.complex64))
     if any(moved):
-        # Phase factors that shift the image along y and x.
+        # The phase factors of k-space that shift the image along y and x are computed.
         y = np.fft.fftfreq(shape[0])[:, None] * moved[0]
         x = np.fft.fftfreq(shape[1]) * moved[1]
         space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)

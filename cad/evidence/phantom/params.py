@@ -145,8 +145,9 @@ CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
 # Shares of ISUP 1 to 5 at prostatectomy, and share of cancers in the PZ (about 70 % by McNeal).
 ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
 CANCER_IN_PZ = 0.72
-# Standard deviation of the latent (probit of severity) about its mean, and of each parameter's
-# logarithm where the latent does not explain it.
+# Standard deviation of the latent (probit of severity) about its mean. Then, for each parameter of
+# the tissue, the standard deviation of a random part of its logarithm that does not depend on the
+# latent.
 LATENT_SD = 0.50
 UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
 # Differences between patients: each parameter has one random factor for the whole gland of a man.

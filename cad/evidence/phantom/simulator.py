@@ -225,10 +225,10 @@ def write_cohort(
 
 
 def latent_auc(cohort: Path) -> float:
-    """Return the area under the ROC curve that a cohort's latent has against ISUP 1 or more.
+    """Return the AUC with which a cohort's latent separates cancers from benign regions.
 
-    The latent is the hidden malignancy from which a region's tissue and scores were simulated. A
-    reader who saw it without error would reach this AUC.
+    Cancers are those of ISUP 1 or more. The latent is the hidden malignancy from which a region's
+    tissue and scores were simulated. A reader who saw it without error would reach this AUC.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ def _views(
 def _outlined_by_all(
     regions: list[TrueRegion], maps: dict[str, Volume]
 ) -> tuple[list[TrueRegion], dict[str, Volume]]:
-    """Keep the regions that every reader outlined; labels are numbered anew, without gaps."""
+    """Keep the regions that every reader outlined, and number their labels again without gaps."""
     outlined = set(range(1, len(regions) + 1))
     for labels in maps.values():
         outlined &= set(np.unique(labels.array).tolist())
@@ -430,7 +430,7 @@ def _write_patient(
     prevalence: float | None,
     variation: Variation,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Write one study; return its rows of participants, rois, scores and latent."""
+    """Write one study; return its rows of the tables participants, rois, scores and latent."""
     patient = make_patient(seed, index, protocols, prevalence=prevalence, variation=variation)
     name = patient.study.participant_id
     write_study(out / name, patient.study)

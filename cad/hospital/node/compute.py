@@ -197,8 +197,8 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
 
     Shadow models are on trial beside the champion, the model whose results people see. Only their
     numbers are kept, in ``watch/KEY.json`` of the node, and no page or DICOM object is made. In
-    place of the man's label and the ids of his regions the file has keys, which nobody can read
-    without the node's secret.
+    place of the man's label and the ids of his regions the file has keys. Nobody can tell from a
+    key whose it is without the node's secret.
 
     Parameters
     ----------

@@ -232,7 +232,11 @@ def _check_request(readers: Sequence[str], settings: ReadingSettings, in_table: 
 
 
 def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
-    """Return the cases; with suggestions only the suggested cases, the most valuable first."""
+    """Return the cases to read, in order.
+
+    If ``order`` is a file of suggestions, these are only the suggested cases, the most valuable
+    first.
+    """
     if order is None:
         chosen = refs
     else:

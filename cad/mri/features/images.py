@@ -200,7 +200,7 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
 
 
 def crop(volume: Volume, box: Box) -> Volume:
-    """Return a part of a volume that keeps its place in the patient; the values are a view.
+    """Return a part of a volume that keeps its place in the patient; the values are not copied.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
 
 
 def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
-    """Return a part of a dynamic series that keeps its place; the frames are a view.
+    """Return a part of a dynamic series that keeps its place in the patient; frames are not copied.
 
     Parameters
     ----------

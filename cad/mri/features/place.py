@@ -98,7 +98,9 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
 
 
 def _upright(direction: np.ndarray) -> tuple[slice, ...]:
-    """Return the slices that turn z to the head, y to the back and x to the patient's left."""
+    """Return the slices by which an array's z axis is turned to the head, its y axis to the back
+    and its x axis to the patient's left.
+    """
     turn = []
     for axis in (2, 1, 0):
         step = -1 if direction[axis, axis] < 0 else 1

@@ -254,7 +254,7 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Times of the samples, seconds.
+        Times of the frames, seconds.
     step : float
         Length that no part may exceed, s.
 

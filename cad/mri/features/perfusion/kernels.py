@@ -54,7 +54,8 @@ def _step(x: float) -> tuple[float, float, float, float, float]:
     """
     e = np.exp(-x)
     if abs(x) < _SERIES_BELOW:
-        # (1 - e) / x loses digits near 0; seven terms of its series, in Horner form, do not.
+        # Near x = 0 the formula (1 - exp(-x)) / x loses digits. The first terms of its series, in
+        # Horner form, do not.
         p1 = 1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6))))
         p2 = 0.5 - x / 6 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6 * (1 - x / 7))))
         d1 = -0.5 + x / 3 * (1 - x * 3 / 8 * (1 - x * 4 / 15 * (1 - x * 5 / 24 * (1 - x * 6 / 35))))
@@ -484,8 +485,9 @@ def refine_rows(
         finished = 0
         for _ in range(_MAX_STEPS):
             n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
-            # With J the derivatives of the curve f, half the negative gradient of the cost is J' (y
-            # - f), and the Hessian of Gauss and Newton is J' J.
+            # J are the derivatives of the curve f by the parameters, and y is the measured curve.
+            # Half the negative gradient of the cost is J' (y - f), and the Hessian of Gauss and
+            # Newton is J' J.
             for i in range(n_par):
                 grad[i] = 0.0
                 for t in range(n_times):
@@ -533,8 +535,8 @@ def refine_rows(
                 new = 0.0
                 for t in range(n_times):
                     new += (y[t] - f[t]) ** 2
-                # A step that lowers the cost is taken and the damping falls; else the damping grows
-                # tenfold.
+                # If the step lowers the cost it is taken, and the damping becomes smaller. If not,
+                # the damping becomes ten times as large, and another step is tried.
                 if new < cost:
                     accepted = True
                     if cost - new <= _TOLERANCE * cost:

@@ -78,7 +78,7 @@ class PerfusionMaps:
         By name of the parameter: float32 on the DCE grid, NaN outside the mask and where the signal
         gives no concentration.
     times : ndarray, shape (n_times,)
-        Times of the samples, seconds.
+        Times of the frames, seconds.
     arrival : float
         Bolus arrival, seconds.
     n_baseline : int

@@ -37,7 +37,7 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Times of the samples, seconds.
+        Times of the frames, seconds.
     curve : ndarray, shape (n_times,)
         Mean signal of a region that enhances.
 
@@ -97,7 +97,7 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Times of the samples, seconds.
+        Times of the frames, seconds.
     curves : ndarray, shape (n_curves, n_times)
         Values of each curve over time, any unit.
 
@@ -128,7 +128,7 @@ def semiquantitative(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Times of the samples, seconds.
+        Times of the frames, seconds.
     signal : ndarray, shape (n_curves, n_times)
         Signal of each curve over time, arbitrary units.
     baseline : ndarray, shape (n_curves,)
@@ -191,7 +191,7 @@ def initial_area(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Times of the samples, seconds.
+        Times of the frames, seconds.
     curves : ndarray, shape (n_curves, n_times)
         Values of each curve over time, mM or any other unit.
     arrival, duration : float
