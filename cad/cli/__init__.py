@@ -208,7 +208,7 @@ def import_command(
         )
     from cad.base.processes import use_one_thread
 
-    use_one_thread()  # before numerical libraries are loaded
+    use_one_thread()  # must come before numerical libraries are loaded
     from cad.run.workflows.imports import import_cohort
 
     common.share()

@@ -223,7 +223,7 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
-    use_one_thread()  # before numerical libraries are loaded
+    use_one_thread()  # must come before numerical libraries are loaded
     import cad.run.execution.worker
     import cad.run.pipeline  # noqa: F401
     from cad.run.stages.ready import ready_to_fit, ready_to_measure

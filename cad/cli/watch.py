@@ -78,7 +78,8 @@ def watch_show(
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []
-    if place != folder:  # a node writes its men and regions under secret names; so must the truths
+    # In a node's folder men and regions have secret names, which the truths must get, too.
+    if place != folder:
         truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)
     if page is not None:

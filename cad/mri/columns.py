@@ -132,7 +132,7 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
 
 
 def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
-    """Return the feature columns that a run or a model of these settings has.
+    """Return the feature columns that a run or a model with these settings has.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ class Conversation:
         self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
-        """Let a new process do one request; each of its steps gets the full time."""
+        """Let a new process do one request; each step of it may take the full time of the limits."""
         # Standard error is silenced, because libraries write data of an archive to it.
         process = Child(__name__, quiet=True)
         try:
@@ -195,7 +195,7 @@ def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[
     write other files.
     """
     read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
-    with suppress(RuntimeError):  # for a user without a home folder
+    with suppress(RuntimeError):  # raised for a user without a home folder
         read += [Path.home() / name for name in (".netrc", "_netrc")]
     if limits.tls is not None:
         read += [limits.tls.certificate, limits.tls.key, limits.tls.authority]

@@ -368,7 +368,7 @@ class DimseArchive(interface.Protocolled):
                 hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
                 f"{self.aet!r}",
             )
-        try:  # pynetdicom does not tell why it cannot connect; a plain connection tells
+        try:  # pynetdicom does not say why it cannot connect; a plain socket does
             plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
         except OSError as error:
             return CadError(

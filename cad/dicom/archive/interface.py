@@ -29,7 +29,8 @@ MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")
 _PROOF_PAUSE = 0.5
 _MOST = 10**6  # largest number of instances of a series
-# Results copy these values from the archive's record of the study, to be filed with the study.
+# Objects that are stored get these values from the archive's entry on their study, so that the
+# archive files them with the study.
 IDENTITY = (
     "PatientID",
     "PatientName",
@@ -499,7 +500,7 @@ def understood(name: str) -> Iterator[None]:
     Raises
     ------
     CadError
-        Instead of any other exception from inside the block.
+        In place of any other exception that is raised inside the block.
     """
     try:
         yield

@@ -149,8 +149,8 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["timeout"] = limits.answer_seconds
-            # Set for each request, because files named in the environment would override the
-            # session's.
+            # The certificates are set for each request. Otherwise certificate files that are named
+            # in environment variables would be used instead.
             if limits.tls is not None:
                 kwargs["verify"] = str(limits.tls.authority)
                 kwargs["cert"] = (str(limits.tls.certificate), str(limits.tls.key))

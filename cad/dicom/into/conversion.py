@@ -253,7 +253,7 @@ class _Job:
         return True
 
     def _note_later_matches(self, name: str, stacks: list[Stack], taken: int | None) -> None:
-        """Note the series that a later match of a rule accepts: they are another choice."""
+        """Note the series that a later match of a rule accepts: the user may want one of them."""
         by_first = {stack.first.series_number for stack in stacks}
         by_any = {stack.first.series_number for stack in self._accepted(self.rules.matches(name))}
         others = sorted(str(number) for number in by_any - by_first)
@@ -285,7 +285,7 @@ class _Job:
             image, source = made()
             nifti.write_volume(target, image)
             entries: JsonObject = {"Units": modality.unit, "UnitsSource": source}
-            # A NIfTI file names no patient; only its name beside the study connects the two.
+            # The NIfTI file itself names no study. It belongs to this study by its path.
             entries["StudyInstanceUID"] = self.study.uid
             nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from its file, in {modality.unit}: {source}")
@@ -363,8 +363,9 @@ class _Job:
         require_equal(image, nifti.read_dynamic(image).frames, frames)
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
-        """Return one of several images: the one on which masks were drawn, or the one that the
-        rules prefer.
+        """Return one of several images: that on which masks were drawn, else the preferred one.
+
+        The rules say by ``prefer`` which image is preferred.
         """
         # A mask fits the image on which it was drawn. This image is therefore taken, even if the
         # site's rules prefer another one.
@@ -459,7 +460,7 @@ class _Job:
         return bool(stacks)
 
     def _flip_path(self, angle: float) -> Path:
-        """Return the path of the image of a flip angle: the cohort's, or the next free one."""
+        """Return the path of the image of a flip angle: its path in the cohort, or a free one."""
         for index in count(1):
             target = vfa_path(self.build, self.study_id, index)
             if is_there(target, self.build, self.have) and self.have:
@@ -476,7 +477,7 @@ class _Job:
         This is one image, or for a b-value perhaps an image for each direction of the gradient.
         """
         if key == "b_value":
-            # A trace image made by the scanner has priority over a mean over the directions.
+            # A trace image that the scanner made is taken rather than a mean over the directions.
             scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
             if len(scanners) == 1:
                 return scanners
@@ -552,7 +553,8 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
     target : Path
         The file's path in ``build``.
     build, have : Path
-        Where the study is built, and its folder in the cohort; None for a new study.
+        The folder in which the study is built, and its folder in the cohort. ``have`` is None for a
+        new study.
     """
     return have is not None and (have / target.relative_to(build)).is_file()
 

@@ -502,7 +502,7 @@ def explain_source(
     call: Call = in_this_process,
     unpacked: Path | None = None,
 ) -> Explanation:
-    """Return the series that an import would take, and why not the others; nothing is imported.
+    """Return which series an import would take, and why not the others; nothing is imported.
 
     Parameters
     ----------
@@ -608,7 +608,7 @@ def _clock_of(stacks: list[Stack]) -> str:
 
 
 def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
-    """Note whether a rule accepts a series, or all of its conditions but one."""
+    """Note whether a series meets all conditions of a rule, or all but one."""
     near_misses = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses_of_frames = [list(match.misses(frame)) for frame in frames]

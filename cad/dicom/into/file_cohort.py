@@ -194,7 +194,7 @@ def convert_files(
         image, source = _in_its_unit(path, name, scale)
         write_volume(target, image)
         entries = {"StudyInstanceUID": study.uid}
-        if rules.labels == "id":  # file names contain the id
+        if rules.labels == "id":  # the file's name contains the patient's id, too
             entries |= {"SourcePatientID": study.patient_id, "Source": path.name}
         if modality(name).unit:
             entries |= {"Units": modality(name).unit, "UnitsSource": source}

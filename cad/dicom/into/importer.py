@@ -120,8 +120,9 @@ def import_source(
     rules : Path
         Rules file (:class:`cad.dicom.into.rules.ImportRules`).
     call : callable
-        Gets a function and its arguments and returns its result. It opens files and converts
-        studies: by default in this process, else in one with limits.
+        Gets a function and its arguments and returns the function's result. Files are opened and
+        studies converted through it: by default in this process. Another callable may use a
+        process with limits of time and memory.
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.
@@ -221,7 +222,7 @@ class _Import:
             for study in self.studies:
                 tell(*self._guarded(study))
         new = {}
-        if self.rules.ranges:  # all later steps check the cohort by its site's ranges
+        if self.rules.ranges:  # later steps read the site's ranges from the cohort folder
             text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
             new[RANGES_FILE] = self.scratch / RANGES_FILE
             write_atomic(new[RANGES_FILE], text.encode())

@@ -289,7 +289,8 @@ def _balls_of_findings(
             raise CadError(
                 f"finding {row['fid']} at {row['pos']} mm lies outside the T2 image", file=path
             )
-        # Balls of two close findings may overlap, but a voxel belongs to one region only.
+        # A voxel belongs to one region only. Where the balls of two close findings overlap, it is
+        # the first.
         labels[inside & (labels == 0)] = label
         histology, isup = _significant(_truth_of(row.get("ClinSig", ""), notes))
         zone = row.get("zone", "")

@@ -167,13 +167,14 @@ class OutlinesRule(Section):
     ----------
     file
         paths of the masks; a lesion is taken from the first path at which it has a file. A lesion
-        that several readers drew consists of the voxels that half of them drew. A path without
-        {roi} names a label map
+        that several readers drew consists of the voxels that at least half of them drew. A path
+        without {roi} names a label map
     gland
         path of the prostate mask, if none lies beside the series
     images
-        CSV with columns T2 and ADC, which name the series on which a patient's masks were drawn, as
-        PATIENT_NAME_NUMBER; these series are taken even if the rules prefer others
+        CSV with columns T2 and ADC. They name the series on which a patient's masks were drawn, in
+        the form PATIENT_NAME_NUMBER with the SeriesNumber at the end; these series are taken even
+        if the rules prefer others
     table
         CSV with one row per lesion, or one row per lesion and reader
     key
@@ -227,7 +228,8 @@ class DetectorRule(Section):
     ----------
     file
         name of a file beside the series, such as nnU-Net's CASE.nii.gz, MONAI's NAME_seg.nii.gz or
-        PI-CAI's cspca_detection_map.mha; with files: the end of a path, {patient} and {study}
+        PI-CAI's cspca_detection_map.mha; in a cohort of image files (``files``) the end of a path,
+        with {patient} and {study}
     threshold
         least value of a candidate's voxels; in a map of labels all labels from 1 on are candidates
     least
@@ -327,9 +329,9 @@ class ImportRules(Section):
     ktrans
         Ktrans map made elsewhere, 1/min
     ktrans_file
-        the same as image files, where no series meets the rule: paths below the source, or below
-        the folder in which its zip archives lie; {patient} stands for the id, * for any text
-        without /
+        the Ktrans map as an image file, used where no series meets the rule ``ktrans``: paths below
+        the source, or below the folder in which its zip archives lie; {patient} stands for the id,
+        * for any text without /
     ktrans_scale
         factor from such a file to 1/min
     vfa
@@ -340,7 +342,7 @@ class ImportRules(Section):
         which of several images that meet one rule is taken: the first or last by acquisition time,
         or the largest, which has most voxels; without an entry the study is refused
     ranges
-        wider ranges of plausible statistics (docs/import.md)
+        the site's own plausible ranges of statistics, by name (docs/import.md)
     rois
         label map beside the series
     lesion
@@ -348,8 +350,8 @@ class ImportRules(Section):
     gland
         prostate mask beside the series; without any the zone map's zones together are the gland
     gland_file
-        the same anywhere in the source, where none lies beside the series: paths below the source;
-        {patient} stands for the id, * for any text without /
+        the prostate mask anywhere in the source, used where none lies beside the series: paths
+        below the source; {patient} stands for the id, * for any text without /
     gland_values
         the numbers that are the prostate in a map of several organs or zones; without them every
         number but 0
@@ -371,11 +373,11 @@ class ImportRules(Section):
     scores
         CSV beside the series with columns patient_id, roi_id, reader_id, scale and score
     roi_name
-        regular expression: names of SEG segments or RTSTRUCT ROIs that are regions; its group id
-        gives the roi_id
+        regular expression: SEG segments or RTSTRUCT ROIs whose names it matches are regions; the
+        text of its group ``id`` is the roi_id
     roi_ids
-        with labels: pseudonym, the ROI ids that may be kept as drawn; every other becomes a number,
-        because names are free text
+        where the labels are pseudonyms, the ROI ids that may be kept as drawn; every other id
+        becomes a number, because names are free text
     readers
         readers who get rows with empty scores in scores.tsv, to be filled in
     experts

@@ -386,7 +386,7 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
 
 
 def _with_zero_b(frames: list[Frame]) -> list[Frame]:
-    """Return frames with b = 0 filled in where a maker states every b-value of a series but 0."""
+    """Return frames with b = 0 filled in, for scanners that state every b-value but 0."""
     weighted = {frame.series_uid for frame in frames if frame.b_value}
     completed = []
     for frame in frames:

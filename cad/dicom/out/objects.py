@@ -17,7 +17,8 @@ from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.folders.cohort import StudyRef
 
-# The character set is UTF-8: ids may be in any script, and sending copies the archive's names.
+# The character set is UTF-8, because ids may be in any script. When an object is sent, it also gets
+# the patient's name as the archive has it.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 SIGNIFICANT_GRADE = 2

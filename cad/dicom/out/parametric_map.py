@@ -135,7 +135,8 @@ def map_object(
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
             contains_recognizable_visual_features=False,
-            # A stored value from 0 to 1 is multiplied by 100 per cent, as in the report.
+            # Stored values from 0 to 1 are multiplied by 100 for display, and are then in per cent,
+            # as in the report.
             real_world_value_mappings=[
                 highdicom.pm.RealWorldValueMapping(
                     "PROBABILITY",

@@ -186,7 +186,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     _separate(report)
     scheme = Dataset()
-    # The name of the party that defines the private codes (PS3.3 C.12.1).
+    # This item names the party that defines the private codes (PS3.3 C.12.1).
     scheme.CodingSchemeDesignator = SCHEME
     scheme.CodingSchemeName = "Codes of the cad project"
     report.CodingSchemeIdentificationSequence = [scheme]

@@ -275,7 +275,7 @@ def zone_order(study: Study) -> float | None:
 
 
 def _part_of_extent(place: float, indices: np.ndarray) -> float:
-    """Return the position of a voxel index between the outer edges of the voxels, from 0 to 1."""
+    """Return where ``place`` lies between the outer edges of some voxels, from 0 to 1."""
     return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))
 
 

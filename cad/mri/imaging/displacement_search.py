@@ -380,8 +380,8 @@ def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
 def _turned(levels: np.ndarray) -> list[np.ndarray]:
     """Return five turned versions of the levels.
 
-    They are turned upside down, with head and feet exchanged, both, and by a quarter turn to either
-    side.
+    One is turned upside down, one has head and feet exchanged, one has both changes, and two are
+    turned by a quarter, one to either side.
     """
     upside_down = levels[:, ::-1]
     quarters = [np.rot90(levels, turn, axes=(1, 2)) for turn in (1, 3)]

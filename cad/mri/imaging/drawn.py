@@ -102,7 +102,7 @@ def without_void(adc: Volume, least: float) -> Volume:
 def require_measurable(
     study: Study, roi: Roi, grids: Mapping[str, Volume], half: bool = False
 ) -> dict[str, Drawn]:
-    """Return a region's voxels on every grid; raise an error if the region fits none of the grids.
+    """Return a region's voxels on every grid; raise an error if no grid can measure the region.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ def nearest_regions(
     matrix : ndarray, shape (4, 4)
         Transform from the earlier study's coordinates to the later study's.
     limit_mm : float
-        Largest distance of two centres.
+        Largest distance at which two centres match.
 
     Returns
     -------

@@ -134,7 +134,9 @@ def elements(
                 end += 4
             if length == _UNDEFINED:
                 around.append((_ITEM_END if group == _ITEMS else _SEQUENCE_END, implicit))
-                implicit = implicit or vr == b"UN"  # PS3.5 6.2.2
+                # A sequence whose VR is stated as UN (unknown) has implicit VRs inside (PS3.5
+                # 6.2.2).
+                implicit = implicit or vr == b"UN"
             else:
                 end += length
         if end > size:
@@ -149,8 +151,10 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
 
     Parameters
     ----------
-    read, size : callable, int
-        As for :func:`elements`.
+    read : callable
+        Reads the file; takes a position and a number of bytes.
+    size : int
+        Number of bytes of the file.
 
     Raises
     ------

@@ -137,13 +137,14 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
     implicit = extract.syntax.is_implicit_VR
     if place and earlier.lying:  # all frames share one layout object, which saves memory
         place = place._replace(layout=earlier.lying.layout)
-    with suppress(CadError):  # the reader of whole headers reports an error
+    with suppress(CadError):  # frames_of reports an error when it reads the whole header
         read = {field: _value(field, element, implicit) for field, element in elements.items()}
         return replace(earlier, path=path, lying=place, **read)
     return None
 
 
-# In a dynamic series the same positions, numbers and times occur again and again.
+# Values are cached, because in a dynamic series the same positions, numbers and times occur again
+# and again.
 @lru_cache(maxsize=20_000)
 @door("in", "DICOM", bound="one element, of at most _LONGEST bytes")
 def _value(field: str, element: bytes, implicit: bool) -> Any:
@@ -391,7 +392,7 @@ def _seconds_of_day(value: Any) -> float | None:
 
 
 def _seconds(value: Any) -> float | None:
-    number = _float(value)  # headers have ms
+    number = _float(value)  # headers state milliseconds
     return None if number is None else number / 1000
 
 

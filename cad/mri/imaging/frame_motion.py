@@ -39,7 +39,7 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
     Parameters
     ----------
     study : Study
-        With a dynamic series; gland or regions say where frames are compared.
+        Study with a dynamic series. Frames are compared around its gland mask or its regions.
 
     Returns
     -------

@@ -42,7 +42,7 @@ class Scale(NamedTuple):
     slope, intercept : float
         Values of the header; 1 and 0 where the header has none.
     unit : str
-        UCUM code or RescaleType, as the header writes it; empty where it does not say.
+        UCUM code or RescaleType, as the header states it; empty where the header states none.
     """
 
     slope: float = 1.0

@@ -70,7 +70,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     to_grid = np.linalg.inv(grid.affine) @ share.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
-    # Part of the grid that the mask's box can touch.
+    # The window is the part of the grid that the mask's box can touch.
     index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
     nearest = np.floor(index.min(axis=0) + 0.5)
     furthest = np.ceil(index.max(axis=0) + 0.5)
@@ -136,7 +136,7 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
     Parameters
     ----------
     mask : ndarray, shape (z, y, x)
-        Any type.
+        Array of any type.
     margin : ndarray of int, shape (3,), or int
         Voxels along z, y, x to add on each side of the box, up to the border of the array.
 

@@ -32,7 +32,7 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     Raises
     ------
     CadError
-        For a negative spacing, or a spacing that makes more voxels than memory should hold.
+        For a negative spacing, or a spacing that makes more than 200 million voxels.
 
     References
     ----------

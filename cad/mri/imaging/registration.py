@@ -51,7 +51,8 @@ class Registration:
     moving : Volume
         The moving image, in its old place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre, and rotation; both 0 when not accepted.
+        Displacement of the region's centre (mm), and angle of the rotation (degrees); both 0 when
+        the result is not accepted.
     """
 
     name: str
@@ -80,7 +81,7 @@ class RigidSearch:
     before, after : float
         Mutual information (nats) of the two images in the compared region, in old and new place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre, and rotation.
+        Displacement of the region's centre (mm), and angle of the rotation (degrees).
     """
 
     matrix: np.ndarray
@@ -101,8 +102,8 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     Parameters
     ----------
     study : Study
-        Has a T2 image; not changed. Images are compared around the gland mask or the regions,
-        and without both in the middle of the T2 image.
+        Study with a T2 image; not changed. Images are compared around the gland mask or the
+        regions, and without both in the middle of the T2 image.
 
     Returns
     -------

@@ -33,7 +33,7 @@ _FOREGROUND = 0.03
 # no gland mask. The gland with its rim fits into the box, and the box fits into any useful field of
 # view.
 BOX_MM = (60.0, 60.0, 30.0)
-_IQR_OF_NORMAL = 1.349  # in standard deviations
+_IQR_OF_NORMAL = 1.349  # interquartile range of a normal distribution, in standard deviations
 _N4_SHRINK_MM = 4.0
 _N4_ITERATIONS = (30, 30, 20)
 _HISTOGRAM_BINS = 256
