@@ -141,7 +141,7 @@ class Conversation:
         self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
-        """Let a new process do one request; each step of it may take the full time of the limits."""
+        """Let a new process do one request; each of its steps may take the limits' full time."""
         # Standard error is silenced, because libraries write data of an archive to it.
         process = Child(__name__, quiet=True)
         try:

@@ -132,7 +132,7 @@ def measurable(
 
 
 def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[str, float]:
-    """Return how much better an image fits T2 in its place than when it is moved or turned.
+    """Return how much better an image fits T2 in its place than moved, turned or mirrored.
 
     Parameters
     ----------
