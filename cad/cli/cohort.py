@@ -33,7 +33,7 @@ def cohort_remove(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a patient's rows, images and masks; exit with code 1 if none is found or some stay.
+    """Remove a patient's rows, images and masks; exit with code 1 if none are found or some stay.
 
     The patient is removed from the cohort and from the runs, reader studies and nodes that are
     named. Models are searched and not changed. Everything that still holds the patient's data is

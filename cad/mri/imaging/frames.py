@@ -1,4 +1,4 @@
-"""Describe every plane of a DICOM file in one form, without names and dates of people.
+"""Describe every plane of a DICOM file in one form, without names and birth dates of people.
 
 A classic file has one plane, an enhanced multi-frame object has many, and a Siemens mosaic is one
 image that is cut into planes. All become :class:`Frame`, and later code does not distinguish them.

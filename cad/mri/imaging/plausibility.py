@@ -314,8 +314,8 @@ def t1_default_problem(
 
     There are two cases in which the assumed T1 does not fit; in both the stated field is not 3 T.
     In the first, the settings assume the T1 of 3 T (1.6 s for tissue, 1.664 s for blood). In the
-    second, the settings leave T1 to the field, and the field is not 1.5 T either, so that the T1 of
-    3 T is taken. Fields count as equal if they differ by less than 0.5 T. The T1 of tissue is not
+    second, the settings leave T1 to the field, and the field is not 1.5 T either, so that no T1 is
+    known for it. Fields count as equal if they differ by less than 0.5 T. The T1 of tissue is not
     checked where flip-angle images measure it. Without a dynamic series or a stated field the
     result is None.
 
@@ -329,7 +329,7 @@ def t1_default_problem(
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    # If the settings leave T1 to the field, the T1 of 1.5 T is known, too, and is taken there.
+    # If the settings leave T1 to the field, T1 is known at 1.5 T as well.
     taken_of_3_tesla = abs(field - 1.5) >= 0.5
     doubtful = []
     if not study.vfa and (t1_tissue == 1.6 or (t1_tissue is None and taken_of_3_tesla)):
