@@ -44,9 +44,9 @@ def cohort_remove(
     from cad.run.audit.withdrawal import Elsewhere, withdraw
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
-    # Pages of a reader study name patients by codes, so that a search for the patient's names would
-    # not find these pages. Every reader study below the folders of --runs is therefore searched
-    # here instead.
+    # Pages of a reader study name patients by codes. A search for the patient's names would not
+    # find these pages. Every reader study below the folders of --runs is therefore searched by
+    # ReadingFolder, and not as a run.
     studies: list[Path] = []
     for folder in runs or ():
         studies += ReadingFolder.below(folder)

@@ -98,8 +98,8 @@ class Protocolled(ABC):
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
                 owner = str(study.get("PatientID", patient_id))
-                # In a query, * and ? of an id are wild cards (PS3.4 C.2.2.2.4), so that other ids
-                # may match.
+                # If an id has * or ?, they are wild cards in a query (PS3.4 C.2.2.2.4). Studies of
+                # other ids may then match, and are left out.
                 if owner.strip() == patient_id.strip():
                     series += self._of_interest(owner, str(study.StudyInstanceUID))
         return series

@@ -501,8 +501,8 @@ class _Job:
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
-        # The image is computed from several stacks, so that no slice of it is one DICOM instance.
-        # All instances are listed.
+        # The image is computed from several stacks. No slice of it is then one DICOM instance, and
+        # all instances are listed.
         if len(stacks) > 1:
             uids = sorted(_instances(stacks))
         # Frames of an enhanced object share the UID of the object. Frame numbers, which begin

@@ -360,8 +360,8 @@ def _unique(ids: list[str], notes: list[str]) -> list[str]:
 def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
     """Return the label map of the regions, with one label per voxel, and a row for each region.
 
-    Two regions may touch, so that each of them fills half of a voxel; the voxel then gets the label
-    of the first. Regions that overlap raise an error.
+    Two regions may touch. If each of them fills half of a voxel, the voxel gets the label of the
+    first. Regions that overlap raise an error.
     """
     labels = np.zeros(grid.shape, np.uint16)
     best = np.zeros(grid.shape, np.float32)

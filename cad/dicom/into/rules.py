@@ -183,8 +183,8 @@ class OutlinesRule(Section):
     truth_column
         column of histology: True, 1 or yes; False, 0 or no; any other cell counts as unknown
     truth_means
-        meaning of True in that column. significant: clinically significant cancer (ISUP 2 or more),
-        so that False is ISUP 1 or no cancer; cancer: any cancer, so that False is benign
+        meaning of True in that column. significant: clinically significant cancer (ISUP 2 or more);
+        False then means ISUP 1 or no cancer. cancer: any cancer; False then means benign
     grade_column
         column of the ISUP grade; other cells count as unknown
     score_column

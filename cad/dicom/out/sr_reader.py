@@ -230,8 +230,8 @@ def _measured(item: Dataset) -> tuple[float, str]:
     unit = measured.MeasurementUnitsCodeSequence[0]
     # PS3.16 takes units of measurement only from UCUM.
     _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
-    # NumericValue is a decimal string of at most 16 characters (VR DS, PS3.5 6.2), so that it may
-    # be rounded. FloatingPointValue is exact.
+    # NumericValue is a decimal string of at most 16 characters (VR DS, PS3.5 6.2), and may be
+    # rounded for this reason. FloatingPointValue is exact.
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 

@@ -107,7 +107,7 @@ def mend(study: Study, which: list[Displacement]) -> Study:
     study : Study
         Not changed.
     which : list of Displacement
-        Displacements of the images that are to be mended.
+        Displacements of the images that are to be moved.
     """
     out = replace(study, notes=list(study.notes))
     for displacement in which:

@@ -149,7 +149,7 @@ def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
     Parameters
     ----------
     study : Study
-        The study, with its images in their mended places.
+        The study, after displaced images were moved back to where T2 shows their content.
     name : str
         The image.
     drawn : Drawn

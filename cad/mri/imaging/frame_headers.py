@@ -116,8 +116,8 @@ def frames_of(
 def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
     """Return the frame of a classic image whose header is like that of an earlier image.
 
-    Most of a header is the same in all slices of a series, so that only the values that differ are
-    read. The result is None if no earlier header is like this one.
+    Most of a header is the same in all slices of a series. Only the values that differ are
+    therefore read. The result is None if no earlier header is like this one.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
             rows=whole.rows // down,
             columns=whole.columns // across,
             position=_floats(item.get("ImagePositionPatient"), 3),
-            # One file is one time point, so that all its slices get the earliest time.
+            # One file is one time point. All its slices therefore get the earliest time.
             acquisition_time=min((t for t in times if t is not None), default=None),
         )
         for k, item in enumerate(slices)

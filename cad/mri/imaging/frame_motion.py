@@ -7,8 +7,8 @@ were taken. No motion across slices is searched for, because slices are thicker 
 search across slices found motion of up to 3 mm where there was none.
 
 The alignment to T2 (:mod:`cad.mri.imaging.registration`) changes only the geometry of a whole
-series. Here all frames stay on one grid, so that shifted frames have to be interpolated. This is
-done by cubic splines, which keep details.
+series. Here all frames stay on one grid. Shifted frames have to be interpolated for this reason, by
+cubic splines, which keep details.
 """
 
 from dataclasses import replace

@@ -314,9 +314,9 @@ def t1_default_problem(
 
     There are two cases in which the assumed T1 does not fit; in both the stated field is not 3 T.
     In the first, the settings assume the T1 of 3 T (1.6 s for tissue, 1.664 s for blood). In the
-    second, the settings leave T1 to the field, and the field is not 1.5 T either, so that no T1 is
-    known for it. Fields count as equal if they differ by less than 0.5 T. The T1 of tissue is not
-    checked where flip-angle images measure it. Without a dynamic series or a stated field the
+    second, the settings leave T1 to the field, and the field is not 1.5 T either: T1 is known at
+    1.5 T and 3 T only. Fields count as equal if they differ by less than 0.5 T. The T1 of tissue is
+    not checked where flip-angle images measure it. Without a dynamic series or a stated field the
     result is None.
 
     Parameters

@@ -44,8 +44,8 @@ from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# Limits of the transmit field. No body coil at 1.5 or 3 T has a field outside of them, so that a
-# voxel with such a value was not measured.
+# Limits of the transmit field. No body coil at 1.5 or 3 T has a field outside of them. A voxel with
+# such a value was therefore not measured.
 LEAST = 0.3
 MOST = 2.0
 _FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
@@ -394,7 +394,7 @@ def write_study(folder: Path, study: Study) -> None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         nifti.write_sidecar(path, entries)
     if study.b1 is not None:
-        # 0 stands for "no value": no angle is 0, so that a 0 is read as NaN again.
+        # 0 stands for "no value" and is read as NaN again: no angle is 0.
         nifti.write_volume(
             b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
         )
@@ -463,8 +463,8 @@ def _read_protocol(path: Path, grid: Volume) -> Protocol:
 def _b_value(entries: JsonObject) -> float | None:
     """Return the b-value of a sidecar; None where it states none, or several as for an ADC map.
 
-    The b-value only stands in the title of a page. No measurement uses it, so that no study is
-    refused because of it.
+    The b-value only stands in the title of a page, and no measurement uses it. A study is therefore
+    not refused because of a faulty b-value.
     """
     stated = entries.get("BValue")
     if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 1e5:
