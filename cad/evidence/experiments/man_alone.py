@@ -254,7 +254,7 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
         [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
     )
     mean = [0.0, *(PRIORS[name][0] for name in names), *np.zeros(partly.sum())]
-    # The intercept stands for the prevalence. Nothing is assumed about it, so its prior is wide.
+    # The intercept is the prevalence, about which nothing is assumed.
     spread = [100.0, *(PRIORS[name][1] for name in names), *np.full(partly.sum(), ABSENT_SD)]
     beta = fit_logistic(design, y, mean=np.array(mean), precision=np.array(spread) ** -2)
     absent = np.zeros(len(names))

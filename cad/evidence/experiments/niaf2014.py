@@ -340,8 +340,7 @@ def outlier(options: Options) -> Result:
     y = (np.arange(N_TRAIN) % 2).astype(float)
     if options.shuffled:
         y = rng.permutation(y)
-    # The added point has the probability P = .51, and lies far enough from both classes to change
-    # the frontier between them.
+    # A point where P = .51, far enough from both classes to change the frontier.
     point = np.array([[np.log(0.51 / 0.49) * data.sigma**2 / 2.0, -1.5]])
     points = np.vstack([X, point])
     models = {

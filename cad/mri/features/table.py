@@ -113,8 +113,7 @@ def extract(
             hint="add images, or other modalities to the pipeline",
         )
     work = images.compact(at_spacing(study, settings.images))
-    # An absent modality gets a note here only if it is optional. If another modality is absent, the
-    # study's page says so without a note.
+    # The other modalities are missing from the study itself, which its page reports.
     result = StudyFeatures(
         _keys(study, []), images.absence_notes([name for name in absent if modality(name).optional])
     )

@@ -279,7 +279,7 @@ class Typicality:
                 if deviation.group not in named:
                     groups.append((ratio, deviation))
             groups.sort(key=lambda group: -group[0])
-            # A missing value counts as 0, so that it is not among the three furthest.
+            # A missing value must not rank as furthest out.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             judgements.append(
                 Judgement(

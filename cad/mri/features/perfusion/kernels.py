@@ -624,11 +624,10 @@ def fit_tofts_rows(
             clipped[v] = 1
             continue
         if kep <= 0.0:
-            # By this estimate the contrast agent never leaves the tissue. Instead it is let out as
-            # slowly as ve <= 1 allows: kep = Ktrans.
+            # Such a tissue only fills. The slowest wash-out that ve <= 1 allows is kep = Ktrans.
             kep = max(coefficients[v, 1] if extended else coefficients[v, 0], 1e-4)
             flag = 1
-        # With a higher rate the curve would just follow the input, because exp(-kep dt) is 0.
+        # Beyond this rate the curve equals the input itself, and exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
         convolve(kep, grid, h, slope)
         hh = hy = hc = cc = cy = 0.0
@@ -645,8 +644,7 @@ def fit_tofts_rows(
         if extended:
             # [Ktrans, vp] of y = Ktrans h + vp cp solve two normal equations, by Cramer's rule.
             det = hh * cc - hc * hc
-            # If exchange is fast, the tissue's curve looks like the plasma's, and both columns are
-            # nearly parallel. vp then stays 0.
+            # For nearly parallel columns (fast exchange looks like plasma) vp stays 0.
             if det > 1e-12 * hh * cc:
                 ktrans = (hy * cc - cy * hc) / det
                 vp = (cy * hh - hy * hc) / det
@@ -672,8 +670,8 @@ def fit_tofts_rows(
         if ktrans > 0.0 and ve < ve_min:
             ve = ve_min
             flag = 1
-        # The curve is written only for voxels that are not clipped. The curves of the others are
-        # made later, from the parameters that were moved into their range.
+        # The curve is known here. Curves of clipped voxels are made later from their moved
+        # parameters.
         if flag == 0:
             for t in range(n_times):
                 fitted[v, t] = ktrans * h[t] + vp * grid.plasma[grid.frame_index[t]]
