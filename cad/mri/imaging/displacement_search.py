@@ -361,9 +361,10 @@ def _mutual_information(counts: np.ndarray) -> np.ndarray:
 
 
 def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
-    """Return the counts of ``table`` for a coarse lattice of shifts.
+    """Return the counts of ``table`` for all shifts of the coarse search.
 
-    The result has shape (n_y, n_x, n_z, 16, 16): shifts along y and x, slices, and both levels.
+    ``steps`` are the shifts along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16,
+    16): shifts along y and x, slices, and the levels of both images.
     """
     every = round(_COARSE_MM / _FINE_MM)
     rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
@@ -371,7 +372,11 @@ def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
 
 
 def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
-    """Return the largest information on a lattice of shifts, and its shift along x and y."""
+    """Return the largest information of some shifts, and the shift along x and y that has it.
+
+    ``tables`` holds the counts for each shift along y and x; ``steps`` are the shifts along one
+    axis.
+    """
     shared = _mutual_information(tables)
     row, column = divmod(int(shared.argmax()), shared.shape[1])
     return float(shared.max()), int(steps[column]), int(steps[row])
@@ -418,7 +423,10 @@ def _log_ratio_of_levels(
 
 
 def _highest_information(shared: Callable[[int, int], float], steps: range) -> float:
-    """Return the largest information on a lattice of shifts, refined around its maximum."""
+    """Return the largest information that the function ``shared`` of a shift (x, y) has.
+
+    First all shifts of ``steps`` along both axes are tried, then every shift around the best.
+    """
     highest = -np.inf
     place = (0, 0)
     for y in steps:
@@ -440,9 +448,10 @@ def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
 def _fine(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
-    """Climb in fine steps from shift (x, y) to the best shift.
+    """Climb in fine steps from shift (x, y) to the shift with the most information around it.
 
-    The result has the best shift, and the tables of the 5 x 5 shifts around it.
+    ``table`` gives the counts for a shift; ``reach`` is the largest shift along an axis. The result
+    has the best shift, and the counts for the 5 x 5 shifts around it.
     """
     values: dict[tuple[int, int], np.ndarray] = {}
 
@@ -490,10 +499,22 @@ def _parabola_maximum(values: np.ndarray, peak: int) -> float:
 def _jackknife(
     near: np.ndarray, far: np.ndarray, steps: np.ndarray, x: int, y: int, shift: np.ndarray
 ) -> np.ndarray:
-    """Return the standard errors (mm along x, y) of the peak, by leaving out each slice in turn.
+    """Return the standard errors (mm along x, y) of a shift, by leaving out each slice in turn.
 
-    Without one of the slices, a different peak may be the best. Then the place of this peak on the
-    coarse lattice is used.
+    The shift is the peak of the mutual information. If without one slice another peak of the coarse
+    search is higher, the place of that peak in the coarse search is used, without refinement.
+
+    Parameters
+    ----------
+    near, far : ndarray
+        Counts by slice: for the 5 x 5 fine shifts around the peak, and for all shifts of the coarse
+        search.
+    steps : ndarray
+        Shifts of the coarse search along an axis, in fine steps.
+    x, y : int
+        The best shift in fine steps.
+    shift : ndarray
+        The peak (mm along x, y).
     """
     count = near.shape[2]
     whole_near = near.sum(axis=2)
@@ -514,9 +535,9 @@ def _by_slice(
 ) -> tuple[float, ...]:
     """Return for each slice the best shift (mm) along one axis, smoothed over three slices.
 
-    A single slice has too few voxels for a table of its own. Each of its voxels is therefore rated
-    by the table of all slices at their common best shift: by how much more often the two levels
-    occur together there than by chance.
+    A single slice has too few voxels for counts of its own. Each of its voxels is therefore rated
+    by the counts of all slices at their common best shift (x, y): by how much more often the
+    voxel's two levels occur together there than by chance.
     """
     common = table(x, y).sum(axis=0) + 0.5
     joint = common / common.sum()
