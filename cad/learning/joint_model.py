@@ -1473,10 +1473,10 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
 
 
 def _by_model(move: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's parameters after the changes of a site with respect to its
-    parameters before.
+    """Return the Jacobian matrix of :func:`_moved_by_site` with respect to a set's old parameters.
 
-    The shape is (10, 10).
+    ``move`` has the changes a, c, l and d of a site. Row i of the matrix, of shape (10, 10), has
+    the derivatives of the new parameter i with respect to each old parameter.
     """
     diagonal = np.full(len(TERMS), move[1])
     diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0

@@ -34,8 +34,9 @@ class Statistic(NamedTuple):
 
 @dataclass(frozen=True)
 class Channel:
-    """Describe a channel: an image, a map or a filter's response, of whose values in a region
-    statistics are taken.
+    """Describe a channel: an image, a map or the response of a filter.
+
+    Features are statistics of a channel's values within a region.
 
     Parameters
     ----------

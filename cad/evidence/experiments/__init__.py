@@ -196,12 +196,13 @@ def run_experiment(name: str, options: Options) -> Path:
 
 
 def draw_of(folder: Path) -> Draw:
-    """Return the draw that gave the results of a folder.
+    """Return the first seed of the results in a folder, and whether their labels were shuffled.
 
     Parameters
     ----------
     folder : Path
-        Folder of results; a folder without a note of the draw holds the published draw.
+        Folder of results, with a note of both in ``DRAW_FILE``. A folder without this note holds
+        results of :data:`PUBLISHED_DRAW`.
 
     Raises
     ------

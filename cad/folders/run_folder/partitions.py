@@ -24,8 +24,9 @@ _SHARED = ("images", "features", "labels")
 # listed are those for which they do not.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
-    # How far a reader agrees with the others is a property of the reader. Every run estimates the
-    # same property, so ``agreement`` may be used in all of them.
+    # ``agreement`` is an exception. Its weights do depend on the run's patients. But they say how
+    # far a reader agrees with the others, which is a property of the reader. Every run estimates
+    # this same property, so labels of several runs may be joined.
     ("labels", "consensus"): ("mean", "agreement"),
 }
 

@@ -116,10 +116,12 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    """Return a pattern for each sentence that tables of a run store, the longest sentences first.
+    """Return the sentences that a run stores in its tables, each as (pattern, sentence).
 
+    The sentence is the key of the :func:`catalogue`. It has places such as ``{name}``, where a
+    stored text has names and numbers. The pattern matches a text with any words in these places.
     A text may match the pattern of a long sentence and that of a short one. The long sentence is
-    then the better match, so it is tried first.
+    then the better match, so the longest sentences come first.
     """
     stored = sorted(table_beside(__file__)["stored"], key=len, reverse=True)
     patterns = []

@@ -192,8 +192,8 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
     ref : StudyRef
         The study's folder and regions.
     images : ImageSettings, optional
-        Settings of images. If they ask for registration, images that are not aligned with each
-        other yet raise no error.
+        Settings of images. If they ask for registration, it is no error that images are not yet
+        aligned with each other.
 
     Raises
     ------

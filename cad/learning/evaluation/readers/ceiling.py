@@ -108,7 +108,9 @@ def readers_ceiling(
         If the classifier's probabilities come from several folds, values by which regions of
         different folds can be ranked, for its AUC.
     bootstraps, seed : int
-        Number of bootstrap resamples of patients for the interval of the share, and their seed.
+        Number of bootstrap resamples of patients, and their seed. The resamples give the interval
+        of ``share``, the part of the classifier's distance from the readers' mean that the readers'
+        scatter explains.
 
     Examples
     --------

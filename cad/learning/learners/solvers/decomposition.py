@@ -66,8 +66,10 @@ def smo_by_blocks(
     iterate : Iterate
         Start that fulfils the constraints of the dual problem, changed in place.
     scale : ndarray, shape (3,)
-        Numbers of the proximal term of a learned scale: anchor, weight rho and sum, as in
-        :func:`~cad.learning.learners.solvers.smo.smo`. The sum is updated in place.
+        Three numbers that give the scale s, as in :func:`~cad.learning.learners.solvers.smo.smo`:
+        s = max(0, anchor + rho * total). The first two belong to the term (s - anchor)^2 / (2 rho)
+        of the objective. The third, total, is the sum over the rows of their coefficients of s
+        times their dual variables; it is updated in place.
     eps : float
         Violation at which to stop.
     limit : int

@@ -52,8 +52,8 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
     corner = solution.u
     if learned:
-        # The linear program gives a point of the polygon with the smallest s. Its b may be any
-        # value of the interval.
+        # The linear program finds the smallest s of the polygon of optimal (b, s). Its b may be
+        # any of the intercepts that are optimal for this s; their middle is taken below.
         program = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
         if program.status != 0:
             return solution

@@ -233,18 +233,20 @@ def _merit(solution: Solution) -> float:
 class _State:
     """Hold the state of the interior-point method: w, x and y.
 
-    w are the weights of the kernel's factor. At the optimum the product of each entry of x with the
-    entry of y at the same place is 0.
+    w are the weights of the columns of L, where the kernel matrix is K = L L'. The scores are
+    f = L w.
 
     x is [s, lower, upper, xi]: slacks of the rows, multipliers of 0 <= d <= 1, and the shortfall of
     the rows. y is [gamma, d, room, nu]: multipliers of the rows, soft labels, room = 1 - d, and
-    multipliers of xi >= 0. room is a variable of its own, because floating-point numbers near 1 are
-    too coarse to compute it from d. For the squared hinge xi = gamma / (2 cost), and x and y have
-    no fourth part.
+    multipliers of xi >= 0. At the optimum the product of each entry of x with the entry of y at the
+    same place is 0. room is a variable of its own, because floating-point numbers near 1 are too
+    coarse to compute it from d. For the squared hinge xi = gamma / (2 cost), and x and y have no
+    fourth part.
 
-    At the optimum w = L'A'gamma, but w is a variable of its own, because the steps of gamma have
-    larger rounding errors. When w was computed from gamma, 101 of 5,400 larger problems did not
-    reach the wanted gap. With w as a variable, 1 problem does not reach it.
+    At the optimum w = L'A'gamma, with the matrix A of the rows' coefficients of f. Yet w is a
+    variable of its own, because the steps of gamma have larger rounding errors. When w was computed
+    from gamma, 101 of 5,400 large test problems did not reach the wanted gap. With w as a variable,
+    1 problem does not reach it.
     """
 
     w: Floats
