@@ -1,10 +1,12 @@
-"""Read the private elements of makers, each under its private creator only.
+"""Read private elements, which are header elements that the maker of a scanner has defined.
 
-Siemens: b-value, gradient direction, number of tiles of a mosaic, and the CSA image header (slice
-normal and slice order of a mosaic). GE: b-value. Philips: b-value and the scale slope that undoes
-the display scaling, (2005,100E): signal = (slope * stored + intercept) / (slope * scale slope),
-Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value, and the slices of a
-grid with their places.
+An element is read only under its private creator, a text in the header that says whose element it
+is. Siemens: b-value, gradient direction, number of slices in a mosaic, and the CSA image header
+(slice normal of a mosaic, sense of the phase encoding). GE: b-value, pause after a volume, and
+whether both phase-encoding directions were used. United Imaging: b-value, and the slices of a grid
+with their places. Philips: b-value and the scale slope (2005,100E), which undoes the display
+scaling: signal = (slope * stored + intercept) / (slope * scale slope), where slope and intercept
+are those of the rescale (Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685).
 """
 
 import re
