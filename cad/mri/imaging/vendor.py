@@ -1,12 +1,13 @@
 """Read private elements, which are header elements that the maker of a scanner has defined.
 
 An element is read only under its private creator, a text in the header that says whose element it
-is. Siemens: b-value, gradient direction, number of slices in a mosaic, and the CSA image header
-(slice normal of a mosaic, sense of the phase encoding). GE: b-value, pause after a volume, and
-whether both phase-encoding directions were used. United Imaging: b-value, and the slices of a grid
-with their places. Philips: b-value and the scale slope (2005,100E), which undoes the display
-scaling: signal = (slope * stored + intercept) / (slope * scale slope), where slope and intercept
-are those of the rescale (Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685).
+is; only the number of slices in a grid counts under any creator. Siemens: b-value, gradient
+direction, number of slices in a mosaic, and the CSA image header (slice normal of a mosaic, sense
+of the phase encoding). GE: b-value, pause after a volume, and whether both phase-encoding
+directions were used. United Imaging: b-value, and the slices of a grid with their places. Philips:
+b-value and the scale slope (2005,100E), which undoes the display scaling: signal = (slope * stored
++ intercept) / (slope * scale slope), where slope and intercept are those of the rescale (Chenevert
+et al., Transl Oncol 7 (2014) 65, PMC3998685).
 """
 
 import re
