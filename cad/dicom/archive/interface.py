@@ -1,4 +1,6 @@
-"""Define the interface of an archive, and the rules for both protocols: DICOM networking, DICOMweb.
+"""Define the interface of an archive, and the rules that hold for both of its protocols.
+
+The protocols are DICOM networking and DICOMweb.
 
 A study counts as fetched only when every announced instance has arrived, and every instance states
 the requested patient, study and series. An object counts as stored only when the archive has

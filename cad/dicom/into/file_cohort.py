@@ -300,9 +300,10 @@ def _categories(
 ) -> list[dict[str, str]]:
     """Return score rows for regions whose PI-RADS category is certain from the table.
 
-    The table lists all lesions; the mask has only lesions of grade 2 or more, and the order of the
-    table says nothing about the mask. A region's category is certain if table and mask have equally
-    many lesions of its grade, and the table gives all these lesions the same category.
+    The table lists all lesions; the mask has only lesions of grade 2 or more. It is not stated
+    which lesion of the table is which region of the mask. A region's category is certain if table
+    and mask have equally many lesions of the region's grade, and if the table gives all these
+    lesions the same category.
     """
     rows = []
     for roi in rois:

@@ -449,7 +449,7 @@ def gland_mask(
     path : Path or None
         A mask, or a map of several organs or zones.
     values : sequence of int
-        Numbers in the map that stand for the prostate; if it is empty, all numbers but 0 do.
+        Numbers in the map that stand for the prostate. If there are none, all numbers but 0 do.
     zones_path : Path or None
         A zone map. If ``path`` is None, its zones together are the gland.
     zones : ZonesRule or None

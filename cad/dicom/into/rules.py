@@ -280,8 +280,8 @@ class FilesRule(Section):
     study_column
         column of the study's id
     grade_column
-        column of a study's grades, between commas: for each lesion its ISUP grade, or its Gleason
-        score such as 3+4
+        column with a study's grades, separated by commas: for each lesion its ISUP grade, or its
+        Gleason score such as 3+4
     category_column
         column of the PI-RADS categories of the same lesions, in the same order
     """

@@ -229,7 +229,8 @@ def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> Jso
 def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
     """Return a component with the interval of the readers' own probability, if they gave one.
 
-    The interval is the mean of their scores as probabilities (``p``), plus or minus ``eta``.
+    The interval is the mean of their scores as probabilities (``p``), plus or minus ``eta``, and
+    lies within 0 and 1.
     """
     if roi_id not in rows.index or not {"p", "eta"} <= set(rows.columns):
         return []

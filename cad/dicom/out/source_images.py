@@ -1,6 +1,6 @@
 """Rebuild the headers of a study's T2 images, which DICOM objects refer to.
 
-The headers have no patient's name.
+In these headers the PatientID stands in place of the patient's name.
 """
 
 from dataclasses import dataclass

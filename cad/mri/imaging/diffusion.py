@@ -85,7 +85,7 @@ def trace(images: list[Volume]) -> Volume:
     """Return the trace image of several directions: the geometric mean, voxel by voxel.
 
     S is the signal and b the b-value. The mean of ln S over orthogonal directions falls linearly
-    with b, and the slope is the mean diffusivity, which is what an ADC map shows.
+    with b. The rate at which it falls is the mean diffusivity, which is what an ADC map shows.
 
     Parameters
     ----------

@@ -157,7 +157,8 @@ def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
     """
     for displacement in study.displacements:
         is_moved = displacement.name == name and name in study.mended_mm
-        # Nearly every image is moved by a fraction of a mm. Such a move is no reason for the lack.
+        # Nearly every image is moved by a fraction of a mm. So small a move is not the reason why a
+        # region cannot be measured.
         if is_moved and displacement.is_notable:
             moved_mm = displacement.size_mm
             return f"{drawn.too_little}, after the image was moved back by {moved_mm:.1f} mm"

@@ -1,10 +1,10 @@
 """Find the patient's motion between the frames of a dynamic series, and shift the frames back.
 
-Every frame is compared with the mean of late frames, which show contrast agent. The measure is
-mutual information, which tolerates that the contrast agent changes the tissue. The frame is then
-shifted within its slices to the place of the first frames, just before which the flip-angle images
-were taken. No motion across slices is searched for, because slices are thicker than this motion. A
-search across slices found motion of up to 3 mm where there was none.
+Every frame is compared with the mean of late frames, in which tissue holds contrast agent. The
+measure is mutual information, which tolerates that contrast agent changes the signal. The frame is
+then shifted within its slices to the place of the first frames, just before which the flip-angle
+images were taken. No motion across slices is searched for, because slices are thicker than this
+motion. A search across slices found motion of up to 3 mm where there was none.
 
 The alignment to T2 (:mod:`cad.mri.imaging.registration`) changes only the geometry of a whole
 series. Here all frames stay on one grid. Shifted frames have to be interpolated for this reason, by

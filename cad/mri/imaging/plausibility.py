@@ -303,7 +303,7 @@ def _all_plausible(statistics: Mapping[str, float]) -> bool:
 
 
 def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
-    """Tell whether one of an image's values lies below its usual range, in its present place."""
+    """Tell whether one of the ``gains`` of an image lies below its usual range."""
     return any(gain < RANGES[f"{name}_{kind}"][0] for kind, gain in gains.items())
 
 
