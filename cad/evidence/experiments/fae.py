@@ -121,7 +121,7 @@ def men(options: Options) -> Result:
         "seed 0), and everything is fitted inside the folds. Intervals are by man. What "
         "this table tells of cancer comes mostly from size. So each result is given with all "
         "features, without the features of size and shape, and with the features of size and "
-        "shape alone.",
+        "shape alone. The number of features stands in brackets after each choice.",
         {"Learners by the features that they see": pd.DataFrame(rows)},
         remarks=[f"The P-SVM's Brier score (lower is better) is {ours}."],
     )
