@@ -240,7 +240,12 @@ REGION_COLUMNS = (
         "there is no such group",
         "run/stages/predict.py::score_rows",
     ),
-    ResultColumn("model", "text", "the model that scored it", "run/stages/predict.py::score_rows"),
+    ResultColumn(
+        "model",
+        "text",
+        "the model that gave the region its numbers",
+        "run/stages/predict.py::score_rows",
+    ),
     ResultColumn(
         "warnings", "list", "further remarks of the run on the region", "run/stages/judge.py::judge"
     ),
@@ -259,7 +264,12 @@ OUTLINE_RESULT_COLUMNS = (
     ResultColumn("outline_low", "share", "lowest belief over several outlines", _OUTLINES),
     ResultColumn("outline_median", "share", "median belief over several outlines", _OUTLINES),
     ResultColumn("outline_high", "share", "highest belief over several outlines", _OUTLINES),
-    ResultColumn("outlines", "text", "which outlines: 20 redrawn, or readers", _OUTLINES),
+    ResultColumn(
+        "outlines",
+        "text",
+        "which outlines were tried: how many redrawn ones, or the names of the readers who drew",
+        _OUTLINES,
+    ),
 )
 """Columns that ``probabilities.csv`` also has where a prediction tried several outlines of each
 region.
@@ -335,13 +345,15 @@ MAN_COLUMNS = (
     ResultColumn(
         "truth",
         "truth",
-        "1 where one of his regions is malignant by histology, 0 where all are known not to be",
+        "1 where histology found cancer of ISUP grade labels.isup_min or more in the man, 0 where "
+        "it found less: by the grade that participants.tsv states for him, else by his regions, "
+        "where 0 needs the histology of all of them",
         "learning/evaluation/decisions/patient_level.py::truth_of_men",
     ),
     ResultColumn("age", "number", "age", unit="years"),
     ResultColumn("psa", "number", "PSA", unit="ng/mL"),
     ResultColumn("psa_density", "number", "PSA density", unit="ng/mL2"),
-    ResultColumn("model", "text", "the model that scored his regions", _MEN),
+    ResultColumn("model", "text", "the model that gave his regions their numbers", _MEN),
 )
 """Columns of ``patients.csv``, in their order."""
 
@@ -443,7 +455,7 @@ EARLIER_COLUMNS = (
     ResultColumn(
         "earlier_psa_density",
         "number",
-        "PSA density at the earlier study: stated, else PSA over prostate_volume",
+        "PSA density at the earlier study: as stated, otherwise PSA divided by prostate_volume",
         "folders/cohort/men.py::men_stated",
         unit="ng/mL2",
     ),
