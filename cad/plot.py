@@ -28,8 +28,8 @@ __all__ = ["readers", "reliability", "roc", "tube"]
 def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     """Plot a classifier's ROC curve against histology, with the readers' curves.
 
-    Where histology has too few regions, the readers' consensus is the truth, and readers have no
-    curves.
+    If too few regions have histology, the readers' consensus takes its place as the truth, and the
+    readers have no curves.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
 def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     """Plot the observed share of malignant regions over the predicted probability.
 
-    Regions are put into groups of equal size by their probability; bars are Wilson 95 % intervals.
-    Malignant means malignant by histology; where histology has too few regions, by the readers'
-    consensus.
+    Regions are divided by their probability into groups of equal size. Bars are Wilson's 95 %
+    intervals. Malignant means malignant by histology or, if too few regions have histology, by the
+    readers' consensus.
 
     Parameters
     ----------

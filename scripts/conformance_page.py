@@ -26,11 +26,11 @@ HEAD = """# DICOM conformance
 ROLES = """
 ## Roles
 
-The commands ask: they open an association for a query, for fetching a study and for storing its
-results, one at a time. They fetch by C-GET, by C-MOVE to a place that listens meanwhile (`move` in
-the archive's limits), or by DICOMweb. The node (`cad serve`) also answers.
-*Fetched* is C-STORE SCP within C-GET and for C-MOVE, *stored* is C-STORE SCU, and *taken* is
-C-STORE SCP of the node.
+The commands `cad import` and `cad report` only call an archive. They open an association for a
+query, for fetching a study and for storing its results, one at a time. They fetch by C-GET, by
+C-MOVE to a receiver that listens only meanwhile (`move` in the archive's limits), or by DICOMweb.
+The node (`cad serve`) also receives calls. In the list, *fetched* is C-STORE SCP within C-GET and
+for C-MOVE, *stored* is C-STORE SCU, and *taken* is C-STORE SCP of the node.
 
 """
 RESULTS = """
@@ -38,8 +38,8 @@ RESULTS = """
 
 Every result is filed under the archive's own record of the study: the sent copy takes over
 {identity}.
-Reports follow TID 1500 with TID 1411 groups; tracking identifiers and later results:
-[dicom.md](dicom.md#to-the-archive).
+Reports follow TID 1500 with TID 1411 groups. [dicom.md](dicom.md#to-the-archive) describes tracking
+identifiers, and how a later result names the earlier results.
 
 | object | SOP class | modality | series number | series description |
 |---|---|---|---|---|
@@ -95,9 +95,10 @@ def conformance_page() -> str:
         for uid in uids:
             roles.setdefault(str(uid), []).append(service)
     text += "".join(f"- {UID(k).name} `{k}`: {', '.join(v)}\n" for k, v in roles.items())
-    text += "\nTransfer syntaxes proposed for each:\n\n"
+    text += "\nFor each SOP class these transfer syntaxes are proposed:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
-    text += f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"
+    count = len(ALL_TRANSFER_SYNTAXES)
+    text += f"\n\nThe node accepts {count} transfer syntaxes: all that pynetdicom knows.\n"
     text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
     text += RESULTS.format(identity=", ".join(IDENTITY))
     text += "\n".join(
@@ -106,8 +107,8 @@ def conformance_page() -> str:
         for kind, series in SERIES.items()
     )
     text += "\n" + WEB
-    text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "
-    return text + "set, by pydicom's\ntable of them.\n" + END
+    text += f"Results are written in `{CHARACTER_SET}` (UTF-8). Received objects are read in the "
+    return text + "character set\nthat they state, if pydicom knows it.\n" + END
 
 
 if __name__ == "__main__":

@@ -42,39 +42,58 @@ HEAD = """# Features
 
 *For whoever works with the feature table: what is each column a measurement of?*
 
-Generated from `cad/mri/columns.py`: `uv run python scripts/features_page.py > docs/features.md`.
+`uv run python scripts/features_page.py > docs/features.md` makes this page from the code
+(`cad/mri/columns.py`). Names such as `features.families` are keys of the
+[settings](settings.md).
 
-A region is measured in the grid of each image. A column's name is image, part, statistic, such
-as `t2w_intensity_median`, `adc_haralick_contrast`, `dce_tofts_ktrans_p90`, `size_volume`. Parts
-belong to families (`features.families`).
+A region is measured on the grid of each image. The name of a column has three pieces, joined by
+`_`: the image, the part and the statistic. A *part* is what is measured of the image, such as its
+intensity, its grey levels or a map that is computed from it. Examples are `t2w_intensity_median`,
+`adc_haralick_contrast` and `dce_tofts_ktrans_p90`. Columns of the size and position of a region
+name no image (`size_volume`). Parts belong to families. `features.families` names the families
+that are measured.
 
-Statistics of kinetic parameters leave out voxels that did not fit, and are missing where less than
-half of a region fits. R2, residual and the share that did not fit are of all voxels. A constant
-region has a defined value for every feature.
+The perfusion models are fitted in every voxel of the dynamic series (DCE). Statistics of their
+parameters, such as Ktrans, leave out the voxels in which the fit failed. They are missing if the
+fit succeeded in less than half of a region. Three statistics tell how well the fit went: R2, the
+residual and the share of voxels in which the fit failed. They are taken over all voxels. If all
+voxels of a region have one value, the statistics of intensity, levels and co-occurrence are
+defined all the same.
 
-Numbers whose tag is marked with * grow or shrink with the number of voxels, and so tell size under
-another name. They are measured only with `features.counting`. Families `size` and `position` are
-off unless named. So are maps in units of the scanner's gain (`features.exclude`).
+Some statistics grow or shrink with the number of voxels, and so mainly tell the size of the
+region. Their tags are marked with `*`. They are measured only if `features.counting` is on. The
+families `size` and `position` are measured only if `features.families` names them. By default
+`features.exclude` leaves out two maps whose unit depends on the gain of the scanner
+(`semi_baseline_signal` and `semi_maximum_enhancement`).
 
-The unit `standardised` is the standard deviation of the gland (z-score), the intensity of a
-reference tissue, or Nyul's scale, as the pipeline says. Tags are those of the Image Biomarker
-Standardisation Initiative (IBSI).
+The unit `standardised` depends on the setting `images.t2_standardisation` of the pipeline. It is
+a standard deviation (z-score), the intensity of a reference tissue, or a step of Nyul's scale. The
+unit `a.u.` means arbitrary units. The tags are those that the Image Biomarker Standardisation
+Initiative (IBSI) gives to features.
 """
 
 PAPERS = """## Which of this is the paper's
 
-[N14] names its features in one line: statistical, structural (gradients and Haralick's attributes)
-and functional ones, "derived from the mpMR images". Its reference [20], which lists them, was not
-at hand. So the families are the paper's, and what stands in them is partly a guess:
+The paper [N14] (Niaf et al. 2014, listed in [methods](methods.md)) names its features in one
+line: statistical, structural (gradients and Haralick's attributes) and functional ones, "derived
+from the mpMR images". The list of the features is in the paper's reference [20], which was not at
+hand. So the kinds of features are those of the paper, and the features themselves are partly
+guessed:
 
-- statistical: `intensity`, `histogram`. Guessed: all of IBSI's.
-- gradients: `gradient`. Guessed: Sobel and Kirsch, customary operators of the field.
-- Haralick's attributes: `haralick`, `maximal_correlation`. His fourteen are his; distance,
-  directions and levels are guessed.
-- functional: `semiquantitative`, `kinetic`, ADC. Guessed: the models.
-- images: T2, ADC, `dce_images`. Guessed: which frames of the series, those of the first minute.
+- Statistical features are the families `intensity` and `histogram`. It is a guess that these are
+  all statistics of IBSI.
+- Gradients are the family `gradient`. The operators of Sobel and Kirsch are a guess, because they
+  are common in the field.
+- Haralick's attributes are the families `haralick` and `maximal_correlation`. His fourteen
+  attributes are known. The distance and directions of the pairs, and the number of grey levels,
+  are guessed.
+- Functional features are the families `semiquantitative` and `kinetic`, and ADC. The perfusion
+  models are guessed.
+- The images are T2, ADC and those of `dce_images`. Which frames of the dynamic series the paper
+  took is not known. This program takes the frames of the first minute after the bolus.
 
-Whether gradients and co-occurrence of the dynamic series help was not shown: they are off.
+Gradients and co-occurrence of the dynamic series are off by default, because it was not shown
+that they help.
 """
 
 
@@ -85,39 +104,59 @@ def features_page() -> str:
         HEAD,
         "## Images\n",
         table("| image | values | unit |", map(image_row, IMAGES)),
-        "Each has the parts `intensity`, `histogram`, `haralick`, and of the family `gradient` "
-        "those below. The image `dce` has maps.\n",
+        "Each image of the table has the parts `intensity`, `histogram` and `haralick`, and the\n"
+        "parts of the next table, which belong to the family `gradient`. The dynamic series\n"
+        "(`dce`) has [maps](#maps-of-the-dynamic-series) instead. `the image's` in a unit\n"
+        "stands for the unit of the image.\n",
         table("| part | definition | unit | source |", map(gradient_row, GRADIENTS)),
         "## Statistics\n",
-        "Of intensities, gradients, responses of filters and maps. The intensity of T2, whose "
-        f"values have no natural zero, has no {' and '.join(f'`{r}`' for r in RATIOS)}.\n",
-        "Of grey levels (family and part `histogram`) they are pure numbers with other tags.\n",
+        "The statistics of the next table are taken of intensities, gradients, responses of\n"
+        "filters, and maps.\n"
+        f"The intensity of T2 has no {' and '.join(f'`{r}`' for r in RATIOS)}, because its\n"
+        "values have no natural zero.\n",
+        "The same statistics are taken of grey levels (family and part `histogram`). They are\n"
+        "then pure numbers, and have the tags of the last column. `the part's` stands for the\n"
+        "unit of the part, `its square` for the square of that unit. An empty cell in a column of\n"
+        "tags means that IBSI gives no tag, or that the statistic is not taken there.\n",
         table("| statistic | definition | unit | IBSI | of levels |", statistic_rows(columns)),
         "## Co-occurrence\n",
-        "Family and part `haralick`, pure numbers. Matrices are symmetric, i and j are levels, N is"
-        " the number of levels, mu the mean level.\n",
+        "A co-occurrence matrix counts how often a voxel with grey level i has a neighbour with\n"
+        "grey level j. The family and the part of its statistics are `haralick`. They are pure\n"
+        "numbers. The matrix is symmetric. N is the number of levels, and mu is the mean level.\n"
+        "HX is the entropy of i, and HXY the joint entropy of i and j. HXY1 and HXY2 are\n"
+        "entropies as if i and j were independent. Both are 2 HX here.\n",
         "\n".join([*pair_lines(columns), ""]),
-        "Haralick's fourteenth is a family of its own, off unless named: part "
-        "`maximal_correlation`, statistic `coefficient`. It is the largest correlation of i and j "
-        "under any renaming of the levels. pyradiomics calls it MCC "
-        "(`features.radiomics: [mcc]`).\n",
+        "Haralick's fourteenth feature is a family of its own, which is measured only if\n"
+        "`features.families` names it. Its part is `maximal_correlation`, and its statistic\n"
+        "`coefficient`. It is the largest correlation of i and j under any renaming of the\n"
+        "levels. pyradiomics calls it MCC (`features.radiomics: [mcc]`).\n",
         "## Maps of the dynamic series\n",
+        "The last column says which of the statistics above are taken of a map. The bolus is the\n"
+        'contrast agent as it was injected. "The study\'s" arrival or delay is estimated from a\n'
+        'mean curve of the study. "The input" is the concentration of contrast agent\n'
+        "in the artery.\n",
         table("| part | definition | unit | source | statistics |", map_rows(columns)),
         "## Images of the dynamic series\n",
-        "`features.dce_images` names images of the series that are measured as T2 is: gradients, "
-        "co-occurrence and levels, with the settings `features.texture_dce`. Off unless named. It "
-        "takes `early` and every map above; voxels that did not fit count nowhere. Columns are "
-        "`dce_early_mean`, `dce_early_sobel_p90`, `dce_tofts_ktrans_haralick_contrast`.\n",
+        "The setting `features.dce_images` names images of the series that are measured like T2:\n"
+        "their gradients, co-occurrence and levels, with the settings `features.texture_dce`. By\n"
+        "default it names none. It may name `early` (in the table below) and every map above.\n"
+        "Voxels in which the fit failed are left out. Examples of columns are\n"
+        "`dce_early_mean`, `dce_early_sobel_p90` and `dce_tofts_ktrans_haralick_contrast`.\n",
         table("| part | definition | unit |", map(series_row, DCE_IMAGES)),
         PAPERS,
         "## Size and position\n",
+        "Sizes are those of the region as it was drawn. The mesh is a surface of triangles around\n"
+        "the region. Positions need a gland mask; the centre is that of the region.\n",
         table("| column | definition | unit | IBSI |", region_rows(columns)),
         "## Filters\n",
-        "Responses to filters (`features.filters`, [filters](filters.md)) are parts with all "
-        "statistics: `t2w_log3mm_mean`, `adc_mean5mm_3d_p90`, "
+        "The response of a filter is the image after the filter ([filters](filters.md)).\n"
+        "`features.filters` names the filters. Each response is a part with all statistics of\n"
+        "intensity. Examples of columns are `t2w_log3mm_mean`, `adc_mean5mm_3d_p90` and\n"
         "`t2w_wavelet_db3_lh_1_turned_variance`.\n",
         "## pyradiomics\n",
-        "Classes that `features.radiomics` names; pyradiomics' documentation defines them.\n",
+        "These are the classes of features that `features.radiomics` may name. The package\n"
+        "pyradiomics measures them, and its documentation defines them. The units are those for\n"
+        "an ADC map.\n",
         table("| part | statistics | unit |", radiomics_rows(columns)),
     ]
     return "\n".join(sections)

@@ -28,8 +28,9 @@ Each section below comes from one command, `cad experiment NAME -o OUT`, which s
 heading. The option `--data` names the folder of data that are not simulated; without it
 `wang2014-uci` fetches its sets from OpenML. `wang2014-roi` takes the cohort that
 `niaf2014-clinical` simulates (`--data OUT/cohort`). All cohorts of patients are simulated. The
-lesions of Mesejo et al. 2016, which none of the four papers had, are real. No constant was tuned to
-a published figure. Changes of seeds and tests are in [history.md](history.md).
+lesions of Mesejo et al. 2016, which none of the four papers had, are real. Their section is of an
+earlier version, which also had the consensus rules graded, Dawid-Skene and GLAD. No constant was
+tuned to a published figure. Changes of seeds and tests are in [history.md](history.md).
 
 The papers are [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et al. 2014 and [A14]
 Amirou et al. 2014. [N14] Figs 4 and 5 are the pictures of Tables I and II. Maps over a grid of
@@ -38,6 +39,14 @@ file beside its figures. [Methods](methods.md#6-measures-and-validation) defines
 (the divergence of two probabilities) and Err (the alignment error). Acc is the accuracy at .5, and
 MCE is the mean cross-entropy.
 
+Three learners stand in most sections. The P-SVM (probabilistic SVM) learns from probabilities. The
+SVM learns from the two classes. The F-SVM (fuzzy SVM) is an SVM in which a label counts less the
+nearer its probability is to ½. P is a probability, true or estimated, and p the probability that is
+the label of a point. The P-SVM pays nothing if its probability lies within p ± η; this interval is
+called the tube. C is the cost of an error at a certain label (0 or 1), C̃ at an uncertain label.
+σ is the width of the Gaussian kernel. The scale, fixed or learned, divides a decision value before
+it becomes a probability. A draw is the data that one seed makes or chooses.
+
 ## What was claimed and what came out
 
 A claim is a number or an order of methods that a paper prints. Where a figure has no printed
@@ -45,21 +54,24 @@ number, the paper's sentence about it is the claim. The verdicts are:
 
 - **yes**: the claim comes out. A claim on several methods comes out if their order is the published
   one. Where the P-SVM's own number falls short of the published number, the claim's row says so.
-- **order only** (for patients): the P-SVM is first as published, but not beyond chance, or chance
-  was not tested.
+- **order only** (for claims on patients): the P-SVM is the best of the methods, as published. But
+  it is not so beyond chance, or chance was not tested.
 - **no**: the claim does not come out.
 - **not defined**: the claim is a quotient whose denominator is 0.
 - **shuffled labels too**: the claim comes out, but with labels in random order it also comes out in
   more than one of twenty runs. Such a result is no evidence for a method.
-- **not in most other draws**: the claim comes out on the published seeds, but in less than half of
-  other draws of the data. These draws have a tenth or a fifth of the published number of seeds, so
-  that they may not show a small effect.
+- **not in most other draws**: the claim comes out on the seeds of this page, but in less than half
+  of other draws of the data. These draws have a tenth or a fifth of the seeds of this page, so that
+  they may not show a small effect.
 - **no control**: the claim comes out, but was not run with other draws and with shuffled labels.
-- **by construction**: the claim follows from the formulas, whatever the scores are.
+- **by construction**: the claim follows from the formulas, whatever the decision values are.
 - **another cohort**: the numbers are of the paper's own patients, whose data nobody else has.
 
-For claims on patients, the p-value comes from swapping two methods in random patients. For claims
-on seeds, it is the largest of the one-sided signed-rank tests.
+Most claims that the P-SVM is better than other methods are tested. For claims on patients, the
+p-value comes from swapping two methods in random patients, and must be below .05. For claims on
+simulated points, it is that of a one-sided signed-rank test over the seeds, and must be below .001.
+The largest p-value of all other methods counts.
+
 `python -m benchmarks.verdicts -o OUT/verdicts --data FOLDER` repeats the experiments with other
 draws and with shuffled labels, and counts how often each claim comes out. Copy its `rates.csv` to
 `OUT`. Then `python scripts/reproduction_page.py OUT docs` makes this page.
@@ -72,7 +84,13 @@ mean label, and a classifier does not. So the classifier has the larger KL and e
 probability, although neither has learned anything.
 
 [claims.csv](reproduction/claims.csv) has the published and the measured value of each claim, and
-how often it came out in other draws and with shuffled labels.
+how often it came out in other draws and with shuffled labels. The table counts the claims of each
+part of a paper by their verdict; its last column names those that do not come out. A claim "KL
+beside soft-label baselines" is not in the paper. It compares the P-SVM with logistic regression and
+kernel ridge, which learn from the same probabilities. "Everybody tuned" means that the settings of
+every method are chosen on inner folds, "everybody at σ = 2⁵, C = 2¹³" that every method has these
+settings of the paper. "With flaws" means that, as in the paper, settings are chosen on the test
+folds (its section names further flaws). "Honest" means that they are chosen on training rows alone.
 """
 _REAL = """# Real data
 

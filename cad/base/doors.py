@@ -1,9 +1,10 @@
-"""Register every function that reads foreign bytes, or writes where a user says.
+"""Register every function that reads bytes from outside, or writes to a path that a user names.
 
-Such a function is a door. A function that calls a parser, opens a file or moves a file into place
-declares itself by :func:`door`. A test (``tests/layers/test_doors.py``) fails if such a function
-does not. The fuzz tests are made from this table; a test also fails if a door for foreign bytes has
-no fuzz case.
+Such a function is called a door. A function that calls a parser, opens a file or moves a file into
+place declares itself by the decorator :func:`door`, which adds it to the table :data:`DOORS`. The
+test ``tests/layers/test_doors.py`` fails if such a function is not declared. The fuzz tests feed
+damaged bytes to the doors of this table that read bytes from outside. A test also fails if one of
+these doors has no fuzz case.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ FORMS = (
     "lines",
     "any",
 )
-"""Kinds of foreign bytes; each can be damaged in its own ways."""
+"""Kinds of content from outside. Each kind can be damaged in its own ways."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,15 @@ class Door:
     name : str
         Full name of the function.
     way : "in", "out" or "own"
-        "in" reads bytes from outside and "out" writes. "own" reads or writes only what this program
-        and the system make: its state, its process, the package's own tables.
+        A door "in" reads bytes from outside, and a door "out" writes. A door "own" reads or writes
+        only what this program and the system make: its state, its process, the package's tables.
     form : str
-        One of :data:`FORMS`; for "own" and "out" any word.
+        Kind of content: one of :data:`FORMS` for a door "in", any word for "own" and "out".
     bound : str
-        Limits that the function checks itself, or the child process whose limits hold.
+        Words for the limits that the function checks itself, or for the child process whose limits
+        hold.
     owner : str
-        For "out": whose file may be replaced.
+        For a door "out": words that say which file or folder may be replaced.
     limit : int
         Largest number of bytes that the function accepts; 0 where only ``bound`` holds.
     """
@@ -78,11 +80,12 @@ DOORS: dict[str, Door] = {}
 def door(
     way: Way, form: str, *, bound: str = "", owner: str = "", limit: int = 0
 ) -> Callable[[Function], Function]:
-    """Declare the function that follows as a door, and check its limit.
+    """Return a decorator that declares a function as a door and checks the size of its input.
 
-    For a door "in", the first argument that is a path or bytes is checked before the function is
-    called. A path that is not a regular file is refused, and more bytes than the limit are refused.
-    :func:`cad.base.processes.limited.door_in_child` declares a door that needs a child process.
+    For a door "in", the first argument that is a path, a text or bytes is checked before the
+    function is called. A path that is not a regular file is refused, and content above the limit is
+    refused. The decorator :func:`cad.base.processes.limited.door_in_child` declares a function that
+    runs in a child process.
 
     Parameters
     ----------
@@ -94,8 +97,8 @@ def door(
     Raises
     ------
     ValueError
-        For a door "in" of an unknown form or without a limit or bound, and for a door "out" without
-        an owner's rule.
+        For a door "in" of an unknown form, for a door "in" that has neither ``limit`` nor
+        ``bound``, and for a door "out" without ``owner``.
 
     Examples
     --------
@@ -133,9 +136,10 @@ def door(
 
 
 def _check_size(arguments: tuple[Any, ...], limit: int) -> None:
-    """Refuse the first path or bytes among some arguments: no regular file, or above a limit.
+    """Check the first path, text or bytes among the arguments.
 
-    A missing path passes, because the function itself reports a missing file.
+    A path that is no regular file raises an error, and so does content above the limit. A missing
+    path passes, because the function itself reports a missing file.
     """
     most = limit or sys.maxsize
     for argument in arguments:

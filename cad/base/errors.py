@@ -1,4 +1,4 @@
-"""Define the exception that users see: the problem, the broken rule, the place and the way out."""
+"""Define the exception that users see: what is wrong, by which rule, where, and what to do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class CadError(Exception):
     Attributes
     ----------
     place : str
-        ``module:line`` of the code that raised the error. Unlike the message, it can be shared
-        without any value of a patient.
+        ``module:line`` of the code that raised the error. Unlike the message, it holds no value of
+        a patient, so it can be sent to others.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class CadError(Exception):
         Parameters
         ----------
         path, shown : object
-            The path as it stands in file, problem or hint, such as a temporary folder; and the path
-            that is shown in its place.
+            ``path`` is the path as it stands in the error's file, problem or hint, such as a
+            temporary folder. ``shown`` takes its place.
         """
         problem = self.problem.replace(str(path), str(shown))
         hint = self.hint.replace(str(path), str(shown))
@@ -105,7 +105,7 @@ def located(*, file: object = "", patient: object = "", roi: object = "") -> Ite
 
 
 class MachineError(CadError):
-    """Say that the machine lacks something, such as disk or memory; the input is sound."""
+    """Say that the machine lacks something, such as disk or memory; the input is not to blame."""
 
 
 _SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}

@@ -1,8 +1,8 @@
 """Read files from outside: sizes are checked first, and a parser's error becomes a CadError.
 
-All code that reads foreign files does so inside :func:`reading`. The limits below are the only
-limits. Real files stay far below them: the limits keep a small crafted file from filling the
-memory.
+All code that reads such files does so inside the ``with`` block :func:`reading`. The limits below
+are the only limits. They keep a small crafted file from filling the memory. Real files stay far
+below them.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ MAX_JSON = 32 * MIB
 MAX_YAML = MIB // 4
 MAX_DEPTH = 100
 MAX_BRACKETS = 2_000_000
-"""Largest depth of nested brackets in JSON and YAML, and largest number of lists and objects in
-JSON.
+"""MAX_DEPTH is the largest depth of nested brackets in JSON and YAML. MAX_BRACKETS is the largest
+number of lists and objects in JSON.
 """
 MAX_TABLE = 64 * MIB
 MAX_ROWS = 1_000_000
 MAX_COLUMNS = 2_000
 MAX_CELLS = 20_000_000
 MAX_NAME = 500
-"""Most characters of the name of a column."""
-# Separators in a line; the number of cells may be smaller because of quotes.
+"""Largest number of characters of a column's name."""
+# Largest number of separators in a line. A line has at most one cell more than separators. It has
+# fewer cells where quoted text contains separators.
 _LONGEST_LINE = 100_000
 MAX_IMAGE = 2048 * MIB
-"""Most bytes of one image or DICOM file in memory."""
+"""Largest number of bytes that one image or DICOM file may take in memory."""
 MAX_ARRAYS = 512 * MIB
-"""Most bytes of all arrays of one npz file, or of a parquet table, in memory."""
+"""Largest number of bytes that a parquet table, or all arrays of an npz file, take in memory."""
 _PARQUET_SECONDS = 60.0
 _PARQUET_GIGABYTES = 2.0
 _PARQUET = "pandas pyarrow.parquet"
@@ -59,9 +60,12 @@ The memory is four times the largest size of a table.
 """
 MAX_RATIO = 100
 SMALL = 256 * MIB
-"""Contents larger than SMALL may be at most MAX_RATIO times as large as on the disk."""
+"""Compressed content that takes more than SMALL bytes in memory may be at most MAX_RATIO times as
+large in memory as on the disk.
+"""
 
-# Errors of the machine, which tell nothing about the file; all others can come from a damaged file.
+# Numbers of errors that come from the machine and tell nothing about the content of the file. Every
+# other OSError can come from a damaged file.
 _MACHINE = {
     errno.EACCES,
     errno.EPERM,
@@ -100,8 +104,8 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
     Raises
     ------
     CadError
-        For any exception that the content of a file can cause. An ``OSError`` of the machine (full
-        disk, refused permission, missing file) passes unchanged.
+        For any exception that the content of a file can cause. An ``OSError`` that comes from the
+        machine (full disk, refused permission, missing file) passes unchanged.
     """
     try:
         yield
@@ -119,8 +123,9 @@ def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iter
 
 
 def _text_of_error(error: Exception) -> str:
-    """Return the text of an exception in one line, without control characters, with its name if
-    needed.
+    """Return the text of an exception in one line, without control characters.
+
+    The name of the exception precedes its text where the text alone cannot be understood.
     """
     try:
         text = " ".join(str(error).split())
@@ -132,7 +137,7 @@ def _text_of_error(error: Exception) -> str:
 
 
 def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
-    """Refuse compressed content that would be too large in memory.
+    """Raise an error for compressed content that would be too large in memory.
 
     Content is too large if it has more than ``limit`` bytes. It is also too large if it has more
     than :data:`SMALL` bytes (256 MiB) and more than :data:`MAX_RATIO` (100) times its compressed
@@ -216,7 +221,7 @@ def check_members(archive: zipfile.ZipFile) -> None:
 
 @door("in", "any", bound="the caller's limit")
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the bytes of a regular file.
+    """Return the bytes of a regular file, which is no folder, pipe or device.
 
     Parameters
     ----------
@@ -227,8 +232,10 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
     Raises
     ------
-    CadError, FileNotFoundError
-        In the same cases as :func:`check_file`.
+    CadError
+        When the path is no regular file, or the file is larger than the limit.
+    FileNotFoundError
+        When there is no such file.
     """
     check_file(path, limit)
     with path.open("rb") as stream:
@@ -291,14 +298,14 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_depth(content: Any) -> None:
-    """Refuse lists and dictionaries that are nested more than :data:`MAX_DEPTH` (100) deep.
+    """Raise an error for lists and dictionaries nested more than :data:`MAX_DEPTH` (100) deep.
 
     Recursive code could not process such content.
 
     Raises
     ------
     CadError
-        Naming the limit.
+        For content that is nested deeper; the message names the limit.
     """
     layer = [content]
     depth = 0
@@ -338,7 +345,7 @@ def table_text(path: Path, separator: str) -> str:
     text = read_bytes(path, MAX_TABLE).decode("utf-8-sig")
     rows = text.count("\n")
     cells = text.count(separator)
-    # Cells are counted before the text is split.
+    # Separators are counted, because to split a huge text into cells would fill the memory.
     head = text.lstrip("\r\n").partition("\n")[0]
     columns = head.count(separator) + 1
     if rows > MAX_ROWS or columns > MAX_COLUMNS or cells + rows > MAX_CELLS:
@@ -354,9 +361,10 @@ def table_text(path: Path, separator: str) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse column names that hold a control character, are very long, or occur twice.
+    """Raise an error for column names with a control character, very long names, and equal names.
 
-    Names reach terminals, pages and cards, and cells are found by their names.
+    Names are shown on terminals, pages and cards, where a control character could do harm. Cells
+    are found by the name of their column, so a name may occur only once.
 
     Parameters
     ----------
@@ -366,7 +374,7 @@ def check_names(names: Sequence[str]) -> None:
     Raises
     ------
     CadError
-        Naming the first such column.
+        For such a column; the message names the first one.
     """
     for place, name in enumerate(names, start=1):
         if control := CONTROL.search(name):
@@ -391,8 +399,9 @@ def _rows_of_table(
 ) -> Iterator[list[str]]:
     """Yield the first row and all further rows of a table, without blank lines.
 
-    A row with more or fewer cells than the first row raises an error. Such a row was cut off, or a
-    cell contains a separator (such as a decimal comma), so that its cells belong to other columns.
+    A row with more or fewer cells than the first row raises an error. Such a row was cut off, or
+    one of its cells contains a separator (such as a decimal comma). In the second case the cells
+    after it would come under the wrong columns.
     """
     if "\0" in text:
         raise CadError("a cell holds a NUL character")
@@ -413,9 +422,9 @@ def _rows_of_table(
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     """Read a CSV table as one dictionary for each row: column name to cell.
 
-    All cells are text. The apostrophe that :func:`cad.base.files.harmless` puts before formula-like
-    text is taken off, also in names of columns. Blank lines and columns without a name are left
-    out.
+    All cells are text. This program writes an apostrophe before text that a spreadsheet would take
+    for a formula (:func:`cad.base.files.harmless`). The apostrophe is taken off here, also in names
+    of columns. Blank lines and columns without a name are left out.
 
     Parameters
     ----------
@@ -427,8 +436,8 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     Raises
     ------
     CadError
-        When the file is not such a table, is too large, or lacks one of ``columns``; for a row
-        with more or fewer cells than the first line.
+        When the file is not such a table, is too large, or lacks one of ``columns``, or when a row
+        has more or fewer cells than the first line.
     """
     with reading(path, "not a readable table"):
         rows = _rows_of_table(table_text(path, ","), ",")
@@ -446,7 +455,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
 def whole_cell(cell: str) -> str:
     """Return a cell without blanks around it, and a whole number without ``.0``.
 
-    A column of whole numbers with an empty cell is often written with decimals.
+    Programs such as pandas write a column of whole numbers with decimals if a cell is empty.
 
     Parameters
     ----------
@@ -460,7 +469,8 @@ def whole_cell(cell: str) -> str:
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
     """Read a table with ``pandas.read_csv``.
 
-    The apostrophe that :func:`cad.base.files.harmless` puts before formula-like text is taken off.
+    This program writes an apostrophe before text that a spreadsheet would take for a formula
+    (:func:`cad.base.files.harmless`). The apostrophe is taken off here.
 
     Parameters
     ----------
@@ -475,7 +485,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
     ------
     CadError
         When the file is not such a table or is too large, or when a row has more or fewer cells
-        than the first line. pandas would shift such cells, or fill them in.
+        than the first line. pandas alone would shift the cells of such a row or fill in empty ones.
     """
     import pandas as pd
 
@@ -484,7 +494,7 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
         warnings.simplefilter("error", pd.errors.ParserWarning)
         text = table_text(path, separator)
         for _ in _rows_of_table(text, separator, options.get("quoting", csv.QUOTE_MINIMAL)):
-            pass  # each array is checked
+            pass  # the generator raises an error for a row of another length
         table = pd.read_csv(io.StringIO(text), sep=separator, index_col=False, **options)
         return each_cell(table.rename(columns=as_given), as_given)
 
@@ -506,7 +516,7 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
     """
     import numpy as np
 
-    # numpy alone would not close a damaged file.
+    # The file is opened here, because numpy would not close a damaged file that it opened itself.
     with source.open("rb") if isinstance(source, Path) else io.BytesIO(source) as stream:
         with zipfile.ZipFile(stream) as archive:
             check_members(archive)
@@ -548,8 +558,8 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
     Raises
     ------
     CadError
-        When the table would be too large in memory, or contains anything other than numbers, yes or
-        no, times and texts.
+        When the table would be too large in memory, or contains anything but numbers, booleans,
+        times and texts.
     """
     content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
     return parse_parquet(content, columns)
@@ -557,7 +567,7 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
 
 @door_in_child("parquet", seconds=_PARQUET_SECONDS, gigabytes=_PARQUET_GIGABYTES, needs=_PARQUET)
 def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return the table of a parquet file's bytes; in a child with limits.
+    """Return the table of a parquet file's bytes; runs in a child process with limits.
 
     Parameters
     ----------
@@ -579,8 +589,8 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     texts = [field.name for field in schema if _is_text(field.type)]
-    # Each distinct text is kept once until their number is known, because a million rows may share
-    # a long text.
+    # Each distinct text is kept once until the total length of the texts is known and allowed. A
+    # million rows may share one long text, and a small file could so fill the memory.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
     widths = [_bytes_of_cell(field) for field in schema]
     check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
@@ -603,7 +613,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _bytes_of_cell(field: Any) -> int:
-    """Return the bytes of a cell; the bytes of texts are counted later."""
+    """Return the number of bytes of a cell in memory; a text counts as 8 and is counted later."""
     from pyarrow import types
 
     if _is_text(field.type) or types.is_null(field.type):
@@ -617,7 +627,7 @@ def _bytes_of_cell(field: Any) -> int:
 
 
 def _text_bytes(chunk: Any) -> int:
-    """Return the bytes of all cells of a column that stores each distinct text once."""
+    """Return how many bytes the texts of all cells have, of a column that stores each text once."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -650,7 +660,7 @@ def parquet_names(content: bytes) -> list[str]:
 
 @door_in_child("parquet", seconds=_PARQUET_SECONDS, gigabytes=_PARQUET_GIGABYTES, needs=_PARQUET)
 def parquet_notes(content: bytes) -> bytes:
-    """Return a parquet file's notes on itself and on its columns, unpacked, as bytes.
+    """Return a parquet file's schema as bytes: the columns, with the notes stored with the file.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tell regular files from pipes, devices and folders, and refuse files that are too large."""
+"""Tell regular files from pipes, devices and folders, and check that a file is not too large."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kind_of(path: Path) -> str:
 
 
 def check_file(path: Path, limit: int) -> None:
-    """Refuse a path that is not a regular file, or a file that is too large.
+    """Raise an error for a path that is not a regular file, and for a file that is too large.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def check_file(path: Path, limit: int) -> None:
     Raises
     ------
     CadError
-        Naming the kind of entry, or the size and the limit.
+        For such a path. The message names the kind of entry, or the size and the limit.
     FileNotFoundError
         When the path does not exist.
     """

@@ -1,7 +1,8 @@
 """Hold typed settings: everything that changes a result, and nothing about how a job is run.
 
-A pipeline file (``pipelines/*.yaml``) is one :class:`PipelineSettings`; a site's costs
-(``configs/decision/*.yaml``) are one :class:`DecisionSettings`.
+A pipeline file (``pipelines/*.yaml``) is read as one :class:`PipelineSettings`. A file with a
+site's costs of errors (``configs/decision/*.yaml``) is read as one :class:`DecisionSettings`. The
+page ``docs/settings.md`` is made from the docstrings of the classes.
 """
 
 import difflib
@@ -28,18 +29,18 @@ from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
 from cad.base.terms.features import FAMILY_NAMES, MAPS, SERIES_IMAGES
 from cad.base.terms.modality import LEAST_ADC
 
-# A key on its own line, and the indented lines below it.
+# Matches, in the docstring of a section, a key on its own line and the indented lines below it.
 _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
 class Section(BaseModel):
-    """Share the rules of all settings: unknown keys are refused, and values never change."""
+    """Share the rules of all sections: an unknown key is an error, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Copy the words on each key from the section's docstring into the key's description."""
+        """Copy the docstring's words on each key into the description of this key's field."""
         words = dict(_KEY.findall(inspect.cleandoc(cls.__doc__ or "")))
         for name in cls.model_fields.keys() & words.keys():
             cls.model_fields[name].description = " ".join(words[name].split())
@@ -54,32 +55,39 @@ class ImageSettings(Section):
     Parameters
     ----------
     t2_standardisation
-        T2 intensity scale: per-patient z-score, reference tissue, or Nyul
+        how T2 intensities of different patients are brought to one scale. zscore: by each patient's
+        own mean and standard deviation; reference: by each patient's muscle; nyul: by the
+        histograms of the training patients; none: they stay as they are
     t2_reference
-        where mean and deviation of the z-score are taken: in the gland mask, in a box of
-        60 x 60 x 30 mm about the regions, or in the whole image (which depends on the field of
-        view). auto takes the mask when every study of the cohort has one, else the box
+        where mean and standard deviation of the z-score are taken: in the gland mask, in a box of
+        60 x 60 x 30 mm about the regions, or in the whole image (the result then depends on the
+        field of view). auto takes the mask when every study of the cohort has one, else the box
     bias_correction
-        N4 bias-field correction of T2
+        whether the bias field of the coil is removed from T2 by the method N4
     spacing_t2w
-        T2 is interpolated to this spacing, mm along x, y, z (0 keeps the axis)
+        distances between voxels to which T2 is interpolated, in mm along x, y and z; 0 leaves an
+        axis as it is, and null all three
     spacing_adc
         the same for ADC
     interpolation
-        linear between voxel centres, or by cubic splines
+        whether interpolation is linear between voxel centres, or by cubic splines
     whole_numbers
-        round interpolated values to whole numbers (IBSI, for CT)
+        whether interpolated values are rounded to whole numbers, as IBSI does for CT
     frame_motion
-        bring the frames of the dynamic series in line with each other
+        whether the frames (time points) of the dynamic series are shifted in line with each other
     registration
-        align ADC and DCE to T2 by rigid mutual information
+        whether ADC and DCE are aligned to T2, by the rigid motion of largest mutual information
     displacement
-        shift of ADC, high b and DCE against T2 in the slice. none: not measured; said: measured and
-        reported; mended: also moved back. With registration it is not measured
+        what is done about the displacement (shift against T2 in the slice) of ADC, high b and DCE.
+        none: it is not measured; said: it is measured and reported; mended: the image is also moved
+        back. With registration it is not measured
     mend_from_mm
-        smallest displacement that is mended, mm; 0 mends all, so that no result hangs on a limit
+        smallest displacement, in mm, with which an image is moved back. With 0 every displaced
+        image is moved back, so that no result depends on whether a displacement is just above or
+        below a limit
     withdraw_from_mm
-        if the 95 % range of a displacement reaches this, no decision is stated, mended or not, mm
+        if the 95 % range of a displacement reaches this many mm, no decision is stated, whether the
+        image was moved back or not
     """
 
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = "zscore"
@@ -97,34 +105,37 @@ class ImageSettings(Section):
 
 
 class PerfusionSettings(Section):
-    """Set the way from dynamic signal to kinetic parameters.
+    """Set how kinetic parameters are computed from the signal of the dynamic series.
 
     Parameters
     ----------
     t1
-        tissue T1: vfa from images of several flip angles, fixed from t1_tissue, auto from flip
-        angles where a study has them
+        where the T1 of the tissue comes from. vfa: it is measured from images of several flip
+        angles; fixed: t1_tissue; auto: it is measured where a study has such images, else t1_tissue
     b1
-        flip angles: map corrects them by the map of the transmit field (B1), none takes them as
-        stated, auto takes the map when every dynamic study of the cohort has one
+        which flip angles are taken. map: those that the map of the transmit field (B1) corrects;
+        none: those of the header; auto: map when every dynamic study of the cohort has such a map,
+        else none
     t1_tissue
-        fixed tissue T1, seconds; null: prostate, 3 T 1.6, 1.5 T 1.317
+        fixed T1 of the tissue, seconds; null is that of the prostate, 1.6 at 3 T and 1.317 at 1.5 T
     t1_blood
-        blood T1, seconds; null: 3 T 1.664, 1.5 T 1.441
+        T1 of blood, seconds; null is 1.664 at 3 T and 1.441 at 1.5 T
     relaxivity
-        contrast agent r1, 1/(s mM)
+        relaxivity r1 of the contrast agent, 1/(s mM)
     haematocrit
-        haematocrit, 0 to 1
+        share of the blood that is red cells, 0 to 1
     arterial_input
-        arterial input function: of a population (parker, georgiou), measured in a vessel mask, or
-        auto: measured where a study has the mask
+        arterial input function (concentration in the artery over time). parker, georgiou: published
+        means of a population; measured: the function in the study's vessel mask; auto: measured
+        where a study has the mask, else parker
     delay
-        time at which the input reaches the tissue. study: one for each study, from its mean curve;
-        voxel: fitted in each voxel, within 10 s of the study's (twenty times the work)
+        time at which the input reaches the tissue. study: one time for each study, from its mean
+        curve; voxel: a time for each voxel, fitted within 10 s of the study's time, which makes the
+        computation twenty times as long
     models
         kinetic models to fit
     refine
-        non-linear refinement after the linear estimate
+        whether a non-linear fit refines the linear estimate of the parameters
     """
 
     t1: Literal["vfa", "fixed", "auto"] = "auto"
@@ -144,26 +155,29 @@ class PerfusionSettings(Section):
 
 
 class TextureSettings(Section):
-    """Set grey levels and co-occurrence of T2, ADC and images of the dynamic series.
+    """Set how grey levels are binned, and how their co-occurrence is counted, in one kind of image.
 
     Parameters
     ----------
     bins
-        fixed bin number; null to use bin_width
+        number of bins; null to use bin_width
     bin_width
-        fixed bin width, image units
+        width of a bin, in units of the image
     range
         re-segmentation: values outside this range do not count, and bins of fixed width begin at
         its lower bound (IBSI)
     outliers
-        values more than this many standard deviations of the region from its mean do not count
+        values that differ from the region's mean by more than this many standard deviations of the
+        region do not count
     distance
-        co-occurrence distance, voxels (Chebyshev)
+        distance of two voxels whose co-occurrence is counted, in voxels (Chebyshev)
     dimension
-        slice: 4 directions, averaged over slices; 2D: 4 directions, slices merged; 3D: 13
-        directions
+        directions in which co-occurrence is counted. slice: 4 directions in the slice, and features
+        are averaged over slices; 2D: 4 directions in the slice, and counts of all slices are added;
+        3D: 13 directions in space
     aggregation
-        one merged matrix, or features averaged over directions
+        merged: one co-occurrence matrix for all directions; averaged: one for each direction, and
+        features are averaged over the directions
     """
 
     bins: int | None = Field(16, ge=2)
@@ -176,15 +190,15 @@ class TextureSettings(Section):
 
 
 class RobustnessSettings(Section):
-    """Select features that survive a slightly different drawing of the region.
+    """Select features that change little when the region is outlined slightly differently.
 
     Parameters
     ----------
     stable_only
-        learn from features whose ICC over redrawn regions has a lower 95 % bound of at least .75,
-        judged on the training patients
+        learn only from features whose intraclass correlation (ICC) between differently outlined
+        copies of the regions has a lower 95 % bound of at least .75 in the training patients
     repeats
-        redrawn copies of each region
+        number of differently outlined copies of each region
     """
 
     stable_only: bool = False
@@ -194,30 +208,31 @@ class RobustnessSettings(Section):
 class FilterSettings(Section):
     """Set one filter of IBSI 2 (docs/filters.md).
 
-    ``cad.mri.features.filters`` checks which keys go together.
+    Some keys belong to one kind of filter; ``cad.mri.features.filters`` checks this.
 
     Parameters
     ----------
     kind
-        mean, Laplacian of Gaussian, or separable stationary wavelet
+        kind of filter: mean, Laplacian of Gaussian (log), or separable stationary wavelet
     support_mm
-        mean: side, mm; the nearest odd number of voxels is taken
+        for kind mean: side of the filter, in mm; the nearest odd number of voxels is taken
     sigma_mm
-        log: standard deviation, mm
+        for kind log: standard deviation of the Gaussian, in mm
     truncate
-        log: distance from the centre at which the filter is cut, in standard deviations
+        for kind log: distance from the centre at which the filter is cut, in standard deviations
     wavelet
-        wavelet: PyWavelets' name, such as db3
+        for kind wavelet: name of the wavelet in PyWavelets, such as db3
     bands
-        wavelet: low (L) or high (H) pass along x, y and in 3D z, such as LLH
+        for kind wavelet: low (L) or high (H) pass along x, y and in 3D z, such as LLH
     level
-        wavelet: level of the decomposition
+        for kind wavelet: level of the decomposition
     rotations
-        wavelet: the mean response over rotations by right angles
+        for kind wavelet: whether the filtered image is the mean over rotations by right angles
     dimension
-        in the slice, or in space (3D); along the axes of the filter voxels must have equal sides
+        whether the filter works in the slice or in space (3D); along its axes voxels must have
+        equal sides
     boundary
-        values that are taken beyond the border of the image
+        which values are assumed beyond the border of the image
     """
 
     kind: Literal["mean", "log", "wavelet"]
@@ -248,21 +263,23 @@ class FeatureSettings(Section):
     modalities
         images in which features are measured
     families
-        feature families; size and position of the region are left out unless named
+        families of features; the families size and position are measured only if named here
     counting
-        also measure features that grow with the number of voxels, and so tell size
+        whether features that grow with the number of voxels, and so with the region's size, are
+        measured too
     radiomics
         further classes of features, measured by pyradiomics (extra 'radiomics')
     partial_voxels
-        voxels at the outline count by the share inside it, or whole if one half is inside (IBSI)
+        share: a voxel at the outline counts by the share of it that lies inside; half: it counts as
+        whole if at least one half lies inside (IBSI)
     exclude
-        glob patterns of feature names to leave out; by default features in units of the scanner's
-        gain
+        names of features that are left out, with wildcards as for file names (*); by default these
+        are features whose values depend on the scanner's gain
     dce_images
-        images of the dynamic series, or maps by name, in which gradients and co-occurrence (and the
-        other families of the key families) are measured as in T2
+        images of the dynamic series, and maps computed from it, in which the families of the key
+        families are measured as in T2, such as gradients and co-occurrence
     filters
-        filters by image; their responses are measured too
+        filters for each image; features are measured in the filtered images, too
     """
 
     modalities: tuple[Literal["t2w", "adc", "dce", "hbv", "ktrans"], ...] = ("t2w", "adc", "dce")
@@ -311,24 +328,30 @@ class LabelSettings(Section):
     readers
         readers whose scores count: all, the declared expert, or named readers
     consensus
-        p of several readers is their mean. agreement weighs each by his agreement with the others,
-        mean weighs all the same, pooled weighs each by his skill on training histology
+        how readers are weighed in the label p of a region, the mean of its readers' probabilities.
+        agreement: each by his agreement with the others; mean: all the same; pooled: each by how
+        well his scores tell the histology of the training regions
     eta
-        disagreement: standard deviation over readers, or one constant
+        disagreement of the readers of a region: adaptive is their standard deviation; a number is
+        taken for all regions
     eta0
-        reading precision: least half-width of a label, and distance from 0 or 1 within which a
-        label counts as certain; of a list each value is weighed on inner folds
+        reading precision: least half-width of a label's interval, and distance from 0 or 1 within
+        which a label counts as certain; if it is a list, each value gets a weight, which is found
+        on inner folds
     kappa
-        share of the disagreement that becomes half-width; of a list each value is weighed on inner
-        folds
+        share of the readers' disagreement that becomes half-width; if it is a list, each value gets
+        a weight, which is found on inner folds
     boundary
-        rule for labels at the ends of (0, 1)
+        rule for a label whose interval leaves (0, 1). drop: the bound outside is ignored; paper:
+        the label becomes certain
     histology
-        whether known histology replaces the readers as a certain label
+        ignore: labels come from the readers; override: where histology is known, it replaces the
+        readers and makes the label certain
     isup_min
         lowest ISUP grade that counts as malignant; 1 is any cancer
     pirads_probability
-        probability of each PI-RADS category: a published table, or one's own
+        probability of malignancy that each PI-RADS category stands for: a published table, or one's
+        own
     """
 
     readers: Literal["all", "expert"] | tuple[str, ...] = "all"
@@ -348,7 +371,7 @@ class LabelSettings(Section):
 
 
 class LearnerSettings(Section):
-    """Choose the learner and everything fitted in front of it.
+    """Choose the learner and all steps before it that are fitted to training data.
 
     Parameters
     ----------
@@ -357,23 +380,25 @@ class LearnerSettings(Section):
     params
         parameters of the learner
     scaling
-        before the learner, inside every fold, each feature gets mean 0 and variance 1. standard
-        takes it as measured, rank its rank among the training regions, clipped cuts it at ±3.
-        AveragedProbabilisticSVC and ProbabilisticEnsemble weigh rank and clipped by themselves
+        how features are scaled before the learner, inside every fold, to mean 0 and variance 1.
+        standard: the feature as measured; rank: its rank among the training regions; clipped: the
+        standardised feature, cut at ±3. AveragedProbabilisticSVC and ProbabilisticEnsemble try rank
+        and clipped by themselves, and weigh them
     selection
-        feature selection inside every fold
+        method that selects features, inside every fold
     n_features
-        features kept by selection
+        number of features that the selection keeps
     grid
-        values of learner parameters; nested validation chooses among them
+        values of learner parameters; inner folds of the training patients choose among them
     criterion
         measure by which the inner folds choose from the grid
     inner_folds
-        number of inner folds, which keep each patient together
+        number of inner folds; all regions of a patient are in one of them
     training_rows
-        whether a bundle may hold training regions' feature rows
+        whether a bundle (a stored model) may hold the training regions' rows of features
     harmonisation
-        site harmonisation inside every fold (extra 'harmonisation')
+        method that removes differences between sites from the features, inside every fold (extra
+        'harmonisation')
     """
 
     name: str = "ProbabilisticSVC"
@@ -394,13 +419,14 @@ class ValidationSettings(Section):
     Parameters
     ----------
     scheme
-        how patients are dealt to outer folds
+        how patients are divided into outer folds, which are left out of training in turn
     folds
-        number of folds that 'patient-folds' deals whole patients to
+        number of outer folds of the scheme 'patient-folds'; all regions of a patient are in one
     bootstraps
-        resamples of whole patients for bootstrap intervals
+        number of resamples of whole patients for bootstrap intervals
     permutations
-        permutations of the labels, each with the whole validation, that show results of chance
+        how many times the whole validation is repeated with permuted labels, to show the results
+        of chance
     seed
         seed of every random draw in the validation
     """
@@ -415,33 +441,37 @@ class ValidationSettings(Section):
 
 
 class DecisionSettings(Section):
-    """Set a site's costs of errors and of referring ([A14]: rejecting; docs/methods.md 3).
+    """Set what errors and referrals cost at a site (docs/methods.md 3; [A14] says rejecting).
+
+    To refer a region is to call it neither benign nor malignant and have it read again.
 
     Parameters
     ----------
     false_positive
-        C_n: a benign region called malignant
+        C_n: cost of calling a benign region malignant
     false_negative
-        C_p: a malignant region called benign
+        C_p: cost of calling a malignant region benign
     refer_negative
-        R_n: a benign region referred
+        R_n: cost of referring a benign region
     refer_positive
-        R_p: a malignant region referred
+        R_p: cost of referring a malignant region
     aim_npv
-        negative predictive value to be promised of regions called benign. As many regions are
-        called benign as the promise holds for, or none. The threshold then comes from the
-        validation and not from the costs
+        negative predictive value that regions called benign shall have. The threshold is then
+        chosen on the validation and not from the costs: it is the highest one tested for which the
+        lower 95 % bound still reaches this value. If there is none, no region is called benign
     aim_ppv
-        positive predictive value to be promised of regions called malignant, likewise
+        positive predictive value that regions called malignant shall have, in the same way
     man_npv
-        negative predictive value to be promised of men below their own limit
+        negative predictive value that men below the lower threshold for men shall have, in the same
+        way. Without this key the threshold for men comes from the costs
     prevalence
-        share of men with cancer of labels.isup_min or more where the model is used. A prediction's
-        probabilities are moved so that the training's men, weighed to this share, have it as their
-        mean. Without this key the probabilities stay as the model gives them
+        share of men with cancer of grade labels.isup_min or more where the model is used. The
+        probabilities of a prediction are moved until their mean over the training's men, weighted
+        to this share, equals the share. Without this key the probabilities stay as the model gives
+        them
     blinded
-        hold back a man's result until a reader has scored one of his regions: on pages, in the
-        terminal, in JSON and in DICOM. Tables show it all the same
+        whether a man's result is held back until a reader has scored one of his regions: on pages,
+        in the terminal, in JSON and in DICOM. Tables show it all the same
     """
 
     false_positive: float = Field(1.0, gt=0)
@@ -457,8 +487,9 @@ class DecisionSettings(Section):
     @field_validator("prevalence", mode="before")
     @classmethod
     def _a_share_of_men(cls, value: Any) -> Any:
-        """Raise an error for a value that is no share: 28 could mean per cent, and true would count
-        as 1.
+        """Raise an error for a value that is no number between 0 and 1.
+
+        For example, 28 could mean per cent, and ``true`` would count as 1.
         """
         if value is None:
             return None
@@ -473,7 +504,7 @@ class DecisionSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _without_retired(cls, content: Any) -> Any:
-        """Remove ``man_ppv``, an empty setting in the pipelines of older models."""
+        """Remove the former key ``man_ppv``, which pipelines of older models hold with no value."""
         if isinstance(content, dict) and "man_ppv" in content:
             if content["man_ppv"] is not None:
                 raise ValueError(
@@ -487,7 +518,8 @@ class DecisionSettings(Section):
     def of_men(self) -> Self | None:
         """Return these settings with the aim for men in place of the aims for regions.
 
-        The result is None where there is no aim for men; a man's limit then comes from the costs.
+        The result is None where there is no aim for men. The threshold for men then comes from the
+        costs.
         """
         if self.man_npv is None:
             return None
@@ -495,12 +527,15 @@ class DecisionSettings(Section):
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """Return P- and P+: below P- a region is benign, above P+ malignant, and in between refer.
+        """Return the thresholds P- and P+ that follow from the costs.
+
+        A region with a probability below P- is called benign and one above P+ malignant. A region
+        between them is referred.
 
         Raises
         ------
         CadError
-            When the costs make referring useless (docs/methods.md 3).
+            When referring costs so much that it would never be chosen (docs/methods.md 3).
         """
         relative_cost = (
             self.refer_positive / self.false_negative + self.refer_negative / self.false_positive
@@ -519,7 +554,7 @@ class DecisionSettings(Section):
 
 
 class PipelineSettings(Section):
-    """Hold one pipeline: images, features, labels, learner, validation, decision.
+    """Hold the settings of one pipeline, in sections: images, features, labels, and so on.
 
     Parameters
     ----------
@@ -574,7 +609,13 @@ def read_settings(kind: type[T], path: Path) -> T:
 
 
 def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") -> T:
-    """Make typed settings from a mapping; errors as in :func:`read_settings`."""
+    """Make typed settings from a mapping.
+
+    Raises
+    ------
+    CadError
+        For an unknown key or a value outside its range.
+    """
     with reading(file, "not valid settings"):
         try:
             return kind.model_validate(content)

@@ -24,7 +24,7 @@ def shared(*names: str) -> Path:
     Raises
     ------
     CadError
-        When neither place holds it.
+        When the file or folder does not exist.
     """
     installed = _PACKAGE / "share"
     path = (installed if installed.is_dir() else _PACKAGE.parent).joinpath(*names)
@@ -41,14 +41,15 @@ def find(folder: str, name: str, suffix: str = "") -> Path:
     folder : str
         Folder of the project in which names are looked up: ``models``, ``pipelines``.
     name : str
-        A path, or the name of a file or folder in ``folder``.
+        A path, or the name of a file or folder in ``folder``. An existing path is preferred.
     suffix : str
         Ending of the file's name, such as ``.yaml``; empty for a folder.
 
     Raises
     ------
     CadError
-        When neither exists; the hint lists the names that exist.
+        When ``name`` is neither an existing path nor a name in ``folder``. The hint lists the names
+        that exist in ``folder``.
     """
     stated_path = Path(name)
     if stated_path.is_file() if suffix else stated_path.is_dir():

@@ -25,7 +25,7 @@ from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
-# The groups of commands in --help, in the words of a user.
+# The headings under which --help lists the commands.
 START = "Start"
 DATA = "Own data"
 LEARN = "Learn"
@@ -86,8 +86,8 @@ def demo(
 ) -> None:
     """Write probabilities, reports and a table for the simulated sample cohort.
 
-    The sample cohort comes with the program. A learner is validated on it with the pipeline named
-    demo; all results are written to the folder of --out.
+    The sample cohort comes with the program. A learner is validated on it, with the settings of the
+    pipeline file demo. All results are written to the folder of --out.
     """
     from cad.base.share import shared
 
@@ -208,7 +208,7 @@ def import_command(
         )
     from cad.base.processes import use_one_thread
 
-    use_one_thread()  # before numerical libraries are loaded
+    use_one_thread()  # must come before numerical libraries are loaded
     from cad.run.workflows.imports import import_cohort
 
     common.share()
@@ -271,8 +271,9 @@ def run(
     """Run a whole pipeline: features, labels, learner, validation, report.
 
     The regions of a cohort are measured, their labels are made from the readers' scores, and the
-    learner is validated on left-out patients. Probabilities, measures and the report are written to
-    the folder of --out; no model is kept. A run that was stopped goes on where it stopped.
+    learner is validated on left-out patients. Probabilities, measures of their quality and the
+    report are written to the folder of --out; no model is kept. If a run was stopped, the same
+    command continues it.
     """
     options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     options = common.load_ahead(out, options, folds=True)
@@ -303,8 +304,9 @@ def train(
 ) -> None:
     """Fit a learner on all patients and write a model bundle with its validation.
 
-    The learner is first validated on left-out patients. The bundle is written to the folder of
-    --out, and the run of the validation to a folder beside it, with .validation after its name.
+    The learner is first validated on left-out patients. The bundle is the folder that holds the
+    trained model; it is written to the folder of --out. The run of the validation is written to a
+    folder beside it, with .validation after its name.
     """
     from cad.folders.cohort import read_cohort
     from cad.folders.cohort.without import strangers
@@ -432,10 +434,10 @@ def acknowledge(
     study: Annotated[str, typer.Argument(help="Patient or study that failed.")],
     reason: Annotated[str, typer.Option("--reason", help="Why nothing is to be done about it.")],
 ) -> None:
-    """Acknowledge the failures of a study: predict no longer ends with 1 because of them.
+    """Acknowledge the failures of a study: predict no longer ends with exit code 1 because of them.
 
-    Today's failures and the reason are kept in acknowledged.csv of the run folder. If the same
-    study fails for another reason, that is a new failure.
+    The study's present failures and the reason are kept in acknowledged.csv of the run folder. If
+    the same study fails for another reason, that is a new failure.
     """
     from cad.folders.run_folder.known_failures import acknowledge as settle
 
@@ -474,8 +476,10 @@ def report(
 
     The pages are always written again, into the run folder. With --dicom, --pdf, --capture or
     --send, DICOM objects are written to its folder dicom; with --fhir, FHIR bundles to its folder
-    fhir. Each of these options needs --cohort. --pdf and --capture add each man's sheet to SR and
-    SEG. Only --send sends the DICOM objects to an archive; FHIR bundles are never sent.
+    fhir. Each of these options needs --cohort. The DICOM objects of a study are a report (SR), a
+    segmentation (SEG) and, if the run made one, the map of probability. --pdf and --capture add the
+    man's sheet, a page for the tumour board. Only --send sends the DICOM objects to an archive;
+    FHIR bundles are never sent.
     """
     from cad.base.transactions import owned, require_kind
     from cad.folders.run_folder import RUNS
@@ -583,9 +587,10 @@ def experiment(
         ),
     ] = False,
 ) -> None:
-    """Reproduce one table or figure of the papers, beside the published numbers.
+    """Repeat an experiment, such as a table of a paper, and write a page of its results.
 
-    A page, NAME.md, is written to the folder of --out, with its tables and figures.
+    The page, NAME.md, is written to the folder of --out, with its tables and figures. Results that
+    were published stand beside the results of this program.
     """
     from cad.evidence.experiments import Options, run_experiment
 

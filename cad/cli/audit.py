@@ -26,8 +26,9 @@ def audit_verify(
 ) -> None:
     """Find changed, removed, inserted or moved lines of an audit trail; print its last hash.
 
-    The trail is only read. The exit code is 1 when a line is wrong. Lines that were cut off at the
-    end are found only with --last, a last hash that was printed earlier.
+    An audit trail is a file in which each line holds the hash of the line before it. The trail is
+    only read. The exit code is 1 when a line is wrong. Lines that were cut off at the end are found
+    only with --last, a last hash that was printed earlier.
     """
     from cad.run.audit.trail import verify
 

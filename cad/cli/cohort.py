@@ -33,7 +33,7 @@ def cohort_remove(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a patient's rows, images and masks; exit with code 1 if none is found or some stay.
+    """Remove a patient's rows, images and masks; exit with code 1 if none are found or some stay.
 
     The patient is removed from the cohort and from the runs, reader studies and nodes that are
     named. Models are searched and not changed. Everything that still holds the patient's data is
@@ -44,9 +44,9 @@ def cohort_remove(
     from cad.run.audit.withdrawal import Elsewhere, withdraw
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
-    # Pages of a reader study name patients by codes, so that a search for the patient's names would
-    # not find these pages. Every reader study below the folders of --runs is therefore searched
-    # here instead.
+    # Pages of a reader study name patients by codes. A search for the patient's names would not
+    # find these pages. Every reader study below the folders of --runs is therefore searched by
+    # ReadingFolder, and not as a run.
     studies: list[Path] = []
     for folder in runs or ():
         studies += ReadingFolder.below(folder)

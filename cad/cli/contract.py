@@ -1,4 +1,8 @@
-"""The commands that a container runs: Grand Challenge's contract and MHub's."""
+"""The commands that a container runs on the platforms Grand Challenge and MHub.
+
+Each platform states a contract: in which folders and files a container finds its inputs, and where
+it must write its results.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -33,8 +37,8 @@ def grand_challenge(
 ) -> None:
     """Score the one study of a Grand Challenge job.
 
-    Read T2, ADC, high-b and regions as .mha; write cspca-case-level-likelihood.json and
-    images/cspca-detection-map/NAME.mha.
+    The T2, ADC and high-b images and the regions are read as .mha files. The results are written to
+    cspca-case-level-likelihood.json and images/cspca-detection-map/NAME.mha.
     """
     from cad.hospital.contracts.grand_challenge import run_grand_challenge
 

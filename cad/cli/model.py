@@ -15,8 +15,9 @@ def model_verify(
 ) -> None:
     """Check a model's hashes and schema, and compute its reference predictions again.
 
-    Print the largest difference to the stored predictions. A model that fails a check ends the
-    command with an error and exit code 2; nothing is written.
+    Reference predictions are stored with the model. The largest difference between them and the
+    new predictions is printed. A model that fails a check ends the command with an error and exit
+    code 2; nothing is written.
     """
     from cad.base.share import find
     from cad.run.model.bundle import verify_bundle
@@ -33,7 +34,7 @@ def model_verify(
 def model_show(
     model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
 ) -> None:
-    """Print a model's card."""
+    """Print a model's card: the page that says what the model is, and how good it is."""
     from cad.base.reading import read_text
     from cad.base.share import find
     from cad.run.model.bundle import load_bundle

@@ -23,8 +23,9 @@ def serve(
 ) -> None:
     """Run a DICOM node: receive studies, compute them, return SR and SEG to the archive.
 
-    The file of --config names the node's folder, port, models and archive. The node runs until it
-    is ended by a signal (SIGTERM or SIGINT).
+    SR is a DICOM report, and SEG a DICOM segmentation of the regions. The file of --config names
+    the node's folder, port, models and archive. The node runs until it is ended by a signal
+    (SIGTERM or SIGINT).
     """
     from cad.base.settings import read_settings
     from cad.base.share import find

@@ -39,8 +39,9 @@ def reading(
     """Write pages on which readers score a cohort, blinded; --collect merges what they export.
 
     A page for each reader and session is written to the folder of --out. With --collect no page is
-    written: the readers' exported files are checked, and all readings go to readings.tsv in
-    that folder, and those made without the tool to scores.tsv of the cohort.
+    written: the readers' exported files are checked, and all readings are written to readings.tsv
+    in that folder. Readings that were made without seeing the model's probabilities are also
+    written to scores.tsv of the cohort.
     """
     if collect:
         from cad.hospital.reader_study.exports import collect_reading

@@ -27,20 +27,20 @@ _TELL_SECONDS = 60
 
 
 def _existing(folder: Path) -> Path:
-    """Refuse a cohort that is absent before anything heavy is imported."""
+    """Refuse a cohort folder that does not exist. Options are checked before slow modules load."""
     if not folder.is_dir():
         raise CadError("no such cohort folder", file=folder)
     return folder
 
 
 def _pipeline(name: str) -> str:
-    """Refuse a pipeline that does not exist before anything heavy is imported."""
+    """Refuse a pipeline that does not exist. Options are checked before slow modules load."""
     find("pipelines", name, ".yaml")
     return name
 
 
 def _check_model_exists(name: str) -> str:
-    """Refuse a model that does not exist before anything heavy is imported."""
+    """Refuse a model that does not exist. Options are checked before slow modules load."""
     find("models", name)
     return name
 
@@ -223,7 +223,7 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
-    use_one_thread()  # before numerical libraries are loaded
+    use_one_thread()  # must come before numerical libraries are loaded
     import cad.run.execution.worker
     import cad.run.pipeline  # noqa: F401
     from cad.run.stages.ready import ready_to_fit, ready_to_measure
@@ -235,10 +235,11 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
 
 def share(*, loops: bool = False) -> bool:
-    """Let the processes that a command starts share its loaded modules (``share_loaded``).
+    """Let the processes that a command starts share its loaded modules; return whether they do.
 
-    Nothing is shared when another program calls the command. A copy of that program would also hold
-    its data and its changes to modules. Python's fork server would even run its main module again.
+    Nothing is shared when another program calls the command, for two reasons. A copy of that
+    program would also hold its data and its changes to modules. Python's fork server would even run
+    its main module again.
     """
     from cad.base.processes import share_loaded
 
@@ -292,7 +293,10 @@ def announce(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
 
 
 def _tell_command(command: str, out: Path, kinds: SortedFailures) -> bool:
-    """Run a site's own command with the new failures; if the command fails, only print why."""
+    """Run the command of ``--tell`` with the new failures; return whether it succeeded.
+
+    If the command fails, only the reason is printed.
+    """
     content = json.dumps({"out": str(out), **kinds.as_dict()})
     try:
         subprocess.run(  # noqa: S603 - the user's own command, split into words, no shell

@@ -149,8 +149,9 @@ def table_validate(
 ) -> None:
     """Cross-validate a learner, leaving whole patients out; write a run folder as `cad run` does.
 
-    All columns are features but those that an option names. A column that seems to be something
-    else stops the command. Every rival learner is validated on the same folds.
+    All columns are features but those that an option names. A column that seems to be no feature
+    stops the command. The rivals (learners with which the learner is compared) are validated on the
+    same folds.
     """
     from cad.run.tables import Dialect, read_regions, table_settings, validate_table
 
@@ -205,8 +206,9 @@ def table_train(
 ) -> None:
     """Validate as `cad table validate` does, then fit to the whole table and write a model.
 
-    All columns are features but those that an option names. Labels come from the scores; from
-    histology where there are none, or where the pipeline says so (labels.histology).
+    All columns are features but those that an option names. Labels come from the readers' scores.
+    They come from histology where there are no scores, or where the pipeline says so
+    (labels.histology).
     """
     from cad.run.tables import Dialect, read_regions, table_settings, train_table
 
@@ -248,9 +250,10 @@ def table_predict(
 ) -> None:
     """Write a copy of a table with the model's probability, range and decision of every row added.
 
-    The table must have the model's feature columns. Readers' scores, where the table has them,
-    count as evidence. If the file of --out exists, it is replaced only if this program wrote it and
-    nobody has changed it since, or with --force; the table itself is never replaced.
+    The table must have the model's feature columns. Where the table has readers' scores, the
+    probability takes them into account. If the file of --out exists, it is replaced only if this
+    program wrote it and nobody has changed it since, or with --force. The table itself is never
+    replaced.
     """
     from cad.run.tables import Dialect, predict_table
 

@@ -1,4 +1,8 @@
-"""The commands on models at work: a challenger beside the champion, drift, a change of champion."""
+"""The commands that watch models at work, and that change the champion.
+
+The champion is the model whose results people see. A shadow model, also called challenger, is on
+trial: it scores the same men, and its numbers are only compared with the champion's.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,9 @@ def watch_night(
 ) -> None:
     """Keep the numbers of a finished prediction, and of shadow models, for every new man.
 
-    Of the shadow models only numbers are kept, in a file of the folder of --out. A man counts on
-    the night on which he is first scored. A node does this by itself, and so does `cad predict
-    --shadow`.
+    A shadow model is on trial: it scores the same men, and nobody sees its results. Only its
+    numbers are kept, in a file of the folder of --out. A man counts on the night on which he is
+    first scored. A node does this by itself, and so does `cad predict --shadow`.
     """
     from cad.run.pipeline import watch_night as keep
 
@@ -59,7 +63,9 @@ def watch_show(
 ) -> None:
     """Print drift, and every challenger beside the champion on men of known truth.
 
-    Rows of the truth are taken in their order: add new ones at the end.
+    A challenger is a model on trial, the champion the model whose results people see. The truth is
+    histology, from rois.tsv of --truth. Its rows are taken in their order, as the order in which
+    histology became known. So add new rows at the end.
     """
     from cad.base.files import write_own
     from cad.folders.cohort import read_cohort
@@ -72,7 +78,8 @@ def watch_show(
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []
-    if place != folder:  # a node writes its men and regions under secret names; so must the truths
+    # In a node's folder men and regions have secret names, which the truths must get, too.
+    if place != folder:
         truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)
     if page is not None:
@@ -93,8 +100,9 @@ def watch_promote(
 ) -> None:
     """Make a shadow model the champion of a stopped node; the champion becomes a shadow.
 
-    The change is written to the node's settings file and to its audit trail. The same command with
-    the two models exchanged takes it back.
+    The champion is the model whose results people see; a shadow is on trial. The change is written
+    to the node's settings file and to its audit trail. The same command with the two models
+    exchanged undoes the change.
     """
     from cad.hospital.node.champion import promote
 
@@ -117,7 +125,7 @@ def keep_night(
     place: Path,
     options: ExecutionOptions,
 ) -> None:
-    """Keep the models' numbers for new men; an error here is printed and fails no study.
+    """Keep the models' numbers for new men; an error is printed, and no study fails because of it.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ class OwnSeries(NamedTuple):
     Parameters
     ----------
     modality : str
-        Two kinds may have one modality.
+        DICOM modality; two kinds of result may have the same.
     number : int
         Series number; no two kinds have the same.
     description : str

@@ -1,1 +1,1 @@
-"""Reproduce the papers' tables, run public cohorts of real people, and simulate cohorts."""
+"""Reproduce the papers behind the learners, test on public cohorts, and simulate cohorts."""

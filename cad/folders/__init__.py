@@ -1,1 +1,1 @@
-"""Read and write the two folders that users' scripts depend on: a cohort and a run."""
+"""Read and write the two kinds of folder that users' scripts depend on: cohorts and runs."""

@@ -1,7 +1,8 @@
 """Model regions and their man together: the probability of cancer, given beliefs and readers.
 
-Region i belongs to man m. The region has a belief b_i (the probability that readers would call it
-malignant) and a readers' mean s_i on the logit scale::
+Region i belongs to a man. The region has a belief b_i: the probability that readers would call it
+malignant, computed from the images. It may also have s_i, the logit of the mean of its readers'
+scores. The model is::
 
     logit r_i(t) = a + b logit b_i + c s_i + d density + e age + t,    t ~ N(0, tau^2) of the man,
     r_i = integral of r_i(t),
@@ -11,15 +12,17 @@ malignant) and a readers' mean s_i on the logit scale::
 r_i is the probability of cancer in region i, and t an effect that all regions of a man share.
 ``density`` is the logarithm of PSA density and ``age`` is in decades, both minus their training
 mean. u, the leak, is the probability of cancer outside the outlined regions. The leak is in the
-model only where the truth of men is known beyond their regions.
+model only if the training has men whose truth is known beyond their regions (systematic biopsy,
+prostatectomy). The parameters a to g and tau are learned from histology.
 
-The integrals are sums over 15 Gauss-Hermite nodes, both in the fit and in predictions. So max r_i
-<= P(man) <= u + sum r_i holds at every node, and hence always. The parameters maximise the marginal
-likelihood times normal priors (docs/methods.md 9).
+The integrals are over the distribution of t. They are computed as sums over 15 Gauss-Hermite nodes,
+both in the fit and in predictions. At every node max r_i <= P(man) <= u + sum r_i, so this also
+holds for the sums. The parameters maximise the marginal likelihood times normal priors
+(docs/methods.md 9).
 
-There are two sets of parameters: one for images alone, and one with readers' scores. The set with
-readers' scores is used for a region with a readers' mean, the set for images alone for any other
-region. Both use the same t of a man.
+There are two sets of parameters: one for images alone, in which c is 0, and one with readers'
+scores. The set with readers' scores is used for a region with a readers' mean, the set for images
+alone for any other region. If a man has regions of both kinds, they share one t.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ from scipy.stats import t as t_distribution
 
 from cad.base.errors import CadError
 
-# Parameters are log-odds and logarithms. A larger one would leave no probability between 0 and 1,
-# or overflow.
+# Largest absolute value of a stored parameter. Parameters are added to log-odds or are logarithms.
+# With a larger parameter, probabilities would be rounded to 0 or 1, or numbers would overflow.
 _LARGEST_PARAMETER = 50.0
 TERMS = (
     "intercept",
@@ -53,36 +56,41 @@ TERMS = (
     "leak density",
     "log effect",
 )
-"""Names of the parameters of a set, in order: ``leak`` is f and ``log effect`` is log tau."""
+"""Names of the parameters of a set, in order. In the formulas of this module ``leak`` is f, ``leak
+density`` is g, and ``log effect`` is log tau.
+"""
 INTERCEPT, BELIEF, READERS, DENSITY, AGE, NO_DENSITY, NO_AGE, LEAK, LEAK_DENSITY, EFFECT = range(10)
 PRIOR_MEAN = np.array([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, -3.0, 0.0, -0.5])
 PRIOR_SD = np.array([1.5, 0.35, 0.5, 1.0, 0.5, 0.5, 0.5, 1.5, 0.5, 1.0])
-"""Standard deviations of the priors of the set from images alone. The set with readers' scores has
-the same standard deviations, except for :data:`WITH_READERS_SD`.
+"""Standard deviations of the priors of the set for images alone. The set with readers' scores has
+the same priors, except for :data:`WITH_READERS_MEAN` and :data:`WITH_READERS_SD`.
 """
 WITH_READERS_MEAN = (0.6, 0.3)
 WITH_READERS_SD = (0.5, 0.5)
-"""Standard deviations of the priors of the weights of belief and readers' mean, in the set with
-readers' scores.
+"""Standard deviations of the priors of two weights in the set with readers' scores: the weight of
+the belief and the weight of the readers' mean.
 """
 SITE_MEAN = np.array([0.0, 1.0, 0.0, 0.0])
 SITE_SD = np.array([1.0, 0.35, 0.5, 0.5])
-"""Standard deviations of the priors of a site's four changes: intercept, slope, leak, log effect.
+"""Standard deviations of the priors of the four changes by which a model is moved to a site: of the
+intercept, the slope, the leak and the log effect (:meth:`JointModel.recalibrated`).
 """
 LEVEL = 0.95
-"""Probability of the ranges (intervals) of the probabilities."""
+"""Confidence level of the ranges, the intervals that are given with the probabilities."""
 LEAST_DEGREES = 2.0
-"""Least degrees of freedom of the quantile that makes a range, for very few men."""
+"""Least degrees of freedom of Student's quantile in a range, also for very few men."""
 CLIP = 1e-6
 """Beliefs are clipped to this distance from 0 and 1 before logarithms."""
 READERS_CLIP = 0.05
-"""A readers' mean of 0 or 1 is moved inside by this distance before its logit is taken."""
+"""A readers' mean that is nearer than this to 0 or 1 is moved to this distance before its logit is
+taken.
+"""
 LEAST_SITE_MEN = 30
-"""Least number of men with truth for a recalibration to a site."""
+"""Least number of men with known truth for a recalibration to a site."""
 WHOLE = 100
-"""With up to this number of men, each man is left out alone."""
+"""With up to this number of men of known truth, each man is left out alone (:func:`left_out`)."""
 BLOCKS = 20
-"""Number of groups that are left out in turn, if there are more men."""
+"""Number of groups of men that are left out in turn, if there are more than ``WHOLE`` men."""
 
 _POINTS, _MASS = hermegauss(15)
 _WEIGHT = _MASS / _MASS.sum()
@@ -92,24 +100,26 @@ _STEP = 1e-5
 
 @dataclass(frozen=True)
 class MenAndRegions:
-    """Hold regions and their men, with the facts that are known of both (:func:`of_arrays`).
+    """Hold regions and their men, with the facts that are known of both.
+
+    :func:`of_arrays` makes an object of this class.
 
     Parameters
     ----------
     belief : ndarray, shape (n,)
-        Belief in each region, in (0, 1); NaN where a region has no belief. Such a region gets no
-        probability and is in no product of the model.
+        Belief of each region, in [0, 1]; NaN where a region has no belief. Such a region gets no
+        probability, and the P(man) of its man is computed from his other regions.
     man : ndarray of int, shape (n,)
         Index of each region's man, 0 to m - 1. A man may have no region.
     readers : ndarray, shape (n,)
-        Readers' mean on the logit scale (:func:`readers_logit`); NaN where nobody scored.
+        Logit of each region's mean score (:func:`readers_logit`); NaN where nobody scored.
     truth : ndarray, shape (n,)
-        1 malignant, 0 benign, NaN unknown.
+        Histology of each region: 1 malignant, 0 benign, NaN unknown.
     density, age : ndarray, shape (m,)
         Natural logarithm of PSA density (ng/mL2), and age in decades; NaN where unknown.
     truth_of_man : ndarray, shape (m,)
-        1 or 0 where it is known beyond the regions whether the man has cancer (systematic biopsy,
-        prostatectomy); NaN otherwise.
+        1 or 0 where it is known, beyond the truth of his regions, whether the man has cancer (from
+        a systematic biopsy or a prostatectomy); NaN otherwise.
     """
 
     belief: np.ndarray
@@ -148,9 +158,8 @@ class MenAndRegions:
     def histology_of_men(self) -> np.ndarray:
         """Return every man's truth: 1, 0, or NaN where it is not known, shape (m,).
 
-        A man's truth is the truth that is known beyond his regions. Where that truth is unknown,
-        the value is 1 for a man with a malignant region and 0 for a man whose regions are all
-        benign.
+        Where ``truth_of_man`` is known, it is the man's truth. Elsewhere the value is 1 for a man
+        with a malignant region and 0 for a man whose regions are all benign.
         """
         of_regions = truth_of_regions(self.truth, self.man, self.men)
         return np.where(np.isfinite(self.truth_of_man), self.truth_of_man, of_regions)
@@ -171,8 +180,8 @@ def truth_of_regions(truth: np.ndarray, man: np.ndarray, men: int) -> np.ndarray
     Returns
     -------
     ndarray, shape (men,)
-        1 where a region is malignant, 0 where there is a region and all regions are benign, else
-        NaN.
+        1 for a man with a malignant region, 0 for a man who has regions, all of them benign. NaN
+        for any other man.
 
     Examples
     --------
@@ -198,7 +207,9 @@ def of_arrays(
     age: ArrayLike | None = None,
     truth_of_man: ArrayLike | None = None,
 ) -> MenAndRegions:
-    """Check arrays and return them as men and regions; an array that is not given is unknown.
+    """Check arrays and return them as men and regions.
+
+    The values of an array that is not given are unknown.
 
     Parameters
     ----------
@@ -212,9 +223,9 @@ def of_arrays(
     Raises
     ------
     CadError
-        For arrays of another length, infinite values, beliefs outside [0, 1], truths other than 0
-        and 1, and an index of no man. Also for a man who is said to be free of cancer but has a
-        malignant region.
+        For an array of the wrong length, infinite values, beliefs outside [0, 1], truths other than
+        0 and 1, and an index that belongs to no man. Also for a man whose ``truth_of_man`` is 0
+        although he has a malignant region.
 
     Examples
     --------
@@ -252,8 +263,9 @@ def of_arrays(
 
 
 def readers_logit(mean: ArrayLike) -> np.ndarray:
-    """Return readers' means on the logit scale; means of 0 and 1 are moved inside, and NaN stays
-    NaN.
+    """Return the logits of readers' means.
+
+    A mean below .05 is first replaced by .05, and a mean above .95 by .95. NaN stays NaN.
 
     Parameters
     ----------
@@ -270,7 +282,10 @@ def readers_logit(mean: ArrayLike) -> np.ndarray:
 
 
 def effective_number(sizes: ArrayLike) -> float:
-    """Return the effective number of men, (sum n_i)^2 / sum n_i^2; at least 0.
+    """Return the effective number of men, (sum n_i)^2 / sum n_i^2, where man i has n_i regions.
+
+    It is the number of men with regions if all of them have equally many. It is less if a few men
+    have most of the regions.
 
     Parameters
     ----------
@@ -287,13 +302,17 @@ def effective_number(sizes: ArrayLike) -> float:
 
 
 def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.ndarray:
-    """Return out-of-fold beliefs without their folds' base rates, to teach a joint model.
+    """Return out-of-fold beliefs after the base rates of their folds were made equal.
 
-    A fold without a malignant patient was scored by a model of a higher base rate than the models
-    of other folds. So raw beliefs of different folds are ordered against the truth. From the
-    log-odds of each belief the base log-odds of its fold's model are subtracted, and the mean base
-    log-odds of all folds are added (docs/methods.md 9). There should be five to ten folds of whole
-    patients, because leaving out one patient at a time has the largest bias.
+    A joint model is fitted to such beliefs. An out-of-fold belief is computed by a model that was
+    trained on the other folds; its base rate is the mean label of these folds.
+
+    For a fold without a malignant patient this base rate is higher than for other folds, because
+    the malignant patients are all in the training. The beliefs in this fold are then too high. So
+    raw beliefs of different folds are ordered against the truth. The remedy is to subtract from the
+    log-odds of each belief the base log-odds of its fold's model, and to add the mean base log-odds
+    of all folds (docs/methods.md 9). There should be five to ten folds of whole patients, because
+    leaving out one patient at a time has the largest bias.
 
     Parameters
     ----------
@@ -307,7 +326,8 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     Raises
     ------
     CadError
-        For a fold without a base, and for a base that is no number.
+        For a fold that has no value in ``base``, and for a value of ``base`` that is NaN or
+        infinite.
 
     Examples
     --------
@@ -321,8 +341,8 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     if not np.isfinite(centre).all():
         raise CadError("the base log-odds of a fold is no number")
     odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
-    # The base of each fold is replaced by the mean of all. The folds' models share most of their
-    # training rows, so their true bases hardly differ.
+    # The base of each fold is replaced by the mean of all bases. The folds' models share most of
+    # their training rows, so without the effect of chance their bases would hardly differ.
     common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
     return np.asarray(expit(odds - centre[index] + common))
 
@@ -334,12 +354,13 @@ class JointPrediction:
     Parameters
     ----------
     probability : ndarray, shape (n,)
-        Probability of cancer in each region, from all known evidence; NaN without a belief.
+        Probability of cancer in each region, from images and, where there are any, readers' scores;
+        NaN without a belief.
     low, high : ndarray, shape (n,)
         Ends of the range of ``probability``; the range contains the probability.
     probability_images : ndarray, shape (n,)
-        Probability of cancer in each region without readers' scores; equal to ``probability`` for a
-        man without any score.
+        Probability of cancer in each region, computed without readers' scores. It equals
+        ``probability`` for a region without scores.
     man : ndarray, shape (m,)
         Probability that each man has cancer: in his regions, and outside them where the model has a
         leak. NaN for a man without a region where the model has no leak.
@@ -350,7 +371,8 @@ class JointPrediction:
     leak : ndarray, shape (m,)
         Probability of cancer outside the regions (u); 0 where the model has no leak.
     notes : tuple of str, length m
-        The facts that each man lacks, in words; empty where he lacks none.
+        For each man, the facts that the model would use but that are unknown, in words; empty where
+        all are known.
     """
 
     probability: np.ndarray
@@ -367,15 +389,15 @@ class JointPrediction:
 
 @dataclass(frozen=True)
 class Taught:
-    """Hold the number of men and regions that taught a joint model.
+    """Hold the numbers of men and regions with known truth to which a joint model was fitted.
 
     Parameters
     ----------
     men, regions, regions_with_readers : int
-        Numbers of men and of regions with truth, and of those regions that also have a readers'
-        mean.
+        Numbers of men and of regions with known truth, and of those regions that also have a
+        readers' mean.
     effective_men : float
-        (sum n_i)^2 / sum n_i^2 with n_i regions of man i. It is the number of men if all have
+        (sum n_i)^2 / sum n_i^2, where man i has n_i regions. It is the number of men if all have
         equally many regions, and less if a few men have most of the regions.
     prevalence_of_regions, prevalence_of_men : float
         Share of malignant regions and share of men with cancer, among regions and men whose truth
@@ -392,27 +414,33 @@ class Taught:
 
 @dataclass(frozen=True)
 class JointModel:
-    """Compute the probability of cancer of regions and men from beliefs (:func:`fit_joint`).
+    """Compute the probability of cancer of regions and men from beliefs.
+
+    :func:`fit_joint` fits a model.
 
     Parameters
     ----------
     estimate : ndarray, shape (2, 10)
-        The parameters in the order of ``TERMS``: from images alone, and with readers' scores.
+        The parameters in the order of ``TERMS``. The first row is the set for images alone, the
+        second row the set with readers' scores.
     covariance : ndarray, shape (20, 20)
-        Covariance of the parameters: the first row of ``estimate``, then the second.
+        Covariance of the parameters, in this order: those of the first row of ``estimate``, then
+        those of the second row.
     centre : ndarray, shape (2,)
-        Training means of log PSA density and age (decades); 0 where the value was known of no man.
+        Training means of the logarithm of PSA density and of age (decades); 0 if the value was
+        unknown for all men.
     free : ndarray of bool, shape (2, 10)
-        Whether the training data could tell anything of each parameter. All other parameters are 0
-        and without effect.
+        Whether each parameter was fitted, because the training data could tell something about it.
+        All other parameters are 0 and without effect.
     taught : Taught
-        Men, regions and prevalence of the training.
+        Numbers of men and regions in the training, and their prevalence of cancer.
     notes : tuple of str
         The facts that the training lacked, in words.
     prevalence : float or None
         Share of men with cancer that was stated for the place of use; None where none was stated.
     shift : float
-        Log-odds by which the stated ``prevalence`` moved the model.
+        Number that was added to the model's log-odds so that it has the stated ``prevalence``; 0 if
+        none was stated.
     """
 
     estimate: np.ndarray
@@ -426,17 +454,17 @@ class JointModel:
 
     @property
     def effect(self) -> np.ndarray:
-        """Return tau, the standard deviation of a man's effect, of both sets, shape (2,)."""
+        """Return tau, the standard deviation of a man's effect t, of both sets, shape (2,)."""
         return np.asarray(np.exp(self.estimate[:, EFFECT]))
 
     @property
     def has_leak(self) -> bool:
-        """Return whether the model knows of cancer outside the regions."""
+        """Return whether the model contains u, the probability of cancer outside the regions."""
         return bool(self.free[0, LEAK])
 
     @property
     def has_readers(self) -> bool:
-        """Return whether readers' scores are evidence to the model."""
+        """Return whether the model uses readers' scores."""
         return bool(self.free[1, READERS])
 
     def predict(self, data: MenAndRegions) -> JointPrediction:
@@ -475,25 +503,26 @@ class JointModel:
     ) -> JointModel:
         """Return the model moved to a place where another share of the men has cancer.
 
-        One number is added to the log-odds of the regions, and of cancer outside them (the leak).
-        The mean P(man) of the given men is then the stated share. P(man) is never below the
-        probability of one of the man's regions.
+        The same number is added to the log-odds of all regions and to those of cancer outside them
+        (the leak). The number is such that the mean P(man) of the given men is the stated share.
+        P(man) is never below the probability of one of the man's regions.
 
         Parameters
         ----------
         prevalence : float
             Share of men with cancer, in (0, 1).
         data : MenAndRegions
-            A fair sample of the place's men; a handful is too few. Where men come one by one, give
-            the men of the training with :func:`weight_of_men`. Then a man's probability does not
-            depend on the other men who are examined.
+            An unselected sample of the men at the place; a handful is too few. Where men come one
+            by one, give the men of the training here, with the ``weight`` of :func:`weight_of_men`.
+            Then a man's probability does not depend on the other men who are examined.
         weight : ndarray, shape (m,), optional
             How often each man counts; if not given, once.
 
         Raises
         ------
         CadError
-            For a share of 0, 1 or no number, and where no man who counts has a region.
+            For a share that is not between 0 and 1, and if there is no man of positive weight with
+            a P(man).
 
         Examples
         --------
@@ -526,12 +555,13 @@ class JointModel:
         return replace(self._moved(shift), prevalence=prevalence, shift=self.shift + shift)
 
     def recalibrated(self, data: MenAndRegions, least: int = LEAST_SITE_MEN) -> JointModel:
-        """Return the model moved to a site by the truth of some of its men.
+        """Return the model moved to a site, where it is corrected by men of known truth.
 
-        The site's log-odds of a region are a + c times the model's log-odds. The site's log-odds of
-        the leak are the model's plus a + l. A man's effect is exp(d) times as large as in the
-        model. The priors are a ~ N(0, 1), c ~ N(1, .35), l ~ N(0, .5) and d ~ N(0, .5); the second
-        number is the standard deviation.
+        Four numbers a, c, l and d are fitted. The log-odds of a region at the site are a + c z,
+        where z are the model's log-odds. The log-odds of the leak at the site are the model's
+        log-odds plus a + l. A man's effect is exp(d) times as large as in the model. The priors are
+        a ~ N(0, 1), c ~ N(1, .35), l ~ N(0, .5) and d ~ N(0, .5); the second number is the standard
+        deviation.
 
         The model has two sets of parameters. The set for regions with readers' scores is moved by
         the site's regions that have scores. If no region has scores, this set is moved like the set
@@ -540,15 +570,15 @@ class JointModel:
         Parameters
         ----------
         data : MenAndRegions
-            The site's men, with truths.
+            The site's men and regions, with the truth of some of them.
         least : int
-            Least number of men with truth.
+            Least number of men with known truth.
 
         Raises
         ------
         CadError
-            For fewer men, if all truths are malignant or all benign, and if regions of higher
-            probability are less often malignant.
+            For fewer men than ``least``; if all truths are malignant or all are benign; and for c
+            <= 0, that is, if regions of higher probability are less often malignant.
         """
         informative = _informative_men(data)
         if informative.sum() < least:
@@ -590,9 +620,9 @@ class JointModel:
             by_move[values, of_move] = _by_site_move(self.estimate[row])
             by_model[values, values] = _by_model(move.value)
             move_by_model[of_move, source] = move.by_model
-        # Two uncertainties add up: the uncertainty of the site's changes, and the uncertainty of
-        # the model as far as the site's men have not corrected the model. For example, the men
-        # correct an intercept that was wrong.
+        # Two uncertainties add up. One is the uncertainty of the site's changes. The other is the
+        # uncertainty of the model that remains after the site's men have corrected it. For example,
+        # these men correct an intercept that was wrong, so its old uncertainty does not remain.
         remaining = by_model + by_move @ move_by_model
         covariance = by_move @ _covariance([move.solution for move in moves]) @ by_move.T
         covariance += remaining @ self.covariance @ remaining.T
@@ -629,7 +659,9 @@ class JointModel:
         }
 
     def _moved(self, shift: float) -> JointModel:
-        """Return the model with a number added to the log-odds of regions and of the leak."""
+        """Return the model after ``shift`` was added to the log-odds of the regions and of the
+        leak.
+        """
         estimate = self.estimate.copy()
         estimate[:, INTERCEPT] += shift * self.free[:, INTERCEPT]
         estimate[:, LEAK] += shift * self.free[:, LEAK]
@@ -638,13 +670,14 @@ class JointModel:
     def _integrals(
         self, data: MenAndRegions, with_readers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return r_i, P(man) and u, and the gradients of the logits of r_i and P(man).
+        """Return r_i, the gradient of its logit, P(man), the gradient of its logit, and u.
 
         The gradients, shape (n, 20) and (m, 20), are with respect to both rows of ``estimate``.
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
-        # Where a region is judged by images alone, the weight of readers' scores is 0.
+        # A region for which the set for images alone is used needs no special case: in that set the
+        # weight of readers' scores is 0.
         design = _by_row(_design_of_regions(data, self.centre), row)
         effect = self.effect[row][:, None] * _POINTS
         odds = (design @ self.estimate.ravel())[:, None] + effect
@@ -670,8 +703,8 @@ class JointModel:
         free = np.exp(log_free) * _WEIGHT
         leak = leak_risk @ _WEIGHT
         total = 1 - free.sum(axis=1)
-        # P(man) lies between the largest r_i and leak plus sum of r_i by construction. Clipping
-        # ensures this also in the last digit.
+        # In exact arithmetic P(man) lies between the largest r_i and the leak plus the sum of r_i.
+        # Clipping ensures this in spite of rounding errors.
         at_least = np.zeros(data.men)
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
@@ -690,11 +723,12 @@ class JointModel:
         return probability, gradient, total, of_total, leak
 
     def _range(self, value: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the range of a value by Wald's method on the logit scale; it contains the value.
+        """Return the ends of the range of each value, by Wald's method on the logit scale.
 
-        The quantile is Student's. Its degrees of freedom are the effective number of men minus 1,
-        at least :data:`LEAST_DEGREES`. The reason is that with few men a sandwich covariance is too
-        small, even more so if one man has many of the regions.
+        The range contains the value. The quantile is Student's, with the effective number of men
+        minus 1 as degrees of freedom, but at least :data:`LEAST_DEGREES`. A normal quantile would
+        be too small, because with few men a sandwich covariance is too small, even more so if one
+        man has many of the regions.
         """
         variance = np.einsum("ij,jk,ik->i", gradient, self.covariance, gradient)
         degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
@@ -724,8 +758,8 @@ class JointModel:
         return tuple(lacking)
 
     def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
-        """Fit the changes of one set at a site, and their derivatives by the parameters of the
-        set.
+        """Fit the changes a, c, l and d of one set at a site (:class:`_SiteMove`), and compute
+        their derivatives with respect to the parameters of the set.
         """
         theta = self.estimate[row]
         free = np.array([True, True, self.has_leak, True])
@@ -733,7 +767,8 @@ class JointModel:
         solution = _maximised(problem, SITE_MEAN[free], SITE_SD[free] ** -2, SITE_MEAN[free])
         value = np.array([0.0, 1.0, 0.0, 0.0])
         value[free] = solution.value
-        # The site's optimum changes with the model: d value = -H^-1 d(gradient).
+        # The optimum at the site depends on the parameters of the model: d value = -H^-1
+        # d(gradient). H is the Hessian, and the gradient is that of minus the log-posterior.
         by_model = np.zeros((4, 10))
         for term in np.flatnonzero(self.free[row]):
             ends = []
@@ -751,10 +786,10 @@ class JointModel:
     def _site_problem(
         self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
     ) -> _Likelihood:
-        """Return the optimisation problem of a, c, l and d for a site's men, given the set's
-        parameters.
+        """Return the likelihood of a site's men as a function of a, c, l and d.
 
-        The letters are those of :meth:`recalibrated`.
+        The parameters ``theta`` of the set are held fixed. The letters are those of
+        :meth:`recalibrated`.
         """
         has_belief = np.isfinite(data.belief)
         if row == 1:
@@ -779,13 +814,14 @@ class JointModel:
 
 
 def fit_joint(data: MenAndRegions) -> JointModel:
-    """Fit the joint model to regions whose truth is known.
+    """Fit the joint model to regions and men whose truth is known.
 
-    A region of unknown truth teaches nothing by itself. It counts among the regions of its man
-    where the truth of the man is known. The mode of the posterior is found by Newton steps. Its
-    covariance is a sandwich covariance clustered by man, in which the priors count as further
-    independent observations. Where the model is right, this covariance equals the inverse Hessian.
-    Where the model is wrong, it stays valid, unlike the inverse Hessian.
+    A region of unknown truth has an effect on the fit only if the truth of its man is known beyond
+    his regions. The region is then benign, or may hold the man's cancer. The parameters are the
+    mode of the posterior, which is found by Newton steps. Their covariance is a sandwich covariance
+    in which each man is one cluster and the priors count as further independent observations. Where
+    the model is right, the expectation of this covariance is near the inverse Hessian. Where the
+    model is wrong, the sandwich covariance stays valid, and the inverse Hessian does not.
 
     Parameters
     ----------
@@ -795,9 +831,9 @@ def fit_joint(data: MenAndRegions) -> JointModel:
     Returns
     -------
     JointModel
-        The fitted model. Its ``notes`` name the facts that the training lacked. Few men, truths of
-        one kind and covariates that nobody has are no error: the priors decide where the data do
-        not.
+        The fitted model. Its ``notes`` name the facts that the training lacked. A fit needs neither
+        many men, nor truths of both kinds, nor known PSA densities and ages: where the data do not
+        determine a parameter, its prior does.
 
     Raises
     ------
@@ -816,7 +852,9 @@ def fit_joint(data: MenAndRegions) -> JointModel:
 
 
 def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
-    """Return weights by which training men stand for a place where another share of men has cancer.
+    """Return weights of the training men with which the stated share of them has cancer.
+
+    So weighted, the men of the training represent a place where this share of men has cancer.
 
     All men with cancer have the same weight, and their weights sum to the stated share. All men
     without cancer have the same weight, and their weights sum to the rest. Men of unknown truth
@@ -832,7 +870,7 @@ def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
     Raises
     ------
     CadError
-        Where the training lacks men of one kind.
+        If the training has no man with cancer, or no man without cancer.
 
     Examples
     --------
@@ -863,8 +901,8 @@ def contradiction(man: ArrayLike, prevalence: float) -> str:
     Parameters
     ----------
     man : array, shape (m,)
-        Each man's probability of cancer by a model that was shifted to the prevalence; NaN is left
-        out.
+        Each man's probability of cancer, by a model that was shifted to the prevalence
+        (:meth:`JointModel.shifted`). NaN is left out.
     prevalence : float
         Share of men with cancer that was stated.
 
@@ -891,11 +929,12 @@ def contradiction(man: ArrayLike, prevalence: float) -> str:
 
 
 def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, JointModel]]:
-    """Leave men out in turn; yield each time a model of the other men.
+    """Leave men out in turn, and yield each time a model of the other men.
 
-    If at most 100 men have a truth, each of them is left out alone. More men are divided at random
-    into 20 parts, and each part is left out. Men without any truth are left out of no fit. The last
-    model, which is fitted to all men, is for them.
+    If at most 100 men have a known truth, each of them is left out alone. If there are more, they
+    are divided at random into 20 parts, and each part is left out in turn. The last step is for the
+    men of unknown truth. They teach the model nothing, so the model of this step is the one that is
+    fitted to all men.
 
     Parameters
     ----------
@@ -907,9 +946,9 @@ def left_out(data: MenAndRegions, seed: int = 0) -> Iterator[tuple[np.ndarray, J
     Yields
     ------
     men : ndarray of bool, shape (m,)
-        The men who are left out.
+        The men for whom the model is to be used.
     model : JointModel
-        The model that is fitted to the other men.
+        The model, fitted without the truth of these men.
     """
     whole = fit_joint(data)
     informative = _informative_men(data)
@@ -938,7 +977,8 @@ def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
     data : MenAndRegions
         Men and regions, with truths.
     seed : int
-        Seed of the folds, which are random only if more than 100 men have a truth.
+        Seed of the division into parts, which is random only if more than 100 men have a known
+        truth.
     """
     of_regions = {
         name: np.full(len(data.belief), np.nan)
@@ -982,7 +1022,7 @@ def from_dict(content: dict[str, Any]) -> JointModel:
     Raises
     ------
     CadError
-        For terms, shapes and values that no fit writes.
+        For names of parameters, shapes or values that no fitted model has.
     """
     try:
         if tuple(content["terms"]) != TERMS:
@@ -1044,7 +1084,9 @@ def from_dict(content: dict[str, Any]) -> JointModel:
 
 @dataclass(frozen=True)
 class _Mode:
-    """Hold the mode of a posterior, and the values from which its covariance is computed."""
+    """Hold the mode of a posterior, and the values from which the covariance of its parameters is
+    computed.
+    """
 
     value: np.ndarray
     inverse_hessian: np.ndarray
@@ -1054,9 +1096,13 @@ class _Mode:
 
 @dataclass(frozen=True)
 class _SiteMove:
-    """Hold the changes a, c, l, d of a site for the set ``row``, and their derivatives by the set.
+    """Hold the changes a, c, l, d of a site for the set of parameters ``row``.
 
-    The letters are those of :meth:`JointModel.recalibrated`.
+    If z are the log-odds of a region by the model, a + c z are those at the site. a + l is added to
+    the log-odds of the leak, and d to log tau.
+
+    ``by_model`` has their derivatives with respect to the parameters of the set. The letters are
+    those of :meth:`JointModel.recalibrated`.
     """
 
     row: int
@@ -1069,7 +1115,8 @@ class _SiteMove:
 class _Likelihood:
     """Hold the data of the likelihood, which is integrated over a man's shared effect.
 
-    The last parameter is the logarithm of the standard deviation of this effect.
+    There are n regions, m men and p parameters. The last parameter is the logarithm of the standard
+    deviation of this effect.
     """
 
     design: np.ndarray  # (n, p)
@@ -1093,8 +1140,10 @@ class _Likelihood:
         leak_offset: np.ndarray,
         log_effect: float = 0.0,
     ) -> _Likelihood:
-        """Return the problem for the regions in use; without a leak the truth of men is not
-        used.
+        """Return the likelihood of the regions in use.
+
+        ``use`` says which regions are in use. If ``leak_design`` is None, the model has no leak,
+        and ``truth_of_man`` is not used.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
@@ -1102,8 +1151,8 @@ class _Likelihood:
             leak_design = np.zeros((data.men, design.shape[1]))
         else:
             malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
-            # If a region was not judged, the man's cancer may be in that region. Such a cancer
-            # tells nothing about the leak.
+            # If a region has no known truth and is not in use, the man's cancer may be in that
+            # region. Such a cancer tells nothing about the leak.
             unjudged = np.bincount(data.man[~use & np.isnan(data.truth)], minlength=data.men)
             complete = unjudged == 0
             free_men = complete & (data.truth_of_man == 0)
@@ -1134,9 +1183,9 @@ class _Likelihood:
     def hessian(self, value: np.ndarray) -> np.ndarray:
         """Return the Hessian of minus the log-likelihood, shape (p, p) (Louis 1982).
 
-        For known effects of the men there is a simple Hessian. The result is the expectation of
-        this Hessian, minus the covariance of the gradient. Both are taken under the distribution of
-        the effects.
+        If the men's effects were known, the Hessian would be simple. The result is the expectation
+        of this simple Hessian, minus the covariance of the gradient. Both are taken under the
+        posterior distribution of the effects.
         """
         nodes = self._at_nodes(value)
         size = self.design.shape[1]
@@ -1145,7 +1194,7 @@ class _Likelihood:
         mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
         weighted = nodes.posterior[:, :, None] * gradient
         spread = weighted.reshape(-1, size).T @ gradient.reshape(-1, size) - mean.T @ mean
-        # Second derivatives by the log-odds of each region and of each man's leak.
+        # Second derivatives with respect to the log-odds of each region and of each man's leak.
         hessian = _outer_sum(self.design, nodes.posterior[self.man] * nodes.curvature, nodes.effect)
         hessian += _outer_sum(
             self.leak_design, nodes.posterior * nodes.leak_curvature, nodes.effect
@@ -1154,8 +1203,9 @@ class _Likelihood:
         by_effect = self.belongs @ nodes.slope + nodes.leak_slope
         hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
-            # A man's cancer may be in any of several places. These places therefore depend on each
-            # other at a node.
+            # Such a man's cancer may be in any of several places: his regions of unknown truth, or
+            # outside his regions. That one of them has cancer ties them together, also for a known
+            # effect, and adds this term.
             places = np.isnan(self.truth)[:, None] * nodes.risk
             tied = self._summed(places, nodes.leak_risk, nodes.effect)
             odds = nodes.slope_per_risk
@@ -1272,10 +1322,10 @@ class _AtNodes:
 
 
 def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np.ndarray:
-    """Return the sum over rows and nodes of weight times z z'.
+    """Return the sum, over rows and nodes, of weight times z z'.
 
     z is the row of ``design`` with the node's ``effect`` added to its last column. Nodes are the
-    points of the integral over the men's effect.
+    points of the sum that replaces the integral over the men's effect.
     """
     total = design.T @ (design * weight.sum(axis=1)[:, None])
     crossed = design.T @ (weight @ effect)
@@ -1288,8 +1338,9 @@ def _outer_sum(design: np.ndarray, weight: np.ndarray, effect: np.ndarray) -> np
 def _maximised(
     problem: _Likelihood, mean: np.ndarray, precision: np.ndarray, start: np.ndarray
 ) -> _Mode:
-    """Return the mode of the posterior, by Newton steps that are halved where the posterior would
-    decrease.
+    """Return the mode of the posterior.
+
+    The mode is found by Newton steps. A step after which the posterior would be lower is halved.
     """
 
     def loss(value: np.ndarray) -> tuple[float, np.ndarray]:
@@ -1323,15 +1374,21 @@ def _maximised(
 
 
 def _convex(hessian: np.ndarray) -> np.ndarray:
-    """Return a Hessian made positive definite; far from a mode it need not be."""
+    """Return the Hessian with its eigenvalues replaced by their absolute values, at least .001.
+
+    So it is positive definite, as Newton steps need it. Far from a mode the Hessian itself may not
+    be.
+    """
     values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
     values = np.maximum(np.abs(values), 1e-3)
     return np.asarray((vectors * values) @ vectors.T)
 
 
 def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
-    """Fit both sets, starting at the parameters of the model ``near``, or else at the priors'
-    means.
+    """Fit both sets of parameters.
+
+    The fit starts at the parameters of the model ``near``, or at the priors' means if ``near`` is
+    None.
     """
     judged = np.isfinite(data.belief)
     taught = _taught(data)
@@ -1387,15 +1444,17 @@ def _covariance(solutions: list[_Mode]) -> np.ndarray:
     """Return the joint covariance of several modes, clustered by man.
 
     The covariance is a sandwich: the inverse Hessian on both sides of a middle term. The middle
-    term is the sum of the men's squared gradients and of the precision of the priors, which count
-    as observations. If the model is right, this sum is the Hessian itself.
+    term is the sum of g g' over the men, with g the gradient of a man's log-likelihood, plus the
+    precision of the priors, which count as observations. If the model is right, the expectation of
+    the middle term is near the Hessian.
     """
     influences = []
     for solution in solutions:
         influences.append(solution.scores @ solution.inverse_hessian)
     influence = np.hstack(influences)
     men = int(np.count_nonzero(influence.any(axis=1)))
-    # Correction for few men, as in a sample variance.
+    # The factor m / (m - 1) for m men corrects a bias that matters for few men, as in a sample
+    # variance.
     covariance = influence.T @ influence * (men / max(men - 1, 1))
     begin = 0
     for solution in solutions:
@@ -1407,7 +1466,7 @@ def _covariance(solutions: list[_Mode]) -> np.ndarray:
 
 
 def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
-    """Return a solution with zeros added for the parameters that were not fitted."""
+    """Return a solution with zeros put in for the parameters that were not fitted."""
     value = np.zeros(len(free))
     value[free] = solution.value
     inverse = np.zeros((len(free), len(free)))
@@ -1420,7 +1479,9 @@ def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """Return the parameters of a set after the changes a, c, l and d of a site."""
+    """Return the parameters of a set after the changes a, c, l and d of a site
+    (:class:`_SiteMove`).
+    """
     intercept, slope, leak, effect = move
     moved = theta * slope
     moved[INTERCEPT] += intercept
@@ -1431,7 +1492,10 @@ def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
 
 
 def _by_site_move(theta: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters by a, c, l and d, shape (10, 4)."""
+    """Return the derivatives of a set's changed parameters with respect to a, c, l and d.
+
+    The shape is (10, 4).
+    """
     jacobian = np.zeros((len(theta), 4))
     jacobian[:, 1] = theta
     jacobian[[LEAK, LEAK_DENSITY, EFFECT], 1] = 0.0
@@ -1442,8 +1506,10 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
 
 
 def _by_model(move: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters by the unchanged parameters, shape (10,
-    10).
+    """Return the Jacobian matrix of :func:`_moved_by_site` with respect to a set's old parameters.
+
+    ``move`` has the changes a, c, l and d of a site. Row i of the matrix, of shape (10, 10), has
+    the derivatives of the new parameter i with respect to each old parameter.
     """
     diagonal = np.full(len(TERMS), move[1])
     diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0
@@ -1451,14 +1517,16 @@ def _by_model(move: np.ndarray) -> np.ndarray:
 
 
 def _design_of_regions(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return the columns that the parameters multiply in a region's log-odds, shape (n, 10), no
-    NaN.
+    """Return the columns that the parameters multiply in a region's log-odds, shape (n, 10).
+
+    No value is NaN.
     """
     columns = np.zeros((len(data.belief), len(TERMS)))
     columns[:, INTERCEPT] = 1.0
     columns[:, BELIEF] = np.nan_to_num(logit(np.clip(data.belief, CLIP, 1 - CLIP)))
     columns[:, READERS] = np.nan_to_num(data.readers)
-    # An unknown value is replaced by the mean, and a column for "unknown" has its own parameter.
+    # An unknown density or age is replaced by the training's mean. A column that is 1 for such men
+    # has a parameter of its own.
     columns[:, DENSITY] = np.nan_to_num(data.density - centre[0])[data.man]
     columns[:, AGE] = np.nan_to_num(data.age - centre[1])[data.man]
     columns[:, NO_DENSITY] = np.isnan(data.density)[data.man]
@@ -1467,8 +1535,9 @@ def _design_of_regions(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return the columns that the parameters multiply in the leak's log-odds, shape (m, 10), no
-    NaN.
+    """Return the columns that the parameters multiply in the leak's log-odds, shape (m, 10).
+
+    No value is NaN.
     """
     columns = np.zeros((data.men, len(TERMS)))
     columns[:, LEAK] = 1.0
@@ -1484,7 +1553,10 @@ def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
 
 
 def _effect_column(values: np.ndarray) -> np.ndarray:
-    """Return the columns of one set, which are all 0 except the column of the effect."""
+    """Return the ten columns of one set of parameters, shape (n, 10).
+
+    ``values`` are in the column of log tau, and all other columns are 0.
+    """
     columns = np.zeros((len(values), len(TERMS)))
     columns[:, EFFECT] = values
     return columns
@@ -1498,8 +1570,10 @@ def _belongs(man: np.ndarray, use: np.ndarray, men: int) -> sparse.csr_array:
 
 
 def _informative_men(data: MenAndRegions) -> np.ndarray:
-    """Return which men the model can learn from: men with a truth of their own, or with a region
-    that has belief and truth.
+    """Return which men the model can learn from.
+
+    They are the men whose truth is known beyond their regions, and the men with a region that has
+    both a belief and a known truth.
     """
     taught = np.isfinite(data.truth) & np.isfinite(data.belief)
     by_region = np.bincount(data.man[taught], minlength=data.men) > 0
@@ -1510,7 +1584,8 @@ def _taught(data: MenAndRegions) -> Taught:
     """Count the men and regions that the model learns from."""
     has_both = np.isfinite(data.truth) & np.isfinite(data.belief)
     counts = np.bincount(data.man[has_both], minlength=data.men).astype(float)
-    # A man without a region with belief and truth counts as one region, if his own truth is known.
+    # If a man has no region with both belief and truth, but his own truth is known, he counts as a
+    # man with one region.
     counts[(counts == 0) & np.isfinite(data.truth_of_man)] = 1.0
     return Taught(
         int(_informative_men(data).sum()),
@@ -1523,8 +1598,9 @@ def _taught(data: MenAndRegions) -> Taught:
 
 
 def _notes_on_training(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
-    """Return sentences on the facts that the training lacked, for those who use the
-    probabilities.
+    """Return sentences on the facts that the training lacked.
+
+    They are shown to those who use the probabilities.
     """
     notes = []
     if taught.men < LEAST_SITE_MEN:
@@ -1546,7 +1622,9 @@ def _notes_on_training(data: MenAndRegions, taught: Taught) -> tuple[str, ...]:
 def _checked_column(
     name: str, values: ArrayLike | None, size: int, limits: tuple[float, float] | None = None
 ) -> np.ndarray:
-    """Return a column as floats, NaN where it is not given; raise an error for invalid values."""
+    """Return a column as floats, or NaN everywhere if it is not given; raise an error for invalid
+    values.
+    """
     if values is None:
         return np.full(size, np.nan)
     column = np.asarray(values, dtype=float)

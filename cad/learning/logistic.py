@@ -1,7 +1,7 @@
 """Fit logistic regressions, with a normal prior or without.
 
-All logistic fits of the program use this module: calibration, Platt's sigmoid, weights of readers,
-and the combination of a reader with the classifier.
+All logistic fits of the program use this module. They are for calibration, Platt's sigmoid, the
+weights of readers, and the combination of a reader with the classifier.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from scipy.special import expit
 
-# A 2 x 2 determinant below this share of the product of its diagonal is only rounding.
+# A 2 x 2 determinant below this share of the product of its diagonal may be only a rounding error.
 _SINGULAR = 1e-10
 _HALVINGS = 27
 
@@ -26,8 +26,9 @@ def fit_logistic(
 ) -> np.ndarray:
     """Fit a logistic regression and return its coefficients.
 
-    The coefficients have the largest posterior density, found by Newton steps. Their shape is (k,),
-    or (draws, k) if ``weight`` is given: one fit for each weighting of the same rows.
+    The coefficients are the mode of the posterior, found by Newton steps. Their shape is (k,). If
+    ``weight`` is given, there is one fit for each weighting of the same rows, and the shape is
+    (draws, k).
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ def fit_logistic(
     offset : ndarray, shape (n,), or float
         Number that is added to the log-odds.
     mean, precision : ndarray, shape (k,), or float
-        Mean and precision (1 / variance) of each coefficient's normal prior; precision 0 is no
-        prior.
+        Mean and precision (1 / variance) of each coefficient's normal prior. With precision 0 a
+        coefficient has no prior.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def fit_logistic(
     beta = np.tile(np.where(prior > 0, centre, 0.0), (len(times), 1))
 
     def loss(b: np.ndarray, z: np.ndarray, w: np.ndarray) -> np.ndarray:
-        # takes a sixth of the time of logaddexp
+        # This is log(1 + exp(z)), in a sixth of the time of logaddexp.
         softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
         return _sum(w, softplus - y * z) + _sum(prior, (b - centre) ** 2) / 2
 
@@ -73,7 +74,8 @@ def fit_logistic(
         curved = design.T * (w * (fitted * (1 - fitted)))[:, None, :]
         step = _newton_steps(curved @ design + np.diag(prior), gradient)
         unfinished = _sum(gradient, step) / 2 > 1e-12 * np.maximum(1.0, np.abs(current))
-        # the last step is made in full: near the optimum a full step squares the error
+        # A fit that ends here makes its last step in full, because near the optimum a full step
+        # squares the error. The other fits make the step below, halved where necessary.
         beta[going] = b - step
         if not unfinished.any():
             break
@@ -96,7 +98,11 @@ def _halved(
     start: tuple[np.ndarray, np.ndarray],
     step: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return b, z and the loss after a step, which is halved as long as the loss would rise."""
+    """Return b, z and the loss after a step.
+
+    ``b`` are the coefficients and ``z`` the log-odds of the rows. The step of a fit is halved as
+    long as its loss would rise.
+    """
     length = np.ones((len(current), 1))
     for _ in range(_HALVINGS):
         b, z = (before - length * turn for before, turn in zip(start, step, strict=True))
@@ -113,8 +119,9 @@ def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return the solutions of the Newton equations, shape (draws, k); where an equation is
-    singular, its shortest solution.
+    """Return the solutions of the Newton equations, shape (draws, k).
+
+    Where the equations of a fit are singular, it is their least-squares solution of least norm.
     """
     k = gradient.shape[1]
     step = np.empty_like(gradient)
@@ -122,7 +129,7 @@ def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     if k == 1:
         is_solved = hessian[:, 0, 0] > 0
         step[is_solved] = gradient[is_solved] / hessian[is_solved, 0]
-    elif k == 2:  # solved by formula, because resampling needs thousands of them
+    elif k == 2:  # solved by a formula, because resampling needs thousands of fits
         a = hessian[:, 0, 0]
         b = hessian[:, 0, 1]
         d = hessian[:, 1, 1]

@@ -1,10 +1,11 @@
-"""Check stored estimators: each class declares its attributes, and they are checked before use.
+"""Check a stored estimator against the attributes that its class declares, before it is used.
 
-The hashes of a bundle prove that its files did not change. They do not prove that the files contain
-a valid model, because whoever changes an array can write new hashes. So each class declares its
-fitted attributes in ``stored``: kinds, shapes and ranges. Letters stand for lengths in shapes; a
-letter is the same length everywhere in an object. After the check, compiled code reads nothing
-outside its arrays, and all loops end.
+The hashes of a bundle (a model on disk) show that its files were not changed by accident. They do
+not show that the files contain a valid model, because whoever changes an array can write new
+hashes. So each class declares the kinds, shapes and ranges of its fitted attributes, in the class
+attribute ``stored``. A letter in a shape stands for a length, which is the same wherever the letter
+stands in one object. After the check, compiled code reads nothing outside its arrays, and all loops
+end.
 """
 
 from __future__ import annotations
@@ -28,22 +29,23 @@ _MOST_DEEP = 20
 
 @dataclass(frozen=True)
 class Numbers:
-    """Declare an array or a number; by default of floats, none of which is NaN or infinite.
+    """Declare an attribute that is an array or a number; by default of floats, none NaN or
+    infinite.
 
     Parameters
     ----------
     shape : tuple of int or str
-        Lengths of the axes. A letter or word is a length that is the same wherever the letter or
-        word stands, and ``"d"`` is the number of features. Empty for a single number.
+        Lengths of the axes; empty for a single number. A text, such as ``"n"``, stands for a length
+        that is the same wherever the text stands. ``"d"`` is the number of features.
     kind : str
         Allowed kinds, as numpy's ``dtype.kind``: ``"f"`` floats, ``"iu"`` whole numbers, ``"U"``
         words.
     low, high : float
         Least and largest value.
     below : str
-        For indices: name of the length that every value must be below.
+        For indices: name of the length that every value must be below; empty for no such limit.
     bits : int
-        Number of bits of a value, where compiled code relies on it; 0 for any number.
+        Number of bits of a value, if compiled code relies on it; 0 if any number is allowed.
     needed : bool
         Whether every stored estimator has the attribute; False if earlier versions did not store
         it.
@@ -72,7 +74,8 @@ class Inside:
     Parameters
     ----------
     classes : tuple of str
-        Names of the classes that an estimator may be of; empty for any class of a bundle.
+        Names of the classes that an estimator may have. Empty if every class that a bundle may
+        contain is allowed.
     optional : bool
         Whether the attribute may be None.
     """
@@ -83,12 +86,14 @@ class Inside:
 
 @dataclass(frozen=True)
 class Plain:
-    """Declare texts, numbers, lists and dictionaries that no prediction is computed from.
+    """Declare an attribute of texts, numbers, lists or dictionaries that no prediction is computed
+    from.
 
     Parameters
     ----------
     needed : bool
-        Whether every stored estimator has the attribute.
+        Whether every stored estimator has the attribute; False if earlier versions did not store
+        it.
     """
 
     needed: bool = True
@@ -118,20 +123,23 @@ def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
     *shape : int or str
         As ``shape`` of :class:`Numbers`.
     below : str
-        A length that every value is below.
+        Name of the length that every value must be below; empty for no such limit.
     bits : int
-        Bits of a value; 0 for any.
+        Number of bits of a value; 0 if any number is allowed.
     """
     return Numbers(shape, "iu", 0.0, below=below, bits=bits)
 
 
 def words(*shape: int | str) -> Numbers:
-    """Declare an array of texts, which no prediction uses; ``shape`` as of :class:`Numbers`."""
+    """Declare an array of texts that no prediction is computed from.
+
+    ``shape`` is as in :class:`Numbers`.
+    """
     return Numbers(shape, "U")
 
 
 def declared_by(cls: type) -> Declared | None:
-    """Return what a class and its bases declare in ``stored``; None where nothing is declared.
+    """Return what a class and its bases declare in ``stored``; None if none of them has it.
 
     Parameters
     ----------
@@ -150,19 +158,20 @@ def declared_by(cls: type) -> Declared | None:
 def check_declared(
     estimator: Any, declared: Declared, parameters: set[str], width: int | None
 ) -> int:
-    """Prove that an estimator's fitted attributes agree with the declaration of its class.
+    """Check that an estimator's fitted attributes agree with the declaration of its class.
 
     Parameters
     ----------
     estimator : object
-        An estimator that was restored without its constructor.
+        An estimator whose attributes were set from a file, without a call of its constructor.
     declared : mapping
-        The declaration of the estimator's class. The caller checks attributes that are estimators
-        themselves.
+        The declaration of the estimator's class. Attributes that are estimators themselves are not
+        checked here; the caller checks them.
     parameters : set of str
         Names of the constructor's parameters.
     width : int or None
-        Number of columns that the estimator will be given; None where ``n_features_in_`` decides.
+        Number of columns of the data that the estimator will be given; None to take its
+        ``n_features_in_``.
 
     Returns
     -------
@@ -196,7 +205,8 @@ def check_declared(
             _check_plain(f"{name}.{key}", attributes[key], 0)
         if key in attributes and isinstance(rule, Numbers):
             _check_shape(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
-    # Shapes are checked only when all lengths are known.
+    # Values are checked only now, because a limit may be a length that is known after all shapes
+    # were read.
     for key, rule in declared.items():
         if key in attributes and isinstance(rule, Numbers):
             _check_array(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
@@ -267,23 +277,24 @@ def check_trees(
 ) -> None:
     """Check that every walk through trees ends at a leaf and stays inside the arrays.
 
-    Both next nodes of an inner node come after it, so that a walk only goes forward. Both next
-    nodes of a leaf are the leaf itself. With node numbers below the number of nodes, no read is out
-    of bounds.
+    A walk goes from a node to its left or its right next node. Both next nodes of an inner node
+    must have a higher number than the node, so a walk only goes forward. Both next nodes of a leaf
+    must be the leaf itself. All numbers must be below the number of nodes, so no read is out of
+    bounds.
 
     Parameters
     ----------
     roots : ndarray of int, shape (trees,)
         Node where each tree begins.
     left, right : ndarray of int, shape (nodes,)
-        Next nodes of each node; both the node itself for a leaf.
+        Numbers of the next nodes of each node; for a leaf both are its own number.
     name : str
-        Name of the trees in the error.
+        Name of the trees in the error's message.
 
     Raises
     ------
     CadError
-        For a node that breaks this rule; the message names the first such node.
+        For a node that breaks one of these rules; the message names it.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The columns of the feature table: each is one object that holds definition, unit and words.
+"""The columns of the feature table: each is an object with definition, unit and words for a page.
 
 :func:`columns_of` returns the columns that the code makes under given settings, in the order in
-which they are stored. The result is looked up by a column's whole name, because names are never
+which they are stored. To learn about a column, look it up there by its whole name. Names are never
 split into their parts.
 """
 
@@ -21,7 +21,7 @@ from cad.base.settings import FeatureSettings, FilterSettings
 from cad.base.terms import features as terms
 from cad.base.terms.modality import short_name
 
-# A map of a fit's quality gets one statistic, because twenty statistics would tell no more.
+# Maps of how good a fit is get one statistic each, because further statistics would tell no more.
 _OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
 _SIGNED_MAPS = ("wash_out", "bolus_arrival", "input_delay")
 
@@ -54,9 +54,10 @@ class Column:
     label : str
         The feature's name under that heading.
     groups : tuple of str
-        Groups of features that :mod:`cad.mri.features.typicality` tests together and that this
-        feature is in: one for its image, one for its kind of feature in that image and, for means
-        and percentiles of intensity, one for the image's level.
+        Names of the groups of features to which this feature belongs. A group is tested as a whole
+        for whether a region is unlike others (:mod:`cad.mri.features.typicality`). There is a group
+        for the image, one for the kind of feature in this image and, for means and percentiles of
+        intensity, one for the level of the image.
     counts_voxels : bool
         Whether the feature mainly measures the size of the region, even if its name says otherwise.
     """
@@ -82,7 +83,7 @@ class Column:
 
 
 def column_name(image: str, channel: str, statistic: str) -> str:
-    """Join the arguments that are not empty with underscores: ``t2w_intensity_median``.
+    """Return the name of a column: its parts that are not empty, joined by underscores.
 
     Parameters
     ----------
@@ -108,8 +109,8 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
     Returns
     -------
     dict of str to Column
-        In the order in which the table stores them. A study without an image has none of the
-        image's columns.
+        The columns in the order in which the table stores them. A study that lacks an image has no
+        values in the columns of this image.
 
     Examples
     --------
@@ -131,7 +132,7 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
 
 
 def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
-    """Return the feature columns that a run or a model of these settings has.
+    """Return the feature columns that a run or a model with these settings has.
 
     Parameters
     ----------
@@ -159,8 +160,8 @@ def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
     Returns
     -------
     dict of str to Column
-        By name. Each column is a group of its own, so that a page names the very column in which a
-        region is unlike others.
+        The columns by name. Each column is a group of its own. If a region is unlike others, a page
+        can thus name the column in which it is.
     """
     return {
         name: Column(
@@ -370,7 +371,7 @@ def map_channel(name: str) -> str:
 
 
 def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Channel:
-    """Return a channel of an image: the image's name and unit precede the channel's own."""
+    """Return a channel of an image; its texts begin with the image's definition, unit and name."""
     # Counts of grey levels have no unit, whatever unit the image has.
     unit = channel.unit if channel.unit == "1" else whole.unit + channel.unit
     definition = f"{whole.definition}, {channel.definition}"

@@ -1,1 +1,1 @@
-"""From a cohort to a run folder and its pages, stage by stage."""
+"""Lead from a cohort folder to a run folder and its pages, one stage (step of a run) at a time."""

@@ -1,7 +1,8 @@
-"""Provide the public functions of ``cad``: the commands' work, for Python (docs/reference/api.md).
+"""Provide the public functions of ``cad``, which do in Python what the commands do in a terminal.
 
-The names here, in :mod:`cad.plot`, :mod:`cad.learning.learners` and :mod:`cad.learning.evaluation`
-are public. All other names are private and may change without notice.
+The names listed here, in :mod:`cad.plot`, :mod:`cad.learning.learners` and
+:mod:`cad.learning.evaluation` are public. All other names are private and may change without
+notice. The page docs/reference/api.md is made from these docstrings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -66,17 +67,19 @@ def read_cohort(folder: str | Path) -> Cohort:
     Parameters
     ----------
     folder : str or Path
+        Cohort folder.
 
     Returns
     -------
     Cohort
-        Participants, readers, regions and scores as DataFrames. ``problems`` has the patients that
-        were left out because their rows break a rule.
+        Participants, readers, regions and scores as DataFrames. ``problems`` lists the rules that
+        rows of single patients break. These patients are left out of ``studies()``.
 
     Raises
     ------
     CadError
-        For a table that is missing or unreadable, or when the whole cohort breaks a rule.
+        For a table that is missing or cannot be read, or when a broken rule concerns the whole
+        cohort.
     """
     return cohorts.read_cohort(Path(folder))
 
@@ -99,15 +102,15 @@ def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs
     Returns
     -------
     Table
-        ``X`` is a DataFrame of features with a row per region. ``y`` and ``spread`` are labels and
-        the readers' disagreement, and ``groups`` are the patients. ``labels`` has all columns of
-        the labels, and ``keys`` the ids of patient, study and region.
+        ``X`` is a DataFrame of features with one row per region. For each row ``y`` is the label,
+        ``spread`` the standard deviation of the readers and ``groups`` the patient. ``labels`` has
+        all columns of the labels, and ``keys`` the ids of patient, study and region.
 
     Raises
     ------
     CadError
-        For unusable settings or a cohort that cannot be read. Studies that cannot be measured are
-        left out and named in ``out/resume.jsonl``.
+        For settings that cannot be used or a cohort that cannot be read. A study that cannot be
+        measured raises no error: it is left out and named in ``out/resume.jsonl``.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     return aggregate_cohort(settings, Path(folder), Path(out), ExecutionOptions(jobs=jobs)).table
@@ -130,7 +133,8 @@ def consensus(
     scale : {"likert5", "likert01", "percent", "pirads"}
         The scale of all scores (docs/methods.md 1).
     histology : array, shape (n,), optional
-        1 malignant, 0 benign, or with ``isup_min`` the ISUP grade (0 benign); NaN where unknown.
+        1 for malignant and 0 for benign. If ``isup_min`` is given: the ISUP grade, with 0 for
+        benign. NaN where histology is unknown.
     isup_min : int, optional
         Lowest ISUP grade that counts as malignant.
     rule : {"agreement", "mean", "pooled"}
@@ -144,10 +148,11 @@ def consensus(
     Returns
     -------
     Belief
-        Three arrays of shape (n,). ``p`` is the readers' (weighted) mean probability. ``eta`` is
-        their standard deviation (ddof 1; .125 for one reader alone). ``y`` holds the labels: 0 or 1
-        where histology is known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored.
-        ``notes`` names readers who add nothing to the others, and readers whose scores are copies.
+        Three arrays of shape (n,). ``p`` is the (weighted) mean of the readers' probabilities.
+        ``eta`` is their standard deviation (with n - 1 in the denominator; .125 for one reader
+        alone). ``y`` holds the labels: 0 or 1 where histology is known, else ``p``. ``p`` and
+        ``eta`` are NaN where nobody scored. ``notes`` names readers who add nothing to the others,
+        and readers whose scores are copies of another reader's.
 
     Raises
     ------
@@ -171,7 +176,7 @@ def consensus(
     """
     score_table = np.atleast_2d(_as_floats("scores", scores))
     grades = np.full(score_table.shape, np.nan)
-    # Infinity is no score of any scale; only NaN means that nobody scored.
+    # Only NaN means that nobody scored. Infinity is no score of any scale and raises an error.
     for score in np.unique(score_table[~np.isnan(score_table)]):
         grades[score_table == score] = score_probability(scale, float(score))
     truth = np.full(len(grades), np.nan)
@@ -190,13 +195,14 @@ def consensus(
 
 
 def default_learner() -> ProbabilisticEnsemble:
-    """Return an unfitted learner to begin with, which needs no scaling and no choice of parameters.
+    """Return an unfitted learner to begin with. It needs no scaled features and no chosen settings.
 
     Returns
     -------
     ProbabilisticEnsemble
-        A linear model, P-SVMs, trees and boosting, each weighed by its predictions on inner folds.
-        After ``fit(X, y, eta=..., groups=patients)`` it has three methods: ``predict_proba``;
+        An average of a linear model, probabilistic support vector machines, trees and boosting,
+        each weighted by how well it predicts left-out training patients. After
+        ``fit(X, y, eta=..., groups=patients)`` it has three methods: ``predict_proba``;
         ``predict_quantiles``, which describes where the readers' mean for a region may lie; and
         ``predict_range``, which returns the range in which this mean lies. The pipeline
         ``ensemble`` fits this learner to a cohort.
@@ -215,7 +221,7 @@ def default_learner() -> ProbabilisticEnsemble:
 
 
 def _as_floats(name: str, values: ArrayLike) -> np.ndarray:
-    """Return values as floats; refuse texts, dates and, among scores, True and False."""
+    """Return values as floats; texts, dates and, among scores, True and False raise an error."""
     raw = np.asarray(values)
     kinds = {type(v) for v in raw.ravel()} if raw.dtype.kind in "Ob" else set()
     if name in ("scores", "readers") and kinds & {bool, np.bool_}:
@@ -249,29 +255,32 @@ def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) ->
 class Validation:
     """Hold the result of a cross-validation that leaves whole patients out.
 
-    Printed, the result is a short text. A notebook shows its table, reliability and ROC.
+    ``print`` shows the result as a short text. A notebook shows it as a table with a reliability
+    diagram and an ROC curve.
 
     Parameters
     ----------
     probability : ndarray, shape (n,)
-        Out-of-fold probability of every region; NaN where its fold could not be fitted.
+        Probability of every region by a model that did not learn from its patient; NaN where this
+        model could not be fitted.
     comparison : DataFrame
-        One row for each ``learner`` (the validated one is called ``learner``), ``measure`` (``kl``,
-        ``brier``, ``auc``, ``calibration_slope``) and truth (``against``: ``readers`` or
-        ``histology``). ``value`` is the measure. The other columns are the same as in ``table`` of
-        :class:`cad.learning.evaluation.folds.paired.Rivals`.
+        One row for each ``learner``, ``measure`` and truth. ``learner`` is a name; the validated
+        learner is called ``learner``. ``measure`` is ``kl``, ``brier``, ``auc`` or
+        ``calibration_slope``. ``against`` says which truth the predictions are compared with:
+        ``readers`` or ``histology``. ``value`` is the measure. The other columns are the same as in
+        ``table`` of :class:`cad.learning.evaluation.folds.paired.Rivals`.
     sentence : str
-        Which learner is best, and whether it is better by more than chance.
+        A sentence that says which learner is best, and whether it is better by more than chance.
     folds : OutOfFold
-        Every fold's warnings, failures and fitted parameters.
+        Warnings, failures and fitted parameters of every fold.
     notes : list of str
-        The effective number of patients, and warnings where the data do not meet the assumptions of
-        the intervals and tests. With several readers also whether their disagreement helps, and
-        which readers add nothing to the others.
+        Sentences on the effective number of patients, and warnings where the data do not meet the
+        assumptions of the intervals and tests. With several readers also whether their disagreement
+        helps, and which readers add nothing to the others.
     summarised : callable
-        Computes the measures that ``metrics`` returns.
+        Function without arguments that computes the measures that ``metrics`` returns.
     validated : Validated
-        The validated rows and settings, for :meth:`save`.
+        The validated rows and settings, which :meth:`save` writes.
     """
 
     probability: np.ndarray
@@ -297,18 +306,19 @@ class Validation:
         Parameters
         ----------
         out : str or Path
-            Folder for probabilities, decisions at the standard costs, measures, ``validation.md``
-            with checklists, figures and an index page.
+            Folder to write. It gets the probabilities, the decisions that follow from the default
+            costs of errors, the measures, ``validation.md`` with checklists, figures and an index
+            page.
 
         Returns
         -------
         Path
-            The index page.
+            Path of the index page.
 
         Raises
         ------
         CadError
-            When the folder holds something else.
+            When the folder holds anything but an earlier result of this kind.
         """
         rivals: RivalTable = {
             "reference": "learner",
@@ -359,17 +369,17 @@ def validate(
     Parameters
     ----------
     learner : estimator or pipeline
-        Unfitted; all its steps are fitted anew in each fold, without the left-out patients.
+        Unfitted. In each fold a copy is fitted, with all its steps, without the left-out patients.
     X : array or DataFrame, shape (n, d)
-        Features, one row per region; a DataFrame of pandas or polars.
+        Features, one row per region; a DataFrame may be one of pandas or polars.
     y : array, shape (n,)
-        Labels from 0 to 1, soft or hard. Rows whose label is NaN get a probability, but train no
-        model.
+        Labels: any value from 0 to 1. Rows whose label is NaN get a probability, but no model
+        learns from them.
     patients : array, shape (n,), or str
         Patient of every region, or the name of the column of ``X`` that holds the patients. This
         column is then no feature.
     eta : array, shape (n,), optional
-        Spread of the readers, for learners that use it.
+        Standard deviation of each region's readers, for learners that use it.
     truth : array, shape (n,), optional
         Histology: 1, 0 or NaN. Without it everything is measured against ``y``.
     readers : DataFrame, shape (n, readers), optional
@@ -379,9 +389,9 @@ def validate(
         known, those labels are taken to come from histology, and their rows are left out of the
         comparison with ``y``.
     rivals : mapping of str to estimator, optional
-        Other unfitted learners by name; they are validated on the same folds.
+        Other unfitted learners, by name, with which the learner is compared on the same folds.
     histology_rivals : mapping of str to estimator, optional
-        Rivals that learn from ``truth`` instead of ``y``, by name.
+        Such learners that learn from ``truth`` instead of ``y``, by name.
     folds : int, optional
         Number of folds into which patients are divided at random. By default every patient is a
         fold.
@@ -390,9 +400,9 @@ def validate(
     jobs : int
         Number of folds that are fitted at the same time.
     relabel : callable, optional
-        A function for labels that are themselves learned from other regions. It gets the indices of
-        a fold's training rows. It returns ``y`` and ``eta`` of all rows, learned from the training
-        rows alone.
+        A function that is needed where the label of a region depends on other regions. It takes the
+        indices of a fold's training rows. It returns ``y`` and ``eta`` of all rows, computed from
+        the training rows alone.
 
     Returns
     -------
@@ -402,9 +412,9 @@ def validate(
     Raises
     ------
     CadError
-        For fewer than two patients, a region without a patient, ``truth`` or ``readers`` out of
-        range, or shapes that disagree. Also for a column of ``X`` that is no feature but tells how
-        a region was measured, and when every fold failed.
+        For fewer than two patients; for a region without a patient; for ``truth`` or ``readers``
+        with values out of range; for shapes that disagree; for a column of ``X`` that is no feature
+        but tells how a region was measured; when every fold failed.
 
     Examples
     --------
@@ -493,8 +503,9 @@ def _class_of(learner: Any) -> str:
 
 
 def _pandas(table: Any) -> Any:
-    """Return a DataFrame of another library as a DataFrame of pandas; return anything else
-    unchanged.
+    """Return a DataFrame of another library as a DataFrame of pandas.
+
+    Anything else is returned unchanged.
     """
     if isinstance(table, pd.DataFrame) or not hasattr(table, "to_pandas"):
         return table
@@ -512,7 +523,7 @@ def _split_off(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def _patients(patients: ArrayLike, n: int) -> np.ndarray:
-    """Return the patients' names, shape (n,); refuse a region without a patient."""
+    """Return the patients' names, shape (n,); a region without a patient raises an error."""
     # A list is used, because an array would turn NaN among names into the text 'nan'.
     owner = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
     nobody = owner.isna() | (owner.astype(str).str.strip() == "")
@@ -528,7 +539,10 @@ def _patients(patients: ArrayLike, n: int) -> np.ndarray:
 
 
 def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the readers' mean, shape (n,); NaN where nobody is known to have read."""
+    """Return what predictions are compared with: the readers' mean, or without readers ``y``.
+
+    The result has shape (n,) and is NaN where the label comes from histology.
+    """
     if readers is None:
         with_truth = ~np.isnan(truth)
         # Labels that equal the truth everywhere come from histology and not from readers.
@@ -568,19 +582,19 @@ def save_model(
     Parameters
     ----------
     folder : str or Path
-        Folder to write; the name of the folder is the name of the model.
+        Folder to write; its name is the name of the model.
     learner : estimator or pipeline
-        Fitted. Learners and selectors of ``cad``, and imputation and scaling of scikit-learn can be
-        stored.
+        Fitted. Learners and selectors of ``cad``, and steps of scikit-learn for imputation and
+        scaling, can be stored.
     X : DataFrame, shape (n, d)
         Features that the learner was fitted to. They are stored in the bundle, so that the model
         can be trained again with more rows.
     y : array, shape (n,)
         Labels from 0 to 1.
     patients : array, shape (n,)
-        Patient of every row; only their number is stored.
+        Patient of every row; only the number of patients is stored.
     eta : array, shape (n,), optional
-        Spread of the readers.
+        Standard deviation of each region's readers.
     description : str
         A sentence for the model's card.
 
@@ -592,7 +606,7 @@ def save_model(
     Raises
     ------
     CadError
-        For a learner that plain arrays cannot hold, or that is not fitted on these columns.
+        For a learner that cannot be stored as plain arrays, or that is not fitted to these columns.
 
     Examples
     --------
@@ -616,14 +630,14 @@ def load_model(model: str | Path) -> Bundle:
     Parameters
     ----------
     model : str or Path
-        Bundle folder, or the name of a released model.
+        Bundle folder (a stored model), or the name of a released model.
 
     Returns
     -------
     Bundle
-        The model. ``features`` has the names of the columns that the model needs, and
+        The model. ``features`` lists the names of the columns that the model needs, and
         ``probability(X)`` gives probabilities for rows with these columns. ``estimator`` is the
-        fitted estimator, and ``training`` the training rows. ``metadata`` describes the model.
+        fitted estimator. ``training`` has the training rows, and ``metadata`` describes the model.
 
     Raises
     ------
@@ -654,8 +668,8 @@ def predict(
     Parameters
     ----------
     models : str, Path or sequence of them
-        Bundle folders or names of released models, in order of preference. Each study is scored by
-        the first model whose modalities the study has.
+        Bundle folders (stored models) or names of released models, in order of preference. Each
+        study is scored by the first model whose modalities (kinds of image) the study has.
     folder : str or Path
         Cohort folder.
     out : str or Path
@@ -663,23 +677,23 @@ def predict(
     jobs : int
         Number of processes.
     probability_map : bool
-        Whether to also write an image of each prostate with the model's probability at every place.
+        Whether to also write an image of each prostate with the model's probability at every voxel.
     outlines : int
-        If not 0, also report how far each region's belief moves with its outline. The outlines are
-        those of several readers where such outlines exist, else this number of redrawn copies.
+        If not 0, also report how far each region's belief changes with its outline. The outlines
+        are those of several readers where these exist, else this number of redrawn copies.
 
     Returns
     -------
     DataFrame
         Content of ``out/probabilities.csv``, one row per region. Among the columns are
-        ``participant_id``, ``study_id``, ``roi_id``, ``probability``, its interval
+        ``participant_id``, ``study_id``, ``roi_id``, ``probability``, the ends of its 95 % range,
         ``probability_low`` and ``probability_high``, and ``decision``.
 
     Raises
     ------
     CadError
-        When a bundle is damaged or no study has the modalities of a model. Single studies that
-        failed are in ``out/failures.csv``.
+        When a bundle is damaged, or when no study has the modalities of a model. A single study
+        that fails raises no error: it is listed in ``out/failures.csv``.
     """
     model_names = [models] if isinstance(models, str | Path) else list(models)
     predict_cohort(

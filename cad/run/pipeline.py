@@ -94,9 +94,10 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
     root : Path
         Cohort folder.
     out : Path
-        Run folder; made when absent, resumed when present.
+        Run folder. It is made when absent. In an existing one, results whose input is unchanged are
+        kept.
     options : ExecutionOptions
-        How the job is run; changes no result.
+        Number of processes, limits and resuming; no option changes a result.
 
     Returns
     -------
@@ -106,7 +107,7 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
     Raises
     ------
     CadError
-        For unusable settings, or a cohort that cannot be read or learned from.
+        For settings that cannot be used, and for a cohort that cannot be read or learned from.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     with _locked_run_folder(out, "run", options):
@@ -140,13 +141,13 @@ def train_model(
     out : Path
         Folder of the bundle. The run folder of the validation is ``<out>.validation`` beside it.
     options : ExecutionOptions
-        How the job is run; changes no result.
+        Number of processes, limits and resuming; no option changes a result.
     extends : str, optional
-        Name or folder of a model whose training rows are added to this cohort's; the model's
-        settings of ``images`` and ``features`` must be the same.
+        Name or folder of a model whose training rows are added to the rows of this cohort. The
+        model must have been trained with the same settings of ``images`` and ``features``.
     without : sequence of str
         Ids of patients who withdrew. They are left out of the cohort and of the added rows. The
-        card states only their number.
+        card of the model states only how many they are.
 
     Returns
     -------
@@ -164,8 +165,8 @@ def train_model(
         loaded = load(settings, root, validation, options, "train", without=without)
         bundle = load_bundle(find("models", extends)) if extends is not None else None
         if bundle is not None:
-            # This is checked before hours of measuring, because the tables alone tell whether the
-            # rows can be joined.
+            # Whether the rows can be joined is known from the tables alone, so it is checked before
+            # the images are measured for hours.
             check_extension(loaded, bundle, loaded.cohort.rois)
         measured = measure(loaded)
         begin(loaded, measured)
@@ -182,7 +183,8 @@ def train_model(
 def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
     """Recalibrate a model's probabilities on a cohort with histology, and write a new model.
 
-    The cohort is first scored with the old model; that run is written to ``<out>.before``.
+    The cohort is first scored with the old model. The run folder of this scoring is
+    ``<out>.before``.
 
     Parameters
     ----------
@@ -193,14 +195,15 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     out : Path
         Folder of the new model.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
 
     Returns
     -------
     dict
-        ``regions`` and ``men`` hold the fitted recalibration, with measures before and after.
-        ``text`` has the same in lines for people. ``sites``, ``simulated`` and ``of_training`` tell
-        on whom the recalibration was fitted (:func:`cad.run.workflows.recalibrate.recalibrate`).
+        ``regions`` and ``men`` hold the fitted recalibration, with measures before and after it.
+        ``text`` has the same as lines for people. ``sites``, ``simulated`` and ``of_training`` tell
+        on which patients the recalibration was fitted
+        (:func:`cad.run.workflows.recalibrate.recalibrate`).
 
     Raises
     ------
@@ -234,27 +237,28 @@ def predict_cohort(
     ----------
     models : list of str
         Model folders, or names of released models, in order of preference. Each study is scored by
-        the first model whose modalities the study has.
+        the first model whose modalities (kinds of image) the study has.
     root : Path
         Cohort folder.
     out : Path
-        Run folder; made when absent, resumed when present.
+        Run folder. It is made when absent. In an existing one, results whose input is unchanged are
+        kept.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
     decision : str, optional
-        Name or file of costs and aims. They replace the costs and aims that the first model was
-        trained with.
+        Name or file of a site's costs of errors and aims for predictive values. They replace those
+        that the first model was trained with.
     probability_map : bool
-        Whether to also write an image of each prostate with the model's probability at every place.
+        Whether to also write an image of each prostate with the model's probability at every voxel.
     outlines : int
-        If not 0, also report how far each region's belief moves with its outline. The outlines are
-        those of several readers where such outlines exist, else this number of redrawn copies.
+        If not 0, also report how far each region's belief changes with its outline. The outlines
+        are those of several readers where these exist, else this number of redrawn copies.
     readings : sequence of str
-        Scores to add to the cohort for this run only, each ``sub-XXX/ROI/READER=SCORE`` on the
-        scale ``likert5``.
+        Scores that are added to the cohort for this run only, each as ``sub-XXX/ROI/READER=SCORE``
+        on the scale ``likert5``.
     transductive : bool
-        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
-        added as unlabelled rows.
+        Whether a semi-supervised model is fitted again for each patient, with the patient's regions
+        as further rows without a label.
 
     Returns
     -------
@@ -266,7 +270,8 @@ def predict_cohort(
     NothingScored
         When no region got a probability, and a failure that nobody has acknowledged is the reason.
     CadError
-        When a bundle is damaged, a reading breaks a rule or the models' image settings differ.
+        When a bundle is damaged, when a reading breaks a rule, or when the models were trained with
+        different settings of images.
     """
     if transductive and (probability_map or outlines):
         raise CadError(
@@ -354,15 +359,15 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     out : Path
         Folder for ``comparison.json``; the two runs are written to ``a/`` and ``b/`` in it.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
 
     Returns
     -------
     dict
-        ``models`` has the two names. ``differences`` has the paired difference of each measure with
-        an interval that takes patients as clusters (None without histology). ``calibration`` is
-        that of each model, and ``changed`` has the regions whose decision differs. All values can
-        be written as JSON.
+        ``models`` has the two names. ``differences`` has for each measure the difference of the
+        models on the same regions, with an interval that keeps the regions of a patient together
+        (None without histology). ``calibration`` has intercept and slope of each model, and
+        ``changed`` the regions whose decision differs. All values can be written as JSON.
     """
     with claimed(out, COMPARISON):
         first = _scored_cohort(a, root, out / "a", options)
@@ -382,10 +387,10 @@ def compare_pipelines(
     root : Path
         Cohort folder.
     out : Path
-        Folder for ``comparison.json``; each pipeline's run is written in a folder of its name in
-        it.
+        Folder for ``comparison.json``. The run of each pipeline is written to a folder inside it,
+        with the pipeline's name.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
 
     Returns
     -------
@@ -397,8 +402,8 @@ def compare_pipelines(
     Raises
     ------
     CadError
-        For fewer than two pipelines, two pipelines of the same name, or different
-        ``validate.scheme``.
+        For fewer than two pipelines, for two pipelines of the same name, and for pipelines whose
+        ``validate.scheme`` differs.
     """
     settings = [
         read_settings(PipelineSettings, find("pipelines", name, ".yaml")) for name in pipelines
@@ -411,8 +416,8 @@ def compare_pipelines(
     with claimed(out, COMPARISON):
         runs: dict[str, Judged] = {}
         for pipeline in settings:
-            # Pipelines that differ only in the learner measure the same features. The first of them
-            # measures the features, the others borrow them.
+            # Pipelines with the same settings of images and features have the same measurements.
+            # The first of them measures, and the others reuse its study files.
             measuring = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
             runs[pipeline.name] = _validated_pipeline(
                 pipeline, root, out / pipeline.name, options, out / measuring[0]
@@ -444,10 +449,10 @@ def _validated_pipeline(
 def suggest_next(
     model: str, root: Path, out: Path, options: ExecutionOptions, count: int
 ) -> tuple[pd.DataFrame, list[Failure]]:
-    """Rank the regions of a cohort by how much one more reading of each would teach.
+    """Rank the regions of a cohort by how much one more reading of the region would teach a model.
 
-    If a region lacks readings, the cohort is scored, and the ranking also goes to
-    ``suggestions.csv`` in the run folder.
+    If every region has enough readers, nothing is computed. Else the cohort is scored, and the
+    ranking is also written to ``suggestions.csv`` in the run folder.
 
     Parameters
     ----------
@@ -456,14 +461,14 @@ def suggest_next(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
     count : int
         Number of regions to return.
 
     Returns
     -------
     table : DataFrame
-        A row per region, most valuable first, with ids, value and a reason in words
+        One row per region, the most valuable first, with ids, value and a reason in words
         (:func:`cad.run.workflows.suggest.suggest`); empty where every region has enough readers.
     failures : list of Failure
         Studies and regions that could not be scored and ranked.
@@ -471,7 +476,8 @@ def suggest_next(
     Raises
     ------
     CadError
-        For the errors of :func:`predict_cohort`, and for more regions than can be ranked together.
+        When the bundle is damaged or the cohort cannot be read, and when there are more regions
+        than can be ranked together.
     """
     bundle = load_bundle(find("models", model))
     with _locked_run_folder(out, "predict", options):
@@ -492,25 +498,27 @@ def watch_cohort(
     night: int | None = None,
     options: ExecutionOptions = HERE,
 ) -> tuple[list[Watched], list[str]]:
-    """Return the numbers of a finished prediction's models, and of shadows, for every man.
+    """Return for every man the numbers of a finished prediction's models and of shadow models.
+
+    A shadow model scores the same men, and its results are only compared.
 
     Parameters
     ----------
     models : sequence of str
         Models that the prediction was made with.
     shadows : sequence of str
-        Models that are watched beside them.
+        Shadow models.
     root : Path
         Cohort folder.
     run : Path
         Run folder of the prediction, whose measured studies the shadows reuse.
     scratch : Path
-        Folder for the shadows' runs. The caller deletes this folder, so that only the returned
-        numbers remain of a shadow.
+        Folder for the shadows' runs. The caller deletes it, so that nothing but the returned
+        numbers remains of a shadow.
     night : int, optional
         Number of the day (``date.toordinal``); today's by default.
     options : ExecutionOptions
-        How shadows are run; in this process by default.
+        Number of processes and limits for the shadows; by default they run in this process.
 
     Returns
     -------
@@ -531,7 +539,7 @@ def watch_cohort(
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
-        except Exception as error:  # a fault of a shadow must not cost the champion's rows
+        except Exception as error:  # an error of a shadow must not lose the rows of other models
             failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
     return rows, failed
 
@@ -544,17 +552,18 @@ def watch_night(
     place: Path,
     options: ExecutionOptions = HERE,
 ) -> tuple[list[Watched], list[str]]:
-    """Write the numbers of a prediction and its shadows for new men to a file of a watch folder.
+    """Write the numbers of a prediction and of shadow models for new men into a watch folder.
 
-    A man counts once, on the night on which he was first scored. The reason is that a cohort grows,
-    and the same command scores all men of the cohort every night.
+    A watch folder collects such numbers over time. A shadow model scores the same men as the
+    prediction, and its results are only compared. A man is written once, on the night on which he
+    was first scored: a cohort grows, and the same command scores all its men every night.
 
     Parameters
     ----------
     models : sequence of str
         Models that the prediction was made with.
     shadows : sequence of str
-        Models that are watched beside them.
+        Shadow models.
     root : Path
         Cohort folder.
     run : Path
@@ -562,7 +571,7 @@ def watch_night(
     place : Path
         The watch folder of this cohort; made when absent.
     options : ExecutionOptions
-        How shadows are run; in this process by default.
+        Number of processes and limits for the shadows; by default they run in this process.
 
     Returns
     -------
@@ -574,7 +583,8 @@ def watch_night(
     Raises
     ------
     CadError
-        When a model is both champion and shadow, or the run was made with other models.
+        When a model is among both ``models`` and ``shadows``, or when the prediction was made with
+        other models.
     """
     require_apart(models, shadows)
     with claimed(place, WATCHED), stage(place) as scratch:
@@ -601,7 +611,7 @@ def _loaded_for_bundle(bundle: Bundle, root: Path, out: Path, options: Execution
 def _score_with_model(
     bundle: Bundle, loaded: Loaded
 ) -> tuple[Measured, Extracted, Aggregated, Judged]:
-    """Score a cohort with one model in a folder that this process owns."""
+    """Score a cohort with one model in a run folder that this process has locked."""
     measured = measure(loaded)
     extracted, aggregated, predicted = _predicted([bundle], loaded, measured)
     judged = decide_run(loaded, measured.failures, predicted)

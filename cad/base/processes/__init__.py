@@ -1,10 +1,11 @@
 """Start, limit and end child processes; a child never outlives the process that started it.
 
 A fork server starts the child processes. The fork server is a process that has loaded the libraries
-of the children and runs nothing else, so that a child starts in milliseconds instead of a second.
-It loads the libraries itself, or is a copy of a process that has loaded them.
-:func:`collect_rarely` also makes garbage collection less frequent, because loaded modules are a
-million objects that never become garbage.
+of the children and does nothing but fork. So a child starts in milliseconds instead of a second.
+The fork server loads the libraries itself, or it is a copy of a process that has loaded them.
+
+The loaded modules are a million objects that never become garbage, and each garbage collection
+would search them. Therefore :func:`collect_rarely` makes garbage collection less frequent.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from typing import Any, NoReturn
 from cad.base.doors import door
 from cad.base.errors import MachineError
 
-# With Python's default of 700 the collector would search all modules again and again while they are
-# loaded, which takes a fifth of the loading time. Cyclic garbage takes a few megabytes until it is
-# collected.
+# Thresholds of the garbage collector. With Python's default of 700 the collector would search all
+# modules again and again while they are loaded, which takes a fifth of the loading time. With these
+# thresholds cyclic garbage takes a few megabytes until it is collected.
 _THRESHOLDS = (50_000, 20, 100)
 _silent = threading.Event()
 _ONE_THREAD = dict.fromkeys(
@@ -47,7 +48,8 @@ _ONE_THREAD = dict.fromkeys(
 )
 _SERVE = f"import sys; from {__name__} import serve; serve(int(sys.argv[1]))"
 _lock = threading.Lock()
-# The fork server by the process that uses it: a process forked from that process must not use it.
+# Process number and socket of the fork server, by the number of the process that uses it. A process
+# that was forked from the user of a fork server must not use this server.
 _servers: dict[int, tuple[int, socket.socket]] = {}
 
 
@@ -59,7 +61,8 @@ class Child:
     module : str
         Full name of a module of this project.
     needs : str, optional
-        Modules that children like this one will use, loaded once for all of them.
+        Names of modules that this child uses, separated by spaces. The fork server loads them once
+        for all children.
     quiet : bool
         Whether the child's output on standard error is hidden. After :func:`silence_children` it is
         hidden for every child.
@@ -79,7 +82,8 @@ class Child:
 
     def __init__(self, module: str, needs: str = "", *, quiet: bool = False) -> None:
         self.connection, theirs = Pipe()
-        # Nothing is ever written to this pipe: the child ends itself when the pipe closes.
+        # Nothing is ever written to the pipe ``life``: the child ends itself when the pipe closes,
+        # and it closes when this process ends.
         life, self._life = os.pipe()
         self._status, status = os.pipe()
         try:
@@ -100,9 +104,13 @@ class Child:
             self.connection.send((sys.path, os.getcwd(), {**os.environ, **_ONE_THREAD}))
 
     def wait(self) -> int:
-        """Wait until the process has ended, and return its exit code; minus the signal's number."""
+        """Wait until the process has ended, and return its exit code.
+
+        For a process that a signal ended, the result is minus the signal's number.
+        """
         if self._code is None:
-            # The fork server sends the code. If it was killed, too, the code is unknown.
+            # The fork server sends the code. If the server was killed, too, the code is unknown,
+            # and SIGKILL is assumed.
             self._code = int(os.read(self._status, 8) or -signal.SIGKILL)
         return self._code
 
@@ -110,8 +118,8 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:  # ended before
             return
-        # The process may have ended, and its number may now belong to another program; the command
-        # line shows this.
+        # The process may have ended, and its number may now belong to another program. The command
+        # line then differs from the one that was noted at the start.
         if self._line and _command_line(self.pid) == self._line:
             os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)
@@ -139,7 +147,8 @@ def _server() -> socket.socket:
                 pass_fds=(theirs.fileno(),),
                 env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
             )
-        # The process is ended by its number; with a return code set, Popen neither waits nor warns.
+        # _end_server ends the process by its number. With a return code set here, Popen neither
+        # waits for the process nor warns that it still runs.
         process.returncode = 0
         _servers[os.getpid()] = process.pid, ours
     return _servers[os.getpid()][1]
@@ -156,30 +165,33 @@ def _end_server() -> None:
     pid, server = _servers.pop(os.getpid(), (0, None))
     if server:
         server.close()
-        # Where SIGCHLD is ignored, the process is already gone.
+        # Where this process ignores SIGCHLD, the ended server is already gone.
         with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)  # it may still be loading libraries, for a second
+            os.kill(pid, signal.SIGKILL)  # the server may still be loading libraries, for a second
             os.waitpid(pid, 0)
 
 
 def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
     """Make a copy of this process, with its loaded libraries, the fork server of its children.
 
-    A command calls this function before it opens a file. Nothing is done on Windows, or where there
-    are other threads, which a copy lacks. A fork server then loads the libraries that children use.
+    A command calls this function before it opens a file. Nothing is copied on Windows, or where
+    this process has more than ``threads`` threads, because a copy of a process lacks its other
+    threads. The fork server is then a new process, which loads the libraries that children use.
 
     Parameters
     ----------
     loops : bool
-        Whether another copy becomes Python's own fork server, from which joblib can fork.
+        Whether another copy becomes the fork server of Python's own ``multiprocessing``, from which
+        joblib can fork.
     threads : int
-        Number of threads that this process may have. A child has two: one of them waits for its
-        parent's end, and holds nothing that a copy would need.
+        Number of threads that this process may have. A process that :class:`Child` started has two:
+        one of them only waits for the end of the parent, so a copy does not need it.
 
     Returns
     -------
     bool
-        Whether joblib can fork from the copy: it cannot where TMPDIR is full or its name is long.
+        Whether joblib can fork from the copy. It cannot where ``loops`` is False, where TMPDIR is
+        full, or where the name of TMPDIR is too long for a socket.
     """
     if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
@@ -191,7 +203,9 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
 
 
 def _share_with_loops() -> bool:
-    resource_tracker.ensure_running()  # The tracker is started in the same way, but is not a copy.
+    # Python starts this tracker by spawnv_passfds, too. It is started here, before that function is
+    # replaced below, so that the tracker does not become a copy of this process.
+    resource_tracker.ensure_running()
 
     def start(path: Any, args: Any, passfds: Sequence[int]) -> int:
         if len(passfds) != 2:  # another version of Python whose fork server takes other arguments
@@ -209,17 +223,18 @@ def _share_with_loops() -> bool:
 
 def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object) -> int:
     """Fork this process; the copy keeps only the given handles, runs a function and ends."""
-    # The garbage collector then ignores all present objects, so that their memory stays shared.
+    # After this call the garbage collector ignores all present objects. A collection would write to
+    # them, and the copy would then need memory of its own for them.
     gc.freeze()
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with suppress(OSError, ValueError):
             stream.flush()  # otherwise the copy would print the same text again
-    # The copy ignores interrupts permanently; the parent gets them and ends the copy.
+    # The copy ignores interrupts (Ctrl-C) for good; the parent gets them and ends the copy.
     pid = -1
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        # Python warns about forking with threads. The remaining threads belong to libraries that
-        # can be forked.
+        # Python warns about a fork of a process with several threads. The other threads here belong
+        # to libraries that can be forked.
         with warnings.catch_warnings(action="ignore"):
             pid = os.fork()
     finally:
@@ -230,7 +245,8 @@ def _copy(handles: Sequence[int], run: Callable[..., object], *arguments: object
     try:
         from threadpoolctl import threadpool_limits
 
-        # This is for libraries that were loaded before the environment variable was set.
+        # Libraries that were loaded before the environment variables of _ONE_THREAD were set do not
+        # heed the variables.
         threadpool_limits(1)
         for low, high in pairwise(sorted([2, *handles, os.sysconf("SC_OPEN_MAX")])):
             os.closerange(low + 1, high)
@@ -250,8 +266,8 @@ def _fork(order: str, handles: list[int]) -> int:
                     return int(number)
             except OSError:
                 pass
-            # This is an interrupt: the number that is still to come must not be taken for another
-            # child's.
+            # This is an interrupt, such as Ctrl-C, before the child's number was received. The
+            # server is ended, so that this number is not received later as that of another child.
             except BaseException:
                 _end_server()
                 raise
@@ -262,7 +278,7 @@ def _fork(order: str, handles: list[int]) -> int:
 
 @door("own", "process")
 def serve(number: int) -> None:
-    """Fork a child at each order of the parent process until the parent ends: the fork server.
+    """Run as the fork server: fork a child at each order of the parent, until the parent ends.
 
     Parameters
     ----------
@@ -293,7 +309,8 @@ def serve(number: int) -> None:
         for name in (module, *needs.split()):
             with suppress(Exception):  # if a module cannot be loaded, the child will report it
                 import_module(name)
-        # The child's collector then ignores all present objects, so that their memory stays shared.
+        # After this call the garbage collector of the child ignores all present objects, so that
+        # their memory stays shared between server and child.
         gc.freeze()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         try:
@@ -338,22 +355,24 @@ def _run_child(module: str, handles: list[int]) -> NoReturn:
 
 
 def _end_with_parent() -> None:
-    os.read(0, 1)  # nobody writes to this pipe: the call returns when it closes
-    os._exit(1)  # the parent is gone, even if it was killed: nothing more is written
+    os.read(0, 1)  # nobody writes to this pipe, so the call returns when the parent ends
+    os._exit(1)  # the process ends at once, so that nothing is written after the parent's end
 
 
 def silence_children() -> None:
-    """Discard the output of all children from now on, started by any code.
+    """Discard what children print on standard error, for every child that starts from now on.
 
-    Libraries quote their input, such as a header or a name, and this must not be shown.
+    Libraries quote their input in messages, such as the name of a patient in a header, and such a
+    message must not be shown.
     """
     _silent.set()
 
 
 def use_one_thread() -> None:
-    """Let numerical libraries that are loaded later, and children, use one thread each.
+    """Let numerical libraries that are loaded later use one thread each.
 
-    A number of threads that the user has set in the environment is kept.
+    This also holds in child processes. A number of threads that the user has set in the environment
+    is kept in this process.
     """
     os.environ.update(_ONE_THREAD | os.environ)
 
@@ -377,7 +396,7 @@ def limit_memory(gigabytes: float) -> None:
 
 
 def collect_rarely() -> None:
-    """Let Python's garbage collector run less often: call it when a process starts.
+    """Let Python's garbage collector run less often; to be called when a process starts.
 
     With Python's default thresholds the collector would search all objects many times while the
     libraries are loaded.

@@ -1,9 +1,10 @@
 """Restrict a process to files below some folders, permanently, by Landlock of the Linux kernel.
 
-If a crafted file takes over a parser, even one in C, the parser can read and write nothing else.
-Four system calls are made through ctypes, because existing Python packages for them support other
-Python versions. The restriction applies to the calling thread and to processes that it starts, and
-cannot be undone. It is therefore meant for child processes.
+A crafted file may take over the parser that reads it, even one in C. The parser can then still
+reach no file outside these folders. The four system calls are made through ctypes, because
+existing Python packages for them support other Python versions. The restriction applies to the
+calling thread and to processes that it starts. It cannot be undone, and is therefore meant for
+child processes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _RESTRICT = 446
 _ASK_VERSION = 1
 _BELOW = 1
 _NO_NEW_PRIVILEGES = 38
-# Rights that can be restricted, by version of the interface (linux/landlock.h).
+# Bits of the rights to files (linux/landlock.h). A later version of the interface has more rights;
+# _ALL holds all rights of each version up to 3.
 _EXECUTE = 1 << 0
 _WRITE = 1 << 1
 _READ = 1 << 2
@@ -48,7 +50,7 @@ class _Below(ctypes.Structure):
 
 
 def version() -> int:
-    """Return the version of the kernel's Landlock; 0 where it has none or it is switched off."""
+    """Return the version of the kernel's Landlock; 0 where Landlock is missing or switched off."""
     if not sys.platform.startswith("linux"):
         return 0
     with suppress(OSError):
@@ -91,15 +93,16 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
     try:
         for path in (*_program_folders(), *map(Path, read)):
             _allow(ruleset, path, look & everything)
-        # A process started from here finds the package through the list of names in its folder.
+        # A Python process that is started from here finds the package by listing the folder that
+        # contains the package. Therefore it may list this folder.
         _allow(ruleset, Path(__file__).resolve().parents[3], _LIST)
         for device in map(Path, _DEVICE_FILES):
             _allow(ruleset, device, (_READ | _WRITE) & everything)
         for path in map(Path, write):
             _allow(ruleset, path, everything)
         libc = ctypes.CDLL(None, use_errno=True)
-        # Without this call, a program that runs as its owner could be started without the
-        # restriction.
+        # The kernel restricts a process without privileges only after this call. The process can
+        # then no longer gain rights by starting a program that runs as its owner (setuid).
         libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _call(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:

@@ -1,4 +1,4 @@
-"""Call a function on foreign data in a child process with limits of time and memory.
+"""Call a function on data from outside in a child process with limits of time and memory.
 
 A crash in a library then ends the child and not the program. A small file that unpacks to a huge
 one fills only the child's memory. The child can also be restricted to some folders
@@ -22,7 +22,7 @@ from cad.base.processes.landlock import confine
 Returned = TypeVar("Returned")
 
 _START_SECONDS = 300.0
-# True in a child with limits, whose own calls need no further child.
+# "limited" is True in a child with limits. Its own calls of call_limited start no further child.
 _state = {"limited": False}
 
 
@@ -50,21 +50,23 @@ def call_limited(
     *arguments : object
         Arguments of the function, which are sent to the child.
     seconds : float
-        Processor time; the limit by the clock is ten times as long.
+        Limit of the processor time in seconds. The limit by the clock is ten times as long.
     gigabytes : float
-        Memory beyond the child's memory at its start, in units of 1e9 bytes.
+        Memory that the child may use beyond its memory at the start, in units of 1e9 bytes.
     needs : str
-        Further modules that the function uses; they are loaded once for all such children.
+        Names of further modules that the function uses, separated by spaces. They are loaded once
+        for all children.
     folders : sequence of Path, optional
-        Paths that the child may read, beside the program. By default all paths that this process
-        may read.
+        Paths that the child may read in addition to the files of the program. By default the child
+        may read all paths that this process may read.
 
     Raises
     ------
     CadError
-        For an error of the function's own, and when its process was ended by a limit or a signal.
+        When the function raised any error but an OSError, and when a limit or a signal ended its
+        process.
     OSError
-        An error of the machine in the function.
+        When the function raised it, for example because the disk is full.
     """
     if is_limited():
         return function(*arguments)
@@ -86,7 +88,10 @@ def call_limited(
 def door_in_child(
     form: str, *, seconds: float, gigabytes: float, needs: str = ""
 ) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
-    """Declare a function that reads foreign bytes, and run it in a child process with limits.
+    """Return a decorator for a function that reads bytes from outside.
+
+    The function is declared as a door "in" (:mod:`cad.base.doors`) and runs in a child process with
+    limits.
 
     Parameters
     ----------

@@ -34,18 +34,21 @@ class Statistic(NamedTuple):
 
 @dataclass(frozen=True)
 class Channel:
-    """Describe an image, a map or a filter's response, whose values statistics are taken of.
+    """Describe a channel: an image, a map or the response of a filter.
+
+    Features are statistics of a channel's values within a region.
 
     Parameters
     ----------
     definition : str
         Meaning of the values.
     unit : str
-        "1" for a pure number. For a gradient or a filter: the text after the image's unit.
+        Unit of the values; "1" for a pure number. For a gradient or a filter: the text that follows
+        the image's unit.
     source : str
-        Source of the definition.
+        Publication or standard that the definition comes from.
     title, words : str
-        Heading on a page, and an explanation of that heading.
+        Heading of the channel on a page, and an explanation of that heading.
     group : str
         Group of features in which :mod:`cad.mri.features.typicality` judges the channel's columns.
     """
@@ -60,14 +63,15 @@ class Channel:
 
 @dataclass(frozen=True)
 class PerfusionMap(Channel):
-    """Describe a map of the dynamic series.
+    """Describe a map that is computed from the dynamic series, with one value at each voxel.
 
     Parameters
     ----------
     model : str
         The kinetic model that gives the map; empty for a map that needs no model.
     role : str
-        ``parameter``, or for a map of the fit's quality ``r2``, ``residual`` or ``did_not_fit``.
+        ``parameter`` for a map of a parameter; ``r2``, ``residual`` or ``did_not_fit`` for a map of
+        how well the model fits the curve of each voxel.
     """
 
     model: str = ""
@@ -81,7 +85,7 @@ class Family:
     Parameters
     ----------
     channel : Channel
-        The image of the statistics; its title and words are the family's.
+        What the statistics are taken of; its title and words are those of the family.
     measured_by : str
         ``module:function`` of the function that measures the family.
     statistics : dict of str to Statistic
@@ -124,11 +128,13 @@ FAMILY_NAMES = tuple(dict.fromkeys((*_FIRST_FAMILIES, "size", "position", *FAMIL
 LEVELS: tuple[str, ...] = tuple(_TABLES["levels"])
 SPREADS: tuple[str, ...] = tuple(_TABLES["spreads"])
 RATIOS: tuple[str, ...] = tuple(_TABLES["ratios"])
-"""Statistics that scale with the image, that measure how far voxels differ, and that relate to the
-mean.
+"""Names of statistics in three groups. LEVELS follow the scale and offset of the image's values.
+SPREADS measure how far the voxels of a region differ. RATIOS are relative to the region's mean.
 """
 COUNTING: dict[str, list[str]] = _TABLES["counting"]
-"""By family: statistics that depend on the region's size although their names do not show it."""
+"""For each family, the statistics that depend on the region's size although their names do not show
+it.
+"""
 IMAGES = _channels("images")
 GRADIENTS = _channels("gradients")
 FILTERS = _channels("filters")
@@ -143,7 +149,9 @@ RADIOMICS: dict[str, tuple[Channel, tuple[str, ...]]] = {
     name: (Channel(**made["part"]), tuple(made["names"]))
     for name, made in _TABLES["radiomics"].items()
 }
-"""By class of pyradiomics: its description on a page, and pyradiomics' names of its features."""
+"""For each class of features of pyradiomics: its description on a page, and the names of its
+features in pyradiomics.
+"""
 
 
 def _described_model(
@@ -152,8 +160,8 @@ def _described_model(
     """Describe the maps of a kinetic model: first its parameters, then the quality of its fit."""
     maps = {}
     for name in parameters:
-        # Brix' rate constant has the same name as another rate constant, so that its own
-        # description has priority.
+        # The rate constant of the model of Brix has the same name as that of another model. So a
+        # description for this one model is preferred to the description for all models.
         words = _TABLES["parameters"].get(f"{model}_{name}") or _TABLES["parameters"][name]
         maps[name] = {**words, "role": "parameter"}
     for role, words in _TABLES["quality"].items():

@@ -1,8 +1,8 @@
 """Read ISUP grade groups from tables: a single grade, or a range that contains it.
 
-A biopsy gives a grade. A challenge often gives less: "clinically significant" is grade 2 or more,
-and "not significant" is grade 1 or no cancer. Neither of the two is a grade. Both still tell the
-truth if cancer is defined as grade 2 or more.
+A biopsy gives a grade. A public challenge often tells less: "clinically significant" is grade 2 or
+more, and "not significant" is grade 1 or no cancer. Each of the two is a range of grades. Where
+malignant means grade 2 or more, such a range is enough to tell malignant from benign.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""Write foreign text into Markdown so that it is shown and never becomes markup."""
+"""Write text from outside into Markdown so that it is shown as it is and never becomes markup."""
 
 import re
 from typing import Any
 
 
 def in_markdown(text: Any) -> str:
-    """Return text from a user or a file as Markdown that shows it, and does nothing else.
+    """Return Markdown that shows text from a user or a file, without any effect as markup.
 
     Parameters
     ----------

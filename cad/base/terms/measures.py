@@ -1,6 +1,7 @@
-"""Define the names and properties of the measures: ``measures.yaml``, in the order of tables.
+"""Define the names and properties of the measures of predictions, such as the AUC.
 
-:mod:`cad.learning.evaluation.measures.table` has the function of each measure.
+Both are read from ``measures.yaml`` beside this file, in the order in which tables show measures.
+:mod:`cad.learning.evaluation.measures.table` has the function that computes each measure.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class MeasureWords:
     digits : int
         Decimals in a table.
     headline : bool
-        Whether the measure is one of the few on the terminal and the model card.
+        Whether the measure is one of the few that the terminal and the model card show.
     """
 
     name: str

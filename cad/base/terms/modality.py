@@ -1,7 +1,7 @@
 """Define the modalities in one table: names, places in a cohort, units and meaning of the values.
 
-Every loop over T2, ADC and DCE uses :data:`MODALITIES`. A new modality needs a row here, a field of
-:class:`cad.mri.imaging.study.Study`, its features and its tests.
+A modality is a kind of image. Every loop over the modalities uses :data:`MODALITIES`. A new
+modality needs a row here, a field of :class:`cad.mri.imaging.study.Study`, its features and tests.
 """
 
 from dataclasses import dataclass
@@ -52,10 +52,11 @@ T2W = Modality("t2w", "T2-weighted image", "T2", "anat", "T2w")
 LEAST_ADC = 1.0
 ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s", least=LEAST_ADC)
 DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
-# This image is named differently from the b-value images that a study contains (``acq-b<b>_dwi``).
+# The name of this image's file differs from the names of the images of single b values that a study
+# may also contain (``acq-b<b>_dwi``).
 HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)
-# The map is computed elsewhere from a dynamic series that the study may lack. The map is read as it
-# is and not fitted here.
+# This map was computed by another program, from a dynamic series that the study may lack. It is
+# read as it is. Ktrans that this program fits to a dynamic series is a feature of DCE.
 KTRANS = Modality(
     "ktrans", "Ktrans map", "Ktrans map", "perf", "Ktrans", "1/min", decimals=2, optional=True
 )

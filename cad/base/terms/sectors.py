@@ -1,7 +1,8 @@
 """Name the sectors of the prostate, and tell which sector contains a given position.
 
 Levels and sectors are those of the PI-RADS v2.1 sector map, which has 38 sectors for the prostate.
-The map is a drawing without measures, so that the borders in this module are this project's own.
+The map is a drawing without measures. The borders between sectors were therefore set by this
+project.
 """
 
 from cad.base.terms.beside import table_beside
@@ -32,25 +33,26 @@ _FRONT = 0.50  # value of v between the anterior and the posterior sectors
 
 
 def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
-    """Return the PI-RADS sector of a place in the bounding box of the gland on an axial slice.
+    """Return the PI-RADS sector of a position in the bounding box of the gland on an axial slice.
 
     Parameters
     ----------
     u : float
-        Place from the patient's right (-1) over the middle (0) to the left (1) edge of the box.
+        Position from the patient's right (-1) over the middle (0) to the left (1) edge of the box.
     v : float
-        Place from the front (0) to the back (1) of the box.
+        Position from the front (0) to the back (1) of the box.
     level : str
         ``base``, ``mid`` or ``apex``.
     zone : str
-        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as a person stated it; the sector then belongs to this
-        zone. Any other text, and ``CZ`` at another level than the base, is replaced by the zone at
-        the place.
+        Peripheral, transition or central zone, or anterior fibromuscular stroma (``PZ``, ``TZ``,
+        ``CZ``, ``AFS``), as a person stated it. The sector then belongs to this zone. Any other
+        text, and ``CZ`` at another level than the base, is replaced by the zone at the position.
 
     Returns
     -------
     str
-        ``PZa``, ``PZpl``, ``PZpm``, ``TZa``, ``TZp``, ``CZ`` (base only) or ``AFS``.
+        ``PZa``, ``PZpl``, ``PZpm``, ``TZa``, ``TZp``, ``CZ`` (base only) or ``AFS``. The letters
+        after a zone mean anterior (a), posterior (p), lateral (l) and medial (m).
     """
     u = abs(u)
     if zone not in ("PZ", "TZ", "AFS") and not (zone == "CZ" and level == "base"):

@@ -8,7 +8,7 @@ import pandas as pd
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """Return a table as a Markdown pipe table, columns of numbers right-aligned.
+    """Return a table as a Markdown pipe table in which columns of numbers are aligned right.
 
     Parameters
     ----------
@@ -29,7 +29,8 @@ def to_markdown(table: pd.DataFrame) -> str:
 def interval_text(interval: object, digits: int = 3) -> str:
     """Return a value with its confidence interval as text, such as ``0.843 [0.791, 0.885]``.
 
-    The value has no interval where the ends are missing; a dash stands for a missing value.
+    Where an end of the interval is missing, only the value is shown. A dash stands for a missing
+    value.
 
     Parameters
     ----------

@@ -1,12 +1,14 @@
-"""Change a folder by one commit: build aside, decide by one rename, and then move files.
+"""Change a folder in one step, so that a process that is killed leaves the old or the new state.
 
-A change of a cohort, a model or a run is built in a hidden folder inside it (``.stage-…``), where
-the change does not count yet. This hidden folder is then renamed to ``.commit``, and from this
-moment the change counts. The files and folders in it are moved into place one by one, as its
-``journal.json`` lists them. A process may be killed at any time. The next process that opens the
-folder completes a decided change, again if needed, and removes an undecided one.
+The new files of a cohort, a model or a run are built in a hidden folder inside it (``.stage-…``),
+where the change does not count yet. A folder with the new files and ``journal.json``, the list of
+their paths, is then renamed to ``.commit``. From this moment the change counts: it is committed.
+The new files and folders are then moved into place one by one, as the journal lists them. A process
+may be killed at any time. The next process that opens the folder completes a committed change and
+removes one that was not committed.
 
-A command changes nothing in a folder that is not of its own kind.
+A command writes only into a folder that is absent, empty or of the command's own kind, such as a
+run.
 """
 
 import os
@@ -29,7 +31,8 @@ COMMIT = ".commit"
 _JOURNAL = "journal.json"
 _NEW = "new"
 _STAGE = ".stage-"
-# tempfile adds eight characters to a name; earlier versions built in .import- and .fetch-.
+# tempfile adds eight characters to a name. Earlier versions built in folders whose names begin with
+# .import- and .fetch-.
 _STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
 _PART = re.compile(r"\.[a-z0-9_]{8}" + re.escape(PART_SUFFIX))
 _PATIENCE = 10.0  # seconds to wait for another process to complete its change
@@ -50,8 +53,8 @@ def is_ours(name: str) -> bool:
 def owned(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes until the ``with`` block ends.
 
-    A killed process may have committed a change (:func:`commit`) without finishing it. This change
-    is finished first, and the temporary files are removed.
+    A killed process may have committed a change (:func:`commit`) and not moved all files into
+    place. The moves are completed first, and the temporary files of killed processes are removed.
 
     Parameters
     ----------
@@ -113,7 +116,7 @@ def commit(folder: Path, new: Mapping[str, Path], removed: Collection[str] = ())
             os.rename(built, target)
         write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(removed)})
         for inner, _, names in os.walk(change):
-            for name in names:  # files that a library wrote without flushing them are included
+            for name in names:  # a library may have written a file without flushing it to the disk
                 flush(Path(inner, name))
             flush_names(Path(inner))
         os.rename(change, folder / COMMIT)
@@ -132,8 +135,8 @@ def settle(folder: Path) -> None:
     Raises
     ------
     CadError
-        When the change cannot be finished, because another process holds the lock for ten seconds,
-        or this process may not write there.
+        When the change cannot be finished, because another process holds the lock for more than ten
+        seconds, or because this process may not write there.
     """
     begin = time.monotonic()
     while pending(folder):
@@ -174,7 +177,7 @@ def keep(source: str | Path, target: str | Path) -> None:
 
 @door("out", "folder", owner="a folder that is claimed")
 def _carry_out(folder: Path) -> None:
-    """Move committed files into place; a step that was done before is skipped."""
+    """Move committed files into place; a step that a killed process has done is skipped."""
     change = folder / COMMIT
     if pending(folder):
         new, removed = _journal_paths(folder, change / _JOURNAL)
@@ -196,7 +199,10 @@ def _carry_out(folder: Path) -> None:
 
 
 def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
-    """Return the paths that a journal lists; a path out of the folder raises an error."""
+    """Return the new and the removed paths that a journal lists.
+
+    A path outside the folder raises an error.
+    """
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
         new, removed = ([str(place) for place in content[key]] for key in ("new", "gone"))
@@ -212,7 +218,8 @@ def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
 def _sweep(folder: Path) -> None:
     """Remove the unfinished files of processes that were killed.
 
-    Folders inside the folder are searched as well, except those that another process has locked.
+    Unfinished files are also removed in folders directly inside the folder, except in those that
+    another process has locked.
     """
     inner = [p for p in folder.glob(f"*/.*{PART_SUFFIX}") if not (p.parent / LOCK).exists()]
     for path in [*folder.iterdir(), *inner]:
@@ -230,6 +237,8 @@ _LONGEST = 100  # largest size of a mark in bytes
 class Kind:
     """Describe a kind of folder, such as a run or a model, and how it is recognised.
 
+    A folder may hold a mark: the file :data:`MARK`, which contains the name of the kind.
+
     Parameters
     ----------
     name : str
@@ -237,8 +246,8 @@ class Kind:
     holds : callable
         Takes a folder without a mark and tells from its content whether it is of this kind.
     marked : bool
-        Whether a new folder gets a mark: the file :data:`MARK`, which contains the kind's name. A
-        kind that is recognised by its first committed files needs no mark.
+        Whether a new folder gets a mark. A kind that is recognised by the first files that are
+        committed to it needs none.
     """
 
     name: str
@@ -247,7 +256,7 @@ class Kind:
 
 
 def require_kind(folder: Path, *kinds: Kind) -> None:
-    """Check that a command may write into a folder: it is absent, empty or of one of the kinds.
+    """Check that a folder is absent, empty or of one of the kinds, so that it may be written.
 
     Parameters
     ----------
@@ -259,7 +268,7 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     Raises
     ------
     CadError
-        When the folder holds anything else; nothing in it is changed.
+        When the folder is of another kind, or holds files of other programs.
     """
     if not folder.exists():
         return
@@ -288,14 +297,16 @@ def _marked_name(folder: Path) -> str:
 
 @contextmanager
 def claimed(folder: Path, kind: Kind) -> Iterator[None]:
-    """Check that a folder is of a kind, and lock it as :func:`cad.base.transactions.owned` does.
+    """Check that a folder is of a kind, and lock it for other processes during a ``with`` block.
+
+    A change that a killed process committed is completed first.
 
     Parameters
     ----------
     folder : Path
-        The folder; made when absent, with the kind's mark where the kind has one.
+        The folder; made when absent, with the file that marks its kind where the kind has a mark.
     kind : Kind
-        Kind that the folder must be of (:func:`require_kind`).
+        Kind that the folder must be of; an empty folder passes.
 
     Raises
     ------
@@ -304,7 +315,7 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     """
     require_kind(folder, kind)
     with owned(folder):
-        require_kind(folder, kind)  # a decided change of a killed process is complete now
+        require_kind(folder, kind)  # again, because owned may have completed a change
         if kind.marked and _marked_name(folder) != kind.name:
             write_atomic(folder / MARK, f"{kind.name}\n".encode())
         yield

@@ -49,8 +49,8 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # The file is removed while it is still locked, so that no other process's lock file is
-            # removed.
+            # The file is removed while it is still locked. Later it could be the lock file of
+            # another process.
             path.unlink(missing_ok=True)
 
 
@@ -65,12 +65,15 @@ def _taken(path: Path) -> TextIO:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                # On a network file system without locks, the process number in the file decides.
+                # Some network file systems have no locks. There the folder is free unless the
+                # process that the file names may still run.
                 if error.errno not in _NO_LOCKS or _alive(holder):
                     raise _refusal(path, holder) from error
             if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
                 return stream
-            stream.close()  # the process that held the lock has just ended and removed this file
+            # The process that held the lock has just removed this file, which is no longer the lock
+            # file of the folder.
+            stream.close()
         except BaseException:
             stream.close()
             raise
@@ -86,7 +89,10 @@ def _refusal(path: Path, holder: str) -> CadError:
 
 
 def _alive(holder: str) -> bool:
-    """Tell whether the process named in a lock may still run; on another machine it always may."""
+    """Tell whether the process that a lock file names may still run.
+
+    A process on another machine is taken to run, because it cannot be asked.
+    """
     words = holder.split()
     if len(words) != 4:
         return bool(holder)

@@ -1,8 +1,8 @@
 """Use an image archive: find the studies of a patient, fetch them completely, store results.
 
 DICOM networking is in :mod:`cad.dicom.archive.dimse`, DICOMweb in :mod:`cad.dicom.archive.web`.
-Both run in a separate process (:mod:`cad.dicom.archive.conversation`), which is ended when its time
-is over.
+Both run in a separate process (:mod:`cad.dicom.archive.conversation`). The process is ended when it
+takes longer than the archive's limits allow.
 """
 
 from pathlib import Path

@@ -63,7 +63,8 @@ class Conversation:
     def recent(self, since: str, match: dict[str, str]) -> interface.Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
 
-        An answer that cannot be used costs its own study only.
+        For a study whose answer cannot be used, the result holds an error; the other studies are
+        not affected.
 
         Parameters
         ----------
@@ -140,8 +141,8 @@ class Conversation:
         self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
-        """Let a new process do one request; each of its steps gets the full time."""
-        # Libraries write data of an archive to standard error, so that standard error is silenced.
+        """Let a new process do one request; each of its steps may take the limits' full time."""
+        # Standard error is silenced, because libraries write data of an archive to it.
         process = Child(__name__, quiet=True)
         try:
             process.connection.send((self.address, self.aet, self.limits, operation, arguments))
@@ -188,11 +189,13 @@ def serve(connection: Connection[Any, Any]) -> None:
 
 
 def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
-    """Restrict this process to the files that its request needs: data of an archive may attack a
-    parser.
+    """Restrict this process to the files that its request needs.
+
+    Data from an archive may exploit a fault of the code that parses them, and would then read or
+    write other files.
     """
     read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
-    with suppress(RuntimeError):  # for a user without a home folder
+    with suppress(RuntimeError):  # raised for a user without a home folder
         read += [Path.home() / name for name in (".netrc", "_netrc")]
     if limits.tls is not None:
         read += [limits.tls.certificate, limits.tls.key, limits.tls.authority]
@@ -210,7 +213,10 @@ def _result_or_error(
     operation: str,
     arguments: tuple[Any, ...],
 ) -> CadError | tuple[Any]:
-    """Return the result in a tuple, or the error; send None when ready, then each step."""
+    """Return the result in a tuple, or the error.
+
+    Through the connection, None is sent once the archive can be asked, and then each step.
+    """
     try:
         with interface.understood(f"archive at {address}"):
             archive = protocol(address, aet, limits)

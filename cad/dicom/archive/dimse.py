@@ -213,7 +213,7 @@ def _busy(association: Association) -> bool:
     return association.is_rejected and answer is not None and answer.result == _TRANSIENT
 
 
-# Study Root Query/Retrieve Information Model.
+# UIDs of C-FIND, C-GET and C-MOVE in the Study Root Query/Retrieve Information Model.
 FIND = "1.2.840.10008.5.1.4.1.2.2.1"
 GET = "1.2.840.10008.5.1.4.1.2.2.3"
 MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
@@ -224,7 +224,7 @@ STORED = [
     uids.EncapsulatedPDFStorage,
     uids.SecondaryCaptureImageStorage,
 ]
-# Storage Commitment Push Model, and the one well-known instance of this class.
+# UIDs of the Storage Commitment Push Model, and of the one instance of it that DICOM defines.
 COMMITMENT = "1.2.840.10008.1.20.1"
 _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
 _WARNINGS = (0xB000, 0xB006, 0xB007)
@@ -301,7 +301,7 @@ class DimseArchive(interface.Protocolled):
     def open(
         self, classes: list[Any], receive: list[Any] | None = None, handler: Any = None
     ) -> Iterator[Association]:
-        """Open an association for some SOP classes; end it with the block.
+        """Open an association for some SOP classes; end it when the block ends.
 
         Parameters
         ----------
@@ -315,7 +315,7 @@ class DimseArchive(interface.Protocolled):
         Yields
         ------
         Association
-            Established.
+            The open association.
 
         Raises
         ------
@@ -329,7 +329,8 @@ class DimseArchive(interface.Protocolled):
             entity.add_requested_context(name)
         received = Received(self.limits)
         stores = [(evt.EVT_C_STORE, handler)] if handler else []
-        # Within C-GET the archive stores objects to us, so that we have the role of the SCP.
+        # Within a C-GET the archive sends objects to us. For these we have the role of the SCP, the
+        # side that receives.
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
@@ -367,7 +368,7 @@ class DimseArchive(interface.Protocolled):
                 hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
                 f"{self.aet!r}",
             )
-        try:  # pynetdicom does not tell why it cannot connect; a plain connection tells
+        try:  # pynetdicom does not say why it cannot connect; a plain socket does
             plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
         except OSError as error:
             return CadError(
@@ -417,7 +418,8 @@ class DimseArchive(interface.Protocolled):
     def _follow(self, answers: Iterator[Any], operation: str, instances: Kept) -> None:
         """Read the archive's reports on the instances that it sends, until the last report."""
         for status, _ in answers:
-            # After we refused an instance, the archive reports a failure that is not its own.
+            # After we refused an instance, the archive reports a failure. Our refusal is its cause,
+            # so the report is skipped, and Kept.count raises our own error.
             if instances.refused:
                 continue
             self.check(status, operation, allowed=(*PENDING, SUCCESS, *_WARNINGS))

@@ -1,4 +1,6 @@
-"""Define the interface of an archive, and the rules for both protocols.
+"""Define the interface of an archive, and the rules that hold for both of its protocols.
+
+The protocols are DICOM networking and DICOMweb.
 
 A study counts as fetched only when every announced instance has arrived, and every instance states
 the requested patient, study and series. An object counts as stored only when the archive has
@@ -28,7 +30,8 @@ from cad.mri.imaging.frames import UID
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 _PROOF_PAUSE = 0.5
 _MOST = 10**6  # largest number of instances of a series
-# Results copy these values from the archive's record of the study, to be filed with the study.
+# Objects that are stored get these values from the archive's entry on their study, so that the
+# archive files them with the study.
 IDENTITY = (
     "PatientID",
     "PatientName",
@@ -96,8 +99,8 @@ class Protocolled(ABC):
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
                 owner = str(study.get("PatientID", patient_id))
-                # In a query, * and ? of an id are wild cards (PS3.4 C.2.2.2.4), so that other ids
-                # may match.
+                # If an id has * or ?, they are wild cards in a query (PS3.4 C.2.2.2.4). Studies of
+                # other ids may then match, and are left out.
                 if owner.strip() == patient_id.strip():
                     series += self._of_interest(owner, str(study.StudyInstanceUID))
         return series
@@ -105,7 +108,8 @@ class Protocolled(ABC):
     def recent(self, since: str, match: dict[str, str]) -> Recent:
         """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
 
-        An answer that cannot be used costs its own study only.
+        For a study whose answer cannot be used, the result holds an error; the other studies are
+        not affected.
 
         Parameters
         ----------
@@ -356,7 +360,8 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
     Raises
     ------
     CadError
-        The message names the requested and the received id, or number of bytes.
+        The message names the requested id and the received one, or the expected number of bytes and
+        the received one.
     """
     for keyword, expected in (
         ("PatientID", series.patient_id),
@@ -384,7 +389,7 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
 def file_under(
     dataset: Dataset, answers: list[Dataset], same_patient: SamePatient | None = None
 ) -> None:
-    """Replace an object's data of patient and study by those that the archive has for its study.
+    """Replace an object's entries on patient and study by those that the archive has for its study.
 
     If the archive does not have the study, the object stays as it is.
 
@@ -496,7 +501,7 @@ def understood(name: str) -> Iterator[None]:
     Raises
     ------
     CadError
-        Instead of any other exception from inside the block.
+        In place of any other exception that is raised inside the block.
     """
     try:
         yield

@@ -1,8 +1,9 @@
 """Listen for DICOM associations, encrypted or not, with a time limit for every action of a caller.
 
-The number of associations is limited. A connection takes one of these places, and an object of
-pynetdicom, only after it has requested an association under an admitted title. pynetdicom can write
-instances to the disk as they arrive. Any other message may then not be longer than :data:`_HELD`.
+Each caller may have a limited number of associations at once. A connection counts as an
+association, and gets an object of pynetdicom, only after the caller has requested an association
+under an admitted title. pynetdicom can write instances to the disk as they arrive. If it does so,
+any other message may not be longer than :data:`_HELD`.
 """
 
 import hashlib
@@ -139,8 +140,8 @@ class Server(ThreadedAssociationServer):
         called, caller = (
             first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
-        # A title that is not admitted could be any text, and is not logged. The address is logged,
-        # and shows whose settings have to be changed.
+        # A title that is not admitted is not logged, because it could be any text. The address is
+        # logged; it shows whose settings have to be changed.
         named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
         if self.ae.require_called_aet and called != self.ae_title.strip():
             raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **named)
@@ -190,8 +191,8 @@ class _Begun(RequestHandler):
         """Serve the association, and delete instances that were received only in part."""
         association: Any = self._create_association()
         idle = association.network_timeout or _DOOR_SECONDS
-        # The address is stored now. Instances may still be handled when the connection is closed,
-        # and a closed connection has no address.
+        # The address is stored now, because instances may still be handled after the connection was
+        # closed, and a closed connection has no address.
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._first_message, idle)
         # Both the first socket and this socket have reported the connection: one report is dropped.

@@ -43,7 +43,7 @@ class Move(Section):
     Parameters
     ----------
     aet
-        title of the destination
+        our DICOM name (AE title) as a destination
     host
         address on which we listen while the archive sends
     port
@@ -63,17 +63,18 @@ class ArchiveLimits(Section):
     answer_seconds
         longest wait for a connection and for every answer
     study_seconds
-        longest time for one query, for fetching one study, for storing one object
+        longest time for one query, for fetching one study, or for storing one object
     study_gigabytes
-        most gigabytes that one query, or one study, may bring, unpacked
+        most gigabytes, once they are unpacked, that one query or one study may bring
     answers
-        most lines of an answer to one query
+        largest number of entries in the answer to one query
     memory_gigabytes
-        memory that a process that speaks to the archive may ask for
+        most memory that a process that speaks with the archive may ask for
     proof_seconds
-        how long an archive may take to list what it has stored
+        how long an archive may take to list an object that it has taken; after that the object
+        counts as not proved to be stored
     calling
-        our AE title when we call
+        our DICOM name (AE title), under which we call the archive
     tls
         certificates for DICOM over TLS, or for HTTPS
     move

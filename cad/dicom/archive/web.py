@@ -126,7 +126,7 @@ def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
 
 
 def _limited_session(name: str, limits: ArchiveLimits) -> Any:
-    """Return a session of the package requests that keeps the limits and shows our certificate."""
+    """Return a session of the package requests that keeps the limits and has our certificate."""
     from requests import Session
     from requests.adapters import HTTPAdapter
 
@@ -149,8 +149,8 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["timeout"] = limits.answer_seconds
-            # Set for each request, because files named in the environment would override the
-            # session's.
+            # The certificates are set for each request. Otherwise certificate files that are named
+            # in environment variables would be used instead.
             if limits.tls is not None:
                 kwargs["verify"] = str(limits.tls.authority)
                 kwargs["cert"] = (str(limits.tls.certificate), str(limits.tls.key))
@@ -197,8 +197,8 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     Raises
     ------
     CadError
-        When the answer does not list it as stored. The message has the archive's failure reason if
-        the answer states one.
+        When the answer does not list the instance as stored. The message has the archive's failure
+        reason if the answer states one.
     """
     stored = _named(answer, "ReferencedSOPSequence")
     failed = _named(answer, "FailedSOPSequence")

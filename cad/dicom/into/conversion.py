@@ -45,7 +45,7 @@ from cad.mri.imaging.volume import Volume
 
 @dataclass
 class Converted:
-    """Hold the files and notes that a conversion wrote of one study.
+    """Hold the regions, scores and notes that the conversion of one study gives.
 
     Parameters
     ----------
@@ -67,6 +67,8 @@ def convert(
     study: SourceStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules
 ) -> Converted:
     """Write the images, masks and sidecars of a study that its cohort folder does not have yet.
+
+    A sidecar is a JSON file beside an image; it states how the image was acquired.
 
     Parameters
     ----------
@@ -90,9 +92,8 @@ def convert(
     Raises
     ------
     CadError
-        When no series is the T2 that the rules name (the error lists the series), when more than
-        one series matches where one is wanted (the error lists them), or when a series or mask is
-        damaged.
+        When no series is the T2 image by the rules, or when several series match where one is
+        wanted; in both cases the error lists the series. When a series or mask is damaged.
     """
     job = _Job(study, study_id, build, have, rules)
     job.images()
@@ -176,7 +177,8 @@ class _Job:
         notes = self.done.notes
         # An existing label map is never made again, because its regions may have been scored.
         if self.have and is_there(target, self.build, self.have):
-            with suppress(CadError):  # an import of this study alone would report the error
+            # Faulty regions in the source do no harm here, because the cohort's regions stay.
+            with suppress(CadError):
                 drawn = find_regions(self.study, self.rules, reference, [])
                 in_cohort = nifti.read_label_map(self._in_cohort(target))
                 if drawn and not np.array_equal(drawn.labels.array, in_cohort.array):
@@ -252,7 +254,7 @@ class _Job:
         return True
 
     def _note_later_matches(self, name: str, stacks: list[Stack], taken: int | None) -> None:
-        """Note the series that a later match of a rule accepts: they are another choice."""
+        """Note the series that a later match of a rule accepts: the user may want one of them."""
         by_first = {stack.first.series_number for stack in stacks}
         by_any = {stack.first.series_number for stack in self._accepted(self.rules.matches(name))}
         others = sorted(str(number) for number in by_any - by_first)
@@ -263,7 +265,7 @@ class _Job:
             )
 
     def _from_file(self, modality: Modality) -> bool:
-        """Write the Ktrans map that exists in the source as an image file."""
+        """Write the Ktrans map that the source has as an image file; return whether it has one."""
         places = [(top, text) for top in self.study.tables for text in self.rules.ktrans_file]
         paths = (p for top, text in places for _, p in files_of(top, text, self.study.patient_id))
         path = next(paths, None)
@@ -284,7 +286,7 @@ class _Job:
             image, source = made()
             nifti.write_volume(target, image)
             entries: JsonObject = {"Units": modality.unit, "UnitsSource": source}
-            # A NIfTI file names no patient; only its name beside the study connects the two.
+            # The NIfTI file itself names no study. It belongs to this study by its path.
             entries["StudyInstanceUID"] = self.study.uid
             nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from its file, in {modality.unit}: {source}")
@@ -345,8 +347,9 @@ class _Job:
         return changed_since(image, (item.path for stack in stacks for item in stack.slices))
 
     def _require_same(self, target: Path, stacks: list[Stack], made: Callable[[], Volume]) -> None:
-        """Raise an error if the source has other voxels for an existing image, under the same
-        instances.
+        """Raise an error if the source now gives other voxels for an image of the cohort.
+
+        Only images whose instances (by SOPInstanceUID) are still the same are compared.
         """
         if self.have is not None and self._is_to_compare(target, stacks):
             require_same(self._in_cohort(target), made)
@@ -361,11 +364,12 @@ class _Job:
         require_equal(image, nifti.read_dynamic(image).frames, frames)
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
-        """Return one of several images: the one on which masks were drawn, or the one that the
-        rules prefer.
+        """Return one of several images: that on which masks were drawn, else the preferred one.
+
+        The rules say by ``prefer`` which image is preferred.
         """
-        # A mask fits the image on which it was drawn, so that this image has priority over the
-        # site's preference.
+        # A mask fits the image on which it was drawn. This image is therefore taken, even if the
+        # site's rules prefer another one.
         listed = [stack for stack in stacks if stack.first.series_number == drawn_on]
         if drawn_on is not None and len(stacks) > 1 and len(listed) == 1:
             self.done.notes.append(
@@ -457,7 +461,7 @@ class _Job:
         return bool(stacks)
 
     def _flip_path(self, angle: float) -> Path:
-        """Return the path of the image of a flip angle: the cohort's, or the next free one."""
+        """Return the path of the image of a flip angle: its path in the cohort, or a free one."""
         for index in count(1):
             target = vfa_path(self.build, self.study_id, index)
             if is_there(target, self.build, self.have) and self.have:
@@ -469,23 +473,25 @@ class _Job:
         return target
 
     def _chosen(self, stacks: list[Stack], what: str, key: str) -> list[Stack]:
-        """Return the images for one flip angle or b-value; for a b-value these may be all
-        directions.
+        """Return the images that are used for one flip angle or b-value.
+
+        This is one image, or for a b-value perhaps an image for each direction of the gradient.
         """
         if key == "b_value":
-            # A trace image made by the scanner has priority over a mean over the directions.
+            # A trace image that the scanner made is taken rather than a mean over the directions.
             scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
             if len(scanners) == 1:
                 return scanners
-            # Images of several series are repeated acquisitions and not directions, so that they
-            # are not averaged.
+            # Images of several series are not averaged: they are repeated acquisitions, and not
+            # directions of the gradient.
             if len({s.first.series_uid for s in stacks}) == 1:
                 return stacks
         return [self._preferred(stacks, what)]
 
     def _sidecar_entries(self, stacks: list[Stack]) -> dict[str, Any]:
-        """Return sidecar entries: acquisition parameters (SI units, degrees), and UIDs for DICOM
-        output. Raise an error for a series that may be incomplete.
+        """Return a sidecar's entries: acquisition (SI units, degrees), and UIDs for DICOM output.
+
+        An error is raised for a series that may be incomplete.
         """
         for stack in stacks:
             if any(item.path.parent in self.study.damaged for item in stack.slices):
@@ -496,11 +502,12 @@ class _Job:
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
-        # The image is made of all of them, so that none of its slices is an instance.
+        # The image is computed from several stacks. No slice of it is then one DICOM instance, and
+        # all instances are listed.
         if len(stacks) > 1:
             uids = sorted(_instances(stacks))
-        # Frames of an enhanced object share its UID, and numbers from 1 distinguish them (PS3.3
-        # 10.3, Referenced Frame Number).
+        # Frames of an enhanced object share the UID of the object. Frame numbers, which begin
+        # with 1, distinguish them (PS3.3 10.3, Referenced Frame Number).
         frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
         entries = {
             "RepetitionTime": head.repetition_time,
@@ -512,8 +519,8 @@ class _Job:
             # Free text, such as names of models and stations, is left out, because it may name a
             # person.
             "Manufacturer": maker(head.manufacturer) or None,
-            # A date can identify a person, so that it is stored only if the patient's id is stored,
-            # too.
+            # A date can identify a person. It is therefore stored only if the patient's id is
+            # stored, too.
             "StudyDate": _day(head.study_date) if self.rules.labels == "id" else None,
             "SeriesNumber": head.series_number,
             "StudyInstanceUID": head.study_uid,
@@ -531,7 +538,7 @@ class _Job:
 def _signal(stacks: list[Stack]) -> Volume:
     """Read the image of one flip angle or b-value; for several directions, their trace.
 
-    Fits compare these images with each other, so that each image is read as the scanner's signal.
+    Each image is read as the scanner's signal, because fits compare these images with each other.
     Values for display may be scaled differently in each series.
     """
     reader = PixelReader()
@@ -547,7 +554,8 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
     target : Path
         The file's path in ``build``.
     build, have : Path
-        Where the study is built, and its folder in the cohort; None for a new study.
+        The folder in which the study is built, and its folder in the cohort. ``have`` is None for a
+        new study.
     """
     return have is not None and (have / target.relative_to(build)).is_file()
 

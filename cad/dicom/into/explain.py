@@ -1,6 +1,7 @@
-"""Explain what an import would do with a source: series by rule, and near misses.
+"""Explain what an import would do with a source: which rules take a series, or nearly take it.
 
-Nothing is written. A first rules file is guessed from the descriptions of the series.
+A rule nearly takes a series if the series meets all but one of its conditions. Nothing is written
+except, if it is wanted, a first rules file, which is guessed from the descriptions of the series.
 """
 
 import math
@@ -36,7 +37,8 @@ _AXIAL = re.compile(r"tra|ax", re.IGNORECASE)
 _OTHER_PLANE = re.compile(r"sag|cor|loc", re.IGNORECASE)
 _ADC = re.compile(r"adc|apparent", re.IGNORECASE)
 _DYNAMIC = re.compile(r"dyn|dce|twist|perf|lava|thrive|disco", re.IGNORECASE)
-# Numbers in a description distinguish phases of one series and not kinds of series.
+# Descriptions that differ only in numbers belong to one kind of series, such as the phases of a
+# dynamic series.
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Words by which makers mark an image that was computed for a b-value from images of other b-values.
 _CALCULATED = re.compile(
@@ -56,12 +58,12 @@ _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Hold a series that could be an image, beside another series that could be this image, too.
+    """Hold one of several series that could be the same image of a study, such as its T2 image.
 
     Parameters
     ----------
     line : str
-        Words on what distinguishes the series from the others.
+        Description of the series that helps to tell it from the others.
     slices : list of ndarray of uint8, shape (rows, columns)
         Grey levels of three of its slices; empty where they were not wanted or cannot be read.
     """
@@ -171,7 +173,10 @@ def proposed_rules(
 
 
 def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
-    """Return those kinds of series that occur in one study together with another of the kinds."""
+    """Return those kinds of series that occur in one study together with another kind of the list.
+
+    A kind is named by the description of its series, with ``#`` for each number.
+    """
     owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
     rivals = []
     for kind in fitting:
@@ -228,8 +233,9 @@ def _first_phases(series: list[list[Frame]]) -> list[list[Frame]]:
 def _decided_kind(
     name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
 ) -> list[str]:
-    """Return the kind that a person chose by a series number, and kinds that never occur beside
-    it.
+    """Return the kinds of series that are left after a person has chosen one by a series number.
+
+    These are the chosen kind, and the kinds that never occur in one study with it.
     """
     candidates = _rival_series(name, fitting, kinds)
     if not candidates:
@@ -283,7 +289,7 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
-    """Return the pictures by :func:`_slices`; empty if reading them ends the process."""
+    """Return the result of :func:`_slices`; empty if reading the image fails."""
     try:
         slices: list[np.ndarray] = call(_slices, stack)
     except (CadError, OSError):
@@ -313,7 +319,7 @@ def _clock_words(head: Frame) -> str:
 
 
 def _water_of(stack: Stack, call: Call) -> float | None:
-    """Return the result of :func:`_free_water`; None if reading the image ends the process."""
+    """Return the result of :func:`_free_water`; None if reading the image fails."""
     try:
         water: float | None = call(_free_water, stack)
     except (CadError, OSError):
@@ -410,7 +416,7 @@ def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
     # T1 is measured by spoiled gradient echoes with repetition times far below 0.1 s. T2 and
-    # diffusion images have seconds.
+    # diffusion images have repetition times of seconds.
     short = all((frames[0].repetition_time or 1.0) < 0.1 for frames in series)
     angles = [(frames[0].study_uid, frames[0].flip_angle) for frames in series]
     each_once = len(set(angles)) == len(angles)
@@ -458,17 +464,17 @@ class SeriesSeen:
     number, description, image_type : int, str, str
         SeriesNumber, SeriesDescription and ImageType.
     images : list of str
-        The 3-D images in it: size, spacing, b-value and flip angle.
+        The 3-D images in the series: size, spacing, b-value and flip angle.
     clocks : list of str
-        Header times that could order its images in time.
+        Header times that could order the images in time.
     units : list of str
-        Units of its values.
+        Units of the voxels' values.
     taken_by : list of str
-        Names of the rules whose conditions it meets, such as ``t2w``.
+        Names of the rules whose conditions the series meets, such as ``t2w``.
     near_misses : list of str
         Rules of which the series meets all conditions but one, and this condition.
     problem : str
-        Reason why its images cannot be read; empty when they can.
+        Reason why the images cannot be read; empty when they can.
     """
 
     number: int
@@ -489,11 +495,12 @@ class StudySeen:
     Parameters
     ----------
     number : int
-        Its number in the source, from 1.
+        Number of the study in the source, from 1.
     series : list of SeriesSeen
-        Its series.
+        The series of the study.
     objects, files : list of str
-        Its annotation objects (SEG, RTSTRUCT), and the files beside its series that the rules take.
+        Annotation objects (SEG, RTSTRUCT) of the study, and the files beside its series that the
+        rules take.
     problems : list of str
         Reasons why an import would refuse the study or parts of it.
     """
@@ -505,7 +512,10 @@ class StudySeen:
     problems: list[str] = field(default_factory=list)
 
     def alike(self) -> list[list[SeriesSeen]]:
-        """Return the series in groups: phases of one dynamic series together, any other alone."""
+        """Return the series in groups: the phases of a dynamic series are one group.
+
+        Any other series is a group of its own.
+        """
         return [list(phases) for _, phases in groupby(self.series, key=_kind)]
 
 
@@ -542,7 +552,7 @@ def explain_source(
     call: Call = in_this_process,
     unpacked: Path | None = None,
 ) -> Explanation:
-    """Return the series that an import would take, and why not the others; nothing is imported.
+    """Return which series an import would take, and why not the others; nothing is imported.
 
     Parameters
     ----------
@@ -648,7 +658,7 @@ def _clock_of(stacks: list[Stack]) -> str:
 
 
 def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
-    """Note whether a rule accepts a series, or all of its conditions but one."""
+    """Note whether a series meets all conditions of a rule, or all but one."""
     near_misses = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses_of_frames = [list(match.misses(frame)) for frame in frames]
@@ -684,7 +694,11 @@ def _object(path: Path, rules: ImportRules | None) -> str:
 
 
 def _kind(entry: SeriesSeen) -> tuple[object, ...]:
-    """Return the key that all phases of a dynamic series share: everything except its numbers."""
+    """Return the key that all phases of a dynamic series share.
+
+    It leaves out the number and the clocks of the series. In the description and the near misses
+    ``#`` stands for each number.
+    """
     description = NUMBER.sub("#", entry.description)
     near_misses = [NUMBER.sub("#", text) for text in entry.near_misses]
     return (

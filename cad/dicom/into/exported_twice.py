@@ -15,14 +15,16 @@ from cad.mri.imaging.belonging import voxel_hash
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.study_files import image_path
 
-# Least share of equal times, and the images to compare. Two examinations on one day have different
-# times.
+# Least share of equal times; two examinations on one day have different times.
 _LEAST_SHARE = 0.5
+# Images whose voxels are compared.
 _COMPARED = ("t2w", "adc")
 
 
 def same_times(study: SourceStudy, other: SourceStudy) -> bool:
-    """Tell whether most series of a study were taken at the times of another study of the man.
+    """Tell whether two studies share at least half of the times of the one that has fewer times.
+
+    A time is the date of the study and the acquisition time of an image.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ def same_times(study: SourceStudy, other: SourceStudy) -> bool:
     Returns
     -------
     bool
-        False where one of them states no times.
+        Whether they do; False where one of the studies states no times.
     """
     times = _times(study)
     other_times = _times(other)

@@ -1,4 +1,7 @@
-"""Import cohorts that come as image files: find the files by patterns, write them as any other."""
+"""Import cohorts that come as image files: find the files by patterns, and write a cohort folder.
+
+The cohort folder has the same form as one that is imported from DICOM.
+"""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -50,8 +53,8 @@ class FileStudy:
         ``zones``, ``detector``; absent where there is none.
     listed : list of (str, str)
         The study's two cells of the table of studies, each a list with commas: ISUP grades or
-        Gleason scores of its lesions, and their PI-RADS categories. None without a row, several
-        where rows of the study differ.
+        Gleason scores of its lesions, and their PI-RADS categories. The list is empty where the
+        table has no row of the study, and has several pairs where rows of the study differ.
     simulated : bool
         Always false.
     """
@@ -122,8 +125,8 @@ def find_file_studies(
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
         match = _pattern(rules.study).search(text)
-        # A study exists if it has the file that every study has. Only then do other files belong to
-        # the study.
+        # A study exists if the source has the file that the rule `study` names for it. Other files
+        # are added below, and only to a study that exists.
         if match:
             key = _patient_and_study(match)
             by_place[key] = by_place.get(key) or FileStudy(*key, source)
@@ -135,7 +138,8 @@ def find_file_studies(
                 if match is None or (study := by_place.get(_patient_and_study(match))) is None:
                     continue
                 place = (study.patient_id, study.name, kind)
-                # The earliest entry of the rule has priority, in any order of files in the folder.
+                # Of several files the one that meets the rule's earliest entry is taken, in
+                # whatever order the folder lists the files.
                 if rank < best.get(place, len(choices)):
                     best[place] = rank
                     study.files[kind] = path
@@ -190,7 +194,7 @@ def convert_files(
         image, source = _in_its_unit(path, name, scale)
         write_volume(target, image)
         entries = {"StudyInstanceUID": study.uid}
-        if rules.labels == "id":  # file names contain the id
+        if rules.labels == "id":  # the file's name contains the patient's id, too
             entries |= {"SourcePatientID": study.patient_id, "Source": path.name}
         if modality(name).unit:
             entries |= {"Units": modality(name).unit, "UnitsSource": source}
@@ -231,7 +235,7 @@ def _regions_of_study(
     """
     path = study.files.get("lesion")
     by_program = study.files.get("detector")
-    # A mask by readers has priority over a detector's map, which nobody has checked.
+    # A mask drawn by readers is used rather than a detector's map, which nobody has checked.
     if path:
         return _lesions(study, path, rules, notes)
     if by_program and rules.detector:
@@ -255,11 +259,11 @@ def _lesions(
     graded = regions.grade_lesions(grades)
     rois = graded.rois
     if kind != "isup":
-        # A mask shows only that a lesion is malignant, and the challenge's value 1 that it is
-        # significant. Neither is a grade.
+        # A mask shows only that a lesion is malignant. The value 1 of the PI-CAI challenge shows
+        # only that a lesion is clinically significant (ISUP 2 or more). Neither is a grade.
         ungraded = {"mask": "n/a", "picai": SIGNIFICANT}[kind]
         rois = [replace(roi, isup=ungraded) if roi.isup == "1" else roi for roi in rois]
-    # The table lists all lesions, and the mask has only lesions of grade 2 or more.
+    # The table lists all lesions; the mask has only lesions of grade 2 or more.
     significant = [grade for grade, _ in listed if (grade or 0) >= 2]
     if len(rois) == len(significant) == 1 and not rois[0].isup.isdigit():
         rois = [replace(rois[0], isup=str(significant[0]))]
@@ -296,9 +300,10 @@ def _categories(
 ) -> list[dict[str, str]]:
     """Return score rows for regions whose PI-RADS category is certain from the table.
 
-    The table lists all lesions, and the mask has only lesions of grade 2 or more. A region's
-    category is certain if both have equally many lesions of its grade, and these have the same
-    category.
+    The table lists all lesions; the mask has only lesions of grade 2 or more. It is not stated
+    which lesion of the table is which region of the mask. A region's category is certain if table
+    and mask have equally many lesions of the region's grade, and if the table gives all these
+    lesions the same category.
     """
     rows = []
     for roi in rois:

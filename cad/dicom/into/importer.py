@@ -3,8 +3,9 @@
 Each study is built in a hidden folder and read back with all checks of
 :func:`cad.mri.imaging.study_files.read_study`. It is then put into place together with its table
 rows by one :func:`cad.base.transactions.commit`. A study that fails affects no other study and
-leaves nothing behind. Headers give times (seconds), angles (degrees), and the UIDs that DICOM
-output needs. Names, dates and free text are left out.
+leaves nothing behind. From the headers come times (seconds), angles (degrees), and the UIDs that
+DICOM output needs. Names and free text are left out. PatientID and the date of the study are left
+out as well, unless the rules keep the source's ids (``labels: id``).
 """
 
 import json
@@ -119,8 +120,9 @@ def import_source(
     rules : Path
         Rules file (:class:`cad.dicom.into.rules.ImportRules`).
     call : callable
-        Gets a function and its arguments and returns its result. It opens files and converts
-        studies: by default in this process, else in one with limits.
+        Gets a function and its arguments and returns the function's result. Files are opened and
+        studies converted through it: by default in this process. Another callable may use a
+        process with limits of time and memory.
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.
@@ -133,8 +135,9 @@ def import_source(
     Raises
     ------
     CadError
-        When the source does not exist, holds no DICOM image (or no file that the rules name), the
-        rules are not valid, or another process writes into the cohort.
+        When the source does not exist, or holds no DICOM image (for a cohort of image files: no
+        file that the rules name). When the rules are not valid, or another process writes into the
+        cohort.
     """
     with claimed(out, COHORT):
         return import_owned(source, out, rules, call, watch)
@@ -219,7 +222,7 @@ class _Import:
             for study in self.studies:
                 tell(*self._guarded(study))
         new = {}
-        if self.rules.ranges:  # all later steps check the cohort by its site's ranges
+        if self.rules.ranges:  # later steps read the site's ranges from the cohort folder
             text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
             new[RANGES_FILE] = self.scratch / RANGES_FILE
             write_atomic(new[RANGES_FILE], text.encode())
@@ -232,8 +235,8 @@ class _Import:
         try:
             # Damaged input may cause any error, which must affect this study only.
             with reading(study.top, "could not be converted"):
-                # This check is first: if a study contains images of two men, they must not get the
-                # label of one.
+                # This check comes first, because images of two men in one study must not get the
+                # label of one man.
                 study.check_patient()
                 participant = self.patients.participant(study.patient_id)
                 place = self.patients.studies.get(study.uid)
@@ -273,7 +276,7 @@ class _Import:
     @door("out", "folder", owner="a new study of a cohort that is claimed")
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
-        # This folder may have images of another man, and writing into it would mix two men.
+        # The folder may hold images of another man. To write into it would mix two men.
         if place.folder.exists():
             problem = f"{place.folder.name} is there, and no study that the tables know"
             hint = "move the folder out of the cohort, and import again"
@@ -320,8 +323,8 @@ class _Import:
                 and same_times(study, earlier)
             ):
                 why.setdefault(earlier_place.study_id, "the same acquisition times")
-        # The first study of a man gets a session when the second comes, so that its earlier id is
-        # used.
+        # The note names the man and not his earlier study. His first study gets a session, and so
+        # another id, when his second study comes.
         return [
             f"{place.study_id}: probably one examination exported twice: a study of "
             f"{place.participant_id} in the cohort has {reason}, under other UIDs; remove one, or "
@@ -339,8 +342,8 @@ class _Import:
             self._done(place, converted, self.summary.unchanged)
             return
         if new:
-            # New images are checked together with the existing images, because a mask may fit
-            # neither grid.
+            # New images and masks are checked together with the existing ones, because a new mask
+            # may fit none of the images.
             shutil.copytree(place.folder, build, copy_function=_unless_new, dirs_exist_ok=True)
             self._check(place, build, tables, study)
         home = place.folder.relative_to(self.out)
@@ -350,7 +353,8 @@ class _Import:
     def _with_study(
         self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
     ) -> Tables:
-        # A score file beside the study has priority over scores in tables that came with masks.
+        # If there is a score file beside the study, scores in tables that came with masks are not
+        # used.
         rows = self._scores(study, place) or converted.scores
         declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
         scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
@@ -360,8 +364,9 @@ class _Import:
         return replace(tables, simulated=tables.simulated or study.simulated)
 
     def _others(self, place: Place) -> list[Place]:
-        """Return the other studies of a patient; a first study without a session gets a session in
-        its id.
+        """Return the other studies of a patient.
+
+        If the first of these studies has no session yet, the session that it will get is used.
         """
         return [
             Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
@@ -382,7 +387,8 @@ class _Import:
                 read_back, build, place.study_id, place.participant_id, rois, self.rules.ranges
             )
         except CadError as error:
-            # The temporary folder would mean nothing to the user.
+            # The error names the study in the source, because the temporary folder would mean
+            # nothing to the user.
             raise CadError(
                 f"{Path(error.file).name}: {error.problem}" if error.file else error.problem,
                 hint=error.hint,
@@ -395,8 +401,8 @@ class _Import:
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
         """Read the score file beside the study, or else the score file at the top of the source."""
         path = study.beside(self.rules.scores)
-        # A table at the top names patients and not studies. With two studies of a man it would
-        # therefore score the regions of both.
+        # A table at the top names patients and not studies. If a man had two studies, a score would
+        # be given to the regions of both. The table is therefore used only for a single study.
         if path is None and self.count[study.patient_id] == 1:
             places = study.tables if isinstance(study, SourceStudy) else (study.top,)
             at_top = (folder / self.rules.scores for folder in places)
@@ -474,7 +480,7 @@ def import_patient(
     Raises
     ------
     CadError
-        When the archive refuses, does not answer, or knows no such patient, or another process
+        When the archive refuses, does not answer, or knows no such patient. When another process
         writes into the cohort.
     """
     archive = connect(address, aet, limits)

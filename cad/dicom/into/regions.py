@@ -29,7 +29,8 @@ from cad.mri.imaging.stacks import Stack, stacks_of
 from cad.mri.imaging.study import Roi
 from cad.mri.imaging.volume import Volume
 
-# Each of two regions with a common border may fill half a voxel; rounding adds a little.
+# Two regions with a common border may each fill half of a voxel. By rounding, their shares of the
+# voxel may add up to a little more than 1; this much more is allowed.
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
@@ -39,7 +40,7 @@ _TRUTH = dict.fromkeys(_TRUE, "malignant") | dict.fromkeys(_FALSE, "benign")
 _NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
 _TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")
 _LARGEST_LABEL = 65535
-_TENTH = 0.1  # share of a lesion in a zone, from which the zone counts
+_TENTH = 0.1  # a zone's biopsies count for a lesion if the zone holds at least this share of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +71,9 @@ def find_regions(
 ) -> Labelled | None:
     """Return the label map and the regions of a study; None where nothing is drawn.
 
-    A detector's map is used only where no person drew a region. Of a person's drawings the first
-    that exists is used. First come a label map or lesion mask beside the series, or SEG and
-    RTSTRUCT objects; then mask files of a public data set; then points of a table.
+    The first source that exists is used, in this order: a label map or lesion mask beside the
+    series, or SEG and RTSTRUCT objects; mask files of a public data set; points of a table; and
+    last a detector's map, which no person drew.
 
     Parameters
     ----------
@@ -93,8 +94,8 @@ def find_regions(
     Raises
     ------
     CadError
-        When a study has two of label map, lesion mask and DICOM objects. When regions are damaged
-        or belong to another patient.
+        When a study has more than one of these three: a label map, a lesion mask, DICOM objects.
+        When regions are damaged or belong to another patient.
     """
     label_map = study.beside(rules.rois)
     lesion = study.beside(rules.lesion)
@@ -132,7 +133,7 @@ def find_regions(
                 f"{len(labelled.rois)} regions are balls of {rules.findings.radius:g} mm around "
                 "the points of a table, not drawn lesions; malignant means clinically significant"
             )
-    # Drawings and marks by people have priority over a detector's map, which nobody has checked.
+    # A detector's map, which nobody has checked, is used only if no person drew or marked a region.
     if labelled is None and rules.detector:
         detector_map = study.beside(rules.detector.file)
         if detector_map:
@@ -315,7 +316,7 @@ def _check_instances(
 
 
 def with_zones(labelled: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:
-    """Return regions with their zone of the prostate: the zone with most voxels of the region.
+    """Return regions with their zone of the prostate: the zone that holds most of their voxels.
 
     Parameters
     ----------
@@ -389,7 +390,8 @@ def _balls_of_findings(
             raise CadError(
                 f"finding {row['fid']} at {row['pos']} mm lies outside the T2 image", file=path
             )
-        # Balls of two close findings may overlap, but a voxel belongs to one region only.
+        # A voxel belongs to one region only. Where the balls of two close findings overlap, it is
+        # the first.
         labels[inside & (labels == 0)] = label
         histology, isup = _significant(_truth_of(row.get("ClinSig", ""), notes))
         zone = row.get("zone", "")
@@ -442,7 +444,7 @@ def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[
 
 
 def _unique(ids: list[str], notes: list[str]) -> list[str]:
-    """Return the ids, where a repeated id gets a number at its end."""
+    """Return the ids, made unique: a repeated id gets a number at its end."""
     taken: list[str] = []
     for name in ids:
         number = 1
@@ -459,7 +461,8 @@ def _unique(ids: list[str], notes: list[str]) -> list[str]:
 def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
     """Return the label map of the regions, with one label per voxel, and a row for each region.
 
-    Two regions may touch, so that each fills half of a voxel; overlapping regions raise an error.
+    Two regions may touch. If each of them fills half of a voxel, the voxel gets the label of the
+    first. Regions that overlap raise an error.
     """
     labels = np.zeros(grid.shape, np.uint16)
     best = np.zeros(grid.shape, np.float32)
@@ -486,7 +489,10 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
 
 
 def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
-    """Return the ROI id in a region's name, safe for tables; None if the name is no ROI's name."""
+    """Return the ROI id in a region's name, with only characters that are safe in tables.
+
+    The result is None if the rules do not call the name a ROI's name.
+    """
     match = re.fullmatch(rules.roi_name, region.name.strip())
     if not match:
         return None
@@ -544,18 +550,19 @@ def gland_mask(
     path : Path or None
         A mask, or a map of several organs or zones.
     values : sequence of int
-        Numbers of the map that are the prostate; empty for every number but 0.
+        Numbers in the map that stand for the prostate. If there are none, all numbers but 0 do.
     zones_path : Path or None
-        A zone map; where there is no mask its zones together are the gland.
+        A zone map. If ``path`` is None, its zones together are the gland.
     zones : ZonesRule or None
         The numbers of the zone map.
     notes : list of str
-        A message is appended where the mask is made of zones, or a map holds none of the numbers.
+        A message is appended where the mask is made from zones, or where a map holds none of the
+        numbers of the gland.
 
     Returns
     -------
     Volume or None
-        Boolean; None without a file, or where the file holds nothing of the gland.
+        Boolean mask; None without a file, or where the file holds nothing of the gland.
 
     Raises
     ------
@@ -601,7 +608,7 @@ def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Pa
 
 
 def _regions_of_label_map(path: Path) -> Labelled:
-    """Return the regions of a label map; its integers are their ROI ids."""
+    """Return the regions of a label map; the label of a region is its ROI id."""
     volume = whole_numbers(path)
     labels = [int(v) for v in np.unique(volume.array) if v]
     if not labels:
@@ -614,13 +621,14 @@ def _regions_of_label_map(path: Path) -> Labelled:
 def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | None:
     """Make a region of every connected candidate in a detector's map.
 
-    Candidates are voxels of at least the threshold that share a face, edge or corner. A region's
-    confidence is the largest value in the region, or 1 where the map holds labels.
+    A candidate is a connected set of voxels whose values reach the threshold; voxels are connected
+    if they share a face, edge or corner. A region's confidence is the largest value in the region,
+    or 1 where the map holds labels.
 
     Parameters
     ----------
     path : Path
-        The map: whole numbers, where all but 0 count as 1, or values from 0 to 1.
+        The map. It holds values from 0 to 1, or labels: whole numbers, where all but 0 count as 1.
     rule : DetectorRule
         Threshold, and the smallest volume of a candidate in mm3.
     notes : list of str
@@ -747,7 +755,7 @@ def _regions_of_masks(
         named: dict[str, list[Path]] = {}
         for roi_id, path in drawn:
             named.setdefault(roi_id, []).append(path)
-        # An earlier entry of the rule has priority for a lesion.
+        # If two entries of the rule have files of one lesion, the files of the earlier entry count.
         masks = named | masks
     if not masks:
         return None
@@ -761,8 +769,8 @@ def _regions_of_masks(
         votes = [resample_mask(whole_numbers(path), grid).array for path in paths]
         inside = np.mean(votes, axis=0) >= 0.5
         free = inside & (labels == 0)
-        # Less than half of the lesion would remain, and its grade would belong to a lesion that is
-        # not visible.
+        # At most half of the lesion would remain. Its grade would then be assigned to a region that
+        # hardly shows it.
         if 2 * free.sum() <= inside.sum():
             problem = "another lesion covers half of it"
             if not inside.any():
@@ -818,8 +826,8 @@ def drawn_series(
     path = first_of(tops, [rules.outlines.images], patient_id)
     if path is None:
         return None
-    # Some names in the table belong to files that no longer exist, and end in a letter (7a) or in
-    # .nii.gz.
+    # In the table, some names after the number have a letter (7a) or the ending .nii.gz. They are
+    # the names of files that no longer exist.
     name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
     for row in read_rows(path, ("T2", "ADC")):
         match = name.fullmatch(row[column])
@@ -829,21 +837,22 @@ def drawn_series(
 
 
 def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path]]:
-    """Find the files that a rule names for a patient, each with its ROI id.
+    """Find the files that a rule names for a patient, each with the ROI id in its path.
 
     Parameters
     ----------
     top : Path
         Folder that is searched.
     place : str
-        Path below it; {patient}, {roi} and {reader} stand for ids, * for any text without /.
+        Path below this folder; {patient}, {roi} and {reader} stand for ids, * for any text without
+        /.
     patient_id : str
         The patient's id in the source.
 
     Yields
     ------
     (str, Path)
-        ROI id, empty where the rule names none; file.
+        The ROI id, empty where ``place`` has no {roi}; and the file.
     """
     glob = re.sub(r"\{(roi|reader)\}", "*", place.replace("{patient}", patient_id))
     text = re.escape(place.replace("{patient}", patient_id)).replace(r"\*", "[^/]*")
@@ -865,7 +874,11 @@ def _first_file(top: Path, place: str, patient_id: str) -> Path | None:
 def _listed_rows(
     top: Path, patient_id: str, roi_ids: list[str], rule: OutlinesRule, notes: list[str]
 ) -> dict[str, list[dict[str, str]]]:
-    """Return the table rows of each lesion, by its key or by counting the man's scored rows."""
+    """Return the table rows of each lesion, by ROI id.
+
+    A lesion's rows are found by the rule's key. If the key has no {roi}, the n-th row of the man
+    that has a score belongs to lesion n.
+    """
     if rule.table is None:
         return {}
     path = top / rule.table
@@ -919,10 +932,10 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
 
 
 def _significant(tissue: str | None) -> tuple[str, str]:
-    """Return histology and grade of a lesion if only its significance is known.
+    """Return histology and grade of a lesion if only its clinical significance is known.
 
-    Significant means cancer of ISUP 2 or more. Any other lesion is ISUP 1 or no cancer, and the
-    table does not state which.
+    Significant means cancer of ISUP 2 or more. Any other lesion is cancer of ISUP 1 or no cancer;
+    the table does not state which of the two.
     """
     if tissue is None:
         return "n/a", "n/a"
@@ -932,8 +945,9 @@ def _significant(tissue: str | None) -> tuple[str, str]:
 
 
 def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str]) -> tuple[str, str]:
-    """Return histology and grade of a lesion from its rows; grade 1 does not count as benign
-    tissue.
+    """Return histology and grade of a lesion from its rows.
+
+    A lesion of grade 1 is malignant, even if the table calls it not clinically significant.
     """
     outcomes: set[tuple[str, str]] = set()
     for row in rows:
@@ -950,7 +964,7 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
                 raise CadError(f"its row says {row[str(rule.truth_column)]} and grade {grade}")
             outcomes.add(("malignant", grade))
             continue
-        # For benign tissue, the cell says why there is no grade.
+        # For benign tissue any text is allowed here: it may say why there is no grade.
         if grade not in _NO_SCORE and tissue != "benign":
             notes.append(f"{grade[:40]!r} is no grade 1 to 5: the grade is unknown")
         if tissue and rule.truth_means == "significant":
@@ -968,10 +982,11 @@ def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule, notes: list[str])
 def _template_of(
     top: Path, patient_id: str, labels: Volume, roi: Roi, rule: OutlinesRule, notes: list[str]
 ) -> tuple[str, str]:
-    """Return histology and grade from biopsies of the zones with at least a tenth of a lesion.
+    """Return histology and grade from template biopsies of the zones in which a lesion lies.
 
-    The lesion is malignant, with the highest grade, if one of these zones had cancer. It is benign
-    if all these zones were sampled and none had cancer.
+    Zones count that hold at least a tenth of the lesion. The lesion is malignant, with the highest
+    grade, if one of these zones had cancer. It is benign if all these zones were sampled and none
+    had cancer. Otherwise histology and grade are unknown.
     """
     files = []
     for place in (str(rule.template), str(rule.template_zones)):
@@ -1011,7 +1026,7 @@ def _template_of(
 
 def _zone_grade(row: dict[str, str]) -> int:
     """Return the grade of a zone's biopsies; 0 if none is stated."""
-    # In a column with empty cells, whole numbers may be written as 4.0.
+    # A program may have written whole numbers as 4.0, because the column has empty cells.
     primary = whole_cell(row["zprimgleason"])
     secondary = whole_cell(row["zsecondgleason"])
     return gleason_grade(f"{primary}+{secondary}") or 0
@@ -1032,7 +1047,7 @@ def gleason_grade(text: str) -> int | None:
     Returns
     -------
     int or None
-        None for every other text, such as ``N/A`` or the sum ``7``; no error is raised.
+        The grade; None for every other text, such as ``N/A`` or the sum ``7``. No error is raised.
     """
     text = whole_cell(text)
     if text in ("0", "1", "2", "3", "4", "5"):
@@ -1058,7 +1073,7 @@ def grade_lesions(grades: Volume) -> Labelled:
     Parameters
     ----------
     grades : Volume
-        A voxel's value is the ISUP grade of its lesion, 0 outside.
+        Map of lesions: a voxel's value is the ISUP grade of its lesion, or 0 outside of lesions.
 
     Returns
     -------
@@ -1068,7 +1083,7 @@ def grade_lesions(grades: Volume) -> Labelled:
     Raises
     ------
     CadError
-        For a lesion of several grades, or of a grade above 5.
+        For a connected lesion whose voxels have different grades, or a grade above 5.
     """
     drawn = grades.with_array(grades.array != 0).to_sitk()
     labels = sitk.GetArrayFromImage(sitk.ConnectedComponent(drawn, True))

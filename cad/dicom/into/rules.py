@@ -28,7 +28,7 @@ _Pattern = Annotated[str, AfterValidator(_valid_pattern)]
 
 
 class Match(Section):
-    """State conditions on a header; a series must meet all that are given.
+    """State conditions on the header of a series; the series must meet all that are given.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class Match(Section):
     series_number
         the SeriesNumber itself
     b_value
-        s/mm2, within 1
+        b-value in s/mm2; a difference of up to 1 does not count
     flip_angle
-        degrees, within .01
+        flip angle in degrees; a difference of up to .01 does not count
     scale
-        factor from the header's values to the modality's unit (ADC: 1e-6 mm2/s), where the site
-        knows better than the header; no condition
+        factor from the file's values to the modality's unit (ADC: 1e-6 mm2/s), where the site knows
+        the unit better than the header states it; this is no condition
     """
 
     description: _Pattern | None = None
@@ -111,12 +111,13 @@ class DynamicRule(Section):
     match
         a series is a phase when it meets any of these
     clock
-        a time in the header, or the seconds in the series description; auto: the first of trigger,
-        acquisition and content time that every phase has and no two phases share
+        what gives the time of a phase: a time in the header, or the seconds in the series
+        description. auto: the first of trigger, acquisition and content time that every phase has
+        and no two phases share
     interval
         seconds from phase to phase, used instead of any clock
     time_pattern
-        regular expression whose group is the seconds
+        regular expression that finds the seconds in the series description, as its first group
     """
 
     match: tuple[Match, ...]
@@ -166,13 +167,14 @@ class OutlinesRule(Section):
     ----------
     file
         paths of the masks; a lesion is taken from the first path at which it has a file. A lesion
-        that several readers drew consists of the voxels that half of them drew. A path without
-        {roi} names a label map
+        that several readers drew consists of the voxels that at least half of them drew. A path
+        without {roi} names a label map
     gland
         path of the prostate mask, if none lies beside the series
     images
-        CSV with columns T2 and ADC, which name the series on which a patient's masks were drawn, as
-        PATIENT_NAME_NUMBER; these series are taken even if the rules prefer others
+        CSV with columns T2 and ADC. They name the series on which a patient's masks were drawn, in
+        the form PATIENT_NAME_NUMBER with the SeriesNumber at the end; these series are taken even
+        if the rules prefer others
     table
         CSV with one row per lesion, or one row per lesion and reader
     key
@@ -181,8 +183,8 @@ class OutlinesRule(Section):
     truth_column
         column of histology: True, 1 or yes; False, 0 or no; any other cell counts as unknown
     truth_means
-        meaning of True in that column. significant: clinically significant cancer (ISUP 2 or more),
-        so that False is ISUP 1 or no cancer; cancer: any cancer, so that False is benign
+        meaning of True in that column. significant: clinically significant cancer (ISUP 2 or more);
+        False then means ISUP 1 or no cancer. cancer: any cancer; False then means benign
     grade_column
         column of the ISUP grade; other cells count as unknown
     score_column
@@ -226,7 +228,8 @@ class DetectorRule(Section):
     ----------
     file
         name of a file beside the series, such as nnU-Net's CASE.nii.gz, MONAI's NAME_seg.nii.gz or
-        PI-CAI's cspca_detection_map.mha; with files: the end of a path, {patient} and {study}
+        PI-CAI's cspca_detection_map.mha; in a cohort of image files (``files``) the end of a path,
+        with {patient} and {study}
     threshold
         least value of a candidate's voxels; in a map of labels all labels from 1 on are candidates
     least
@@ -265,8 +268,9 @@ class FilesRule(Section):
     lesion
         lesion mask
     lesion_values
-        isup: a voxel's value is its lesion's ISUP grade; picai: likewise, but 1 says grade 2 or
-        more without saying which; mask: any value is a malignant lesion
+        meaning of a voxel's value in the lesion mask. isup: the ISUP grade of the lesion; picai:
+        the same, except that 1 means grade 2 or more, without saying which; mask: any value but 0
+        marks a malignant lesion
     zones
         zone map; its values are under zones.values
     table
@@ -276,9 +280,10 @@ class FilesRule(Section):
     study_column
         column of the study's id
     grade_column
-        ISUP grades or Gleason sums of a study's lesions, by commas
+        column with a study's grades, separated by commas: for each lesion its ISUP grade, or its
+        Gleason score such as 3+4
     category_column
-        PI-RADS categories of the same lesions, in the same order
+        column of the PI-RADS categories of the same lesions, in the same order
     """
 
     study: str
@@ -300,19 +305,19 @@ class FilesRule(Section):
 
 
 class ImportRules(Section):
-    """State one site's facts: what its series and files are.
+    """State one site's facts: which of its series and files is which image.
 
-    Where a list of matches is given for one image, the first match that any series meets decides.
+    An image may have a list of matches. The first match in the list that any series meets is used.
 
     Parameters
     ----------
     name
         name of the cohort, shown in its description
     site
-        what goes into the column site of participants.tsv
+        text for the column site of participants.tsv
     labels
-        patient labels: a keyed pseudonym, or the source id itself (id) where the source is already
-        de-identified
+        the patients' labels. pseudonym: made from the source's id with a secret key; id: the
+        source's id itself, where the source is already de-identified
     t2w
         T2-weighted image
     adc
@@ -324,9 +329,9 @@ class ImportRules(Section):
     ktrans
         Ktrans map made elsewhere, 1/min
     ktrans_file
-        the same as image files, where no series meets the rule: paths below the source, or below
-        the folder in which its zip archives lie; {patient} stands for the id, * for any text
-        without /
+        the Ktrans map as an image file, used where no series meets the rule ``ktrans``: paths below
+        the source, or below the folder in which its zip archives lie; {patient} stands for the id,
+        * for any text without /
     ktrans_scale
         factor from such a file to 1/min
     vfa
@@ -334,10 +339,10 @@ class ImportRules(Section):
     diffusion
         every match is one b-value
     prefer
-        which of several images that meet one rule is taken: by acquisition time, or the one with
-        most voxels; without it the study is refused
+        which of several images that meet one rule is taken: the first or last by acquisition time,
+        or the largest, which has most voxels; without an entry the study is refused
     ranges
-        wider ranges of plausible statistics (docs/import.md)
+        the site's own plausible ranges of statistics, by name (docs/import.md)
     rois
         label map beside the series
     lesion
@@ -345,8 +350,8 @@ class ImportRules(Section):
     gland
         prostate mask beside the series; without any the zone map's zones together are the gland
     gland_file
-        the same anywhere in the source, where none lies beside the series: paths below the source;
-        {patient} stands for the id, * for any text without /
+        the prostate mask anywhere in the source, used where none lies beside the series: paths
+        below the source; {patient} stands for the id, * for any text without /
     gland_values
         the numbers that are the prostate in a map of several organs or zones; without them every
         number but 0
@@ -360,25 +365,25 @@ class ImportRules(Section):
         lesions given as points
     undecided
         images that two kinds of series could be, each with a line on every candidate; an import
-        refuses the file until a person has left one and removed the entry
+        refuses the rules file until a person has kept one candidate and removed this entry
     files
-        image files instead of DICOM
+        files of a cohort that comes as image files instead of DICOM
     zones
         zone map; a ROI gets the zone that holds most of its voxels
     scores
         CSV beside the series with columns patient_id, roi_id, reader_id, scale and score
     roi_name
-        regular expression: names of SEG segments or RTSTRUCT ROIs that are regions; its group id
-        gives the roi_id
+        regular expression: SEG segments or RTSTRUCT ROIs whose names it matches are regions; the
+        text of its group ``id`` is the roi_id
     roi_ids
-        with labels: pseudonym, the ROI ids that may be kept as drawn; every other becomes a number,
-        because names are free text
+        where the labels are pseudonyms, the ROI ids that may be kept as drawn; every other id
+        becomes a number, because names are free text
     readers
-        readers named in the score template
+        readers who get rows with empty scores in scores.tsv, to be filled in
     experts
-        readers declared expert
+        readers who are marked as experts in readers.tsv
     scale
-        scale named in the score template
+        scale of the scores in these rows, and of the scores in the table of ``outlines``
     """
 
     name: str

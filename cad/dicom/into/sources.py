@@ -28,8 +28,8 @@ from cad.mri.imaging.vendor import NO_ZERO_B
 
 MAX_BYTES = 32 * 2**30
 MAX_MEMBERS = 200_000
-# MR slices shrink by a factor of two to ten. An archive that shrinks a hundredfold therefore has no
-# images.
+# Compression makes MR slices two to ten times smaller. An archive whose content is a hundred times
+# larger than its packed size therefore holds something else than images.
 MAX_RATIO = 100
 _SMALL = 2**20
 _LINK_OUT = "a link that leads out of the source; copy what it names into the source"
@@ -100,10 +100,10 @@ _FILES_A_CALL = 500
 
 
 def in_this_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function with some arguments in this process, and return its result.
+    """Call a function with some arguments in this process, and return the function's result.
 
-    It is the default of the argument ``call`` of an import. A caller may give another function,
-    which does the same in a process with limits of time and memory.
+    ``in_this_process`` is the default of the argument ``call`` of an import. Instead, a caller may
+    give a function that does the same in a separate process with limits of time and memory.
     """
     return function(*arguments)
 
@@ -121,8 +121,8 @@ class SourceStudy:
     objects : list of Path
         SEG and RTSTRUCT files.
     folders : list of Path
-        Folders that hold nothing but this study, innermost first; mask and score files count
-        when they lie in one of them.
+        Folders that hold nothing but this study, innermost first. Mask and score files belong to
+        the study when they lie in one of these folders.
     top : Path
         Folder that was searched; for a zip archive the folder into which it was unpacked.
     damaged : frozenset of Path
@@ -132,7 +132,8 @@ class SourceStudy:
     unusable : tuple of CadError
         An error for each series that cannot be read with certainty, with the reason.
     given : Path or None
-        Folder of the source as the user named it: a table may lie there, beside a zip archive.
+        The folder that the user named, or the folder of the zip archive that the user named; a
+        table may lie there, beside the archive.
     archive : Path or None
         The zip archive that holds the study; messages name it in place of ``top``.
     """
@@ -268,7 +269,8 @@ def find_studies(
         source_folder = source if source.is_dir() else source.parent
         for study in _studies(root, listing):
             studies.append(replace(study, given=source_folder, archive=archive))
-    # Sessions are numbered in this order: a man's earlier study gets the smaller number.
+    # Sessions are numbered in the sorted order, so that a man's earlier study gets the smaller
+    # number.
     return sorted(studies, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 
 
@@ -332,8 +334,8 @@ def leads_out(path: Path, folder: Path) -> bool:
     Parameters
     ----------
     path, folder : Path
-        The path, and the folder below which it stands. The folder itself may be a link, or lie
-        below one.
+        The path, and the folder below which it stands. It does no harm if the folder itself is a
+        link, or lies below one.
     """
     return not path.resolve().is_relative_to(folder.resolve())
 
@@ -400,7 +402,7 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
 
 
 def _with_zero_b(frames: list[Frame]) -> list[Frame]:
-    """Return frames with b = 0 filled in where a maker states every b-value of a series but 0."""
+    """Return frames with b = 0 filled in, for scanners that state every b-value but 0."""
     weighted = {frame.series_uid for frame in frames if frame.b_value}
     completed = []
     for frame in frames:

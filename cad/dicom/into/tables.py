@@ -1,4 +1,9 @@
-"""Hold the cohort's tables while studies are added: rows are appended, never rewritten."""
+"""Hold the cohort's tables while studies are added.
+
+Regions and scores that the tables already have stay as they are. Only three things change in
+existing rows. Regions may get a session, a patient's status is kept up to date, and a row without a
+score is replaced by scores.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ from cad.mri.imaging.study import Roi
 
 COMPLETE = "complete"
 AWAITING = "awaiting ROI"
-# The columns of a table that is made.
+# The columns of a table that does not exist yet.
 _COLUMNS = {**COLUMNS, "participants": ("participant_id", "site", "status")}
 _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
@@ -50,7 +55,7 @@ class Tables:
         """Read a cohort's tables as text; a table that is not there yet is empty."""
         tables = {name: _read_as_text(root / f"{name}.tsv") for name in _COLUMNS}
         before = (root / "dataset_description.json").exists()
-        # once simulated, it stays simulated
+        # a cohort that has a simulated study stays simulated
         return cls(**tables, simulated=before and is_simulated(root))
 
     def write(self, root: Path, name: str) -> None:
@@ -78,7 +83,7 @@ class Tables:
         return [str(roi) for roi in rows["roi_id"]]
 
     def with_session(self, participant: str) -> Tables:
-        """Return a copy that assigns a patient's regions without a session to ``ses-01``."""
+        """Return a copy in which a patient's regions without a session get ``ses-01``."""
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING
@@ -118,7 +123,8 @@ class Tables:
         Raises
         ------
         CadError
-            For a score of a ROI that does not exist, a score outside its scale, or a second score.
+            For a score of a ROI that does not exist, a score outside its scale, or a second score
+            of one ROI by one reader.
         """
         new_ids = self._free_ids(place, rows)
         tables = self._with_regions(place, rows, new_ids)
@@ -133,7 +139,10 @@ class Tables:
         return tables._with_patient(place, others, rules)
 
     def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
-        """Make ROI ids unique in a patient: an id of another session gets the session in front."""
+        """Make the ids of new ROIs unique in a patient; return the new id by the source's id.
+
+        An id that the patient already has gets the session of the new study in front.
+        """
         taken = set(self.rois["roi_id"][self.rois["participant_id"] == place.participant_id])
         free_ids = {}
         for row in rows:
@@ -208,7 +217,8 @@ class Tables:
                 notes.append(
                     f"reader {reader}'s score of ROI {roi} stays {earlier}; the source says {score}"
                 )
-        # A template row is replaced by the scores for which it was made.
+        # A row with an empty score was made for a reader to fill in. Once the region has scores,
+        # they replace this row.
         answered = {(record["participant_id"], record["roi_id"]) for record in added}
         keep = []
         for man, roi, score in zip(
@@ -235,7 +245,8 @@ class Tables:
         if "status" not in participants:
             participants["status"] = MISSING
         of_man = participants["participant_id"] == place.participant_id
-        # The status is the man's: one of his studies without regions keeps him waiting.
+        # The status belongs to the man, not to a study: he waits for regions as long as one of his
+        # studies has none.
         complete = all(self.regions(study) for study in (place, *others))
         participants.loc[of_man, "status"] = COMPLETE if complete else AWAITING
         return replace(self, participants=participants)
@@ -277,9 +288,9 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
 def _read_as_text(path: Path) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame(columns=list(_COLUMNS[path.stem]), dtype=object)
-    # The tables are written without quoting, so that a quotation mark in a cell is part of its
-    # text. All cells stay text: a label 007 that is read as a number would be another patient's
-    # label.
+    # The tables are written without quoting. A quotation mark in a cell is therefore part of its
+    # text. All cells stay text: if the label 007 were read as a number, it would become 7, which
+    # may be another patient's label.
     table = read_frame(path, "\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
     absent = [column for column in COLUMNS[path.stem] if column not in table.columns]
     if absent:
@@ -297,8 +308,8 @@ def _score_row(
     place: Place, row: dict[str, str], new_ids: dict[str, str], rois: set[str]
 ) -> dict[str, str]:
     roi = new_ids.get(row["roi_id"], row["roi_id"])
-    # A source that is imported again names the region as it did at first. The cohort adds the
-    # session to this name where another session had the id already.
+    # A source that is imported again gives the region the same id as before. In the cohort the id
+    # may have the session in front, because another session of the patient already had the id.
     session_roi = f"{place.session_id}.{row['roi_id']}"
     if session_roi in rois:
         roi = session_roi

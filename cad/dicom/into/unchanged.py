@@ -11,8 +11,9 @@ from cad.base.errors import CadError
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.volume import Volume
 
-# A file that was changed before an image was made from it is contained in the image. The margin is
-# needed because the clocks of two machines differ, and an import of many studies takes its time.
+# Only changes of a file after the image was made from it matter: the image contains earlier
+# changes. Changes up to an hour earlier also count, because the clocks of two machines may differ,
+# and because an import of many studies takes its time.
 _CLOCKS_APART_S = 3600.0
 _SAME_MM = 1e-3
 HINT = (
@@ -22,9 +23,10 @@ HINT = (
 
 
 def changed_since(image: Path, sources: Iterable[Path]) -> bool:
-    """Tell whether a source may have changed since an image was made of it.
+    """Tell whether a source may have changed since an image was made from it.
 
-    The files' ctime is compared, because no user can set it. A copy may keep the mtime.
+    The files' ctime (time of the last change of a file or its status) is compared, because no user
+    can set it. The mtime can be set: a copied file may have the mtime of its original.
 
     Parameters
     ----------
@@ -38,14 +40,14 @@ def changed_since(image: Path, sources: Iterable[Path]) -> bool:
 
 
 def require_same(image: Path, made: Callable[[], Volume]) -> None:
-    """Refuse an image of the cohort whose voxels or place differ from those of its source now.
+    """Refuse an image of the cohort whose voxels or place differ from what its source gives now.
 
     Parameters
     ----------
     image : Path
         The image in the cohort.
     made : callable
-        Returns the volume that an import makes of the source now.
+        Returns the volume that an import would make from the source now.
 
     Raises
     ------
@@ -63,14 +65,14 @@ def require_same(image: Path, made: Callable[[], Volume]) -> None:
 
 
 def require_equal(image: Path, had: np.ndarray, now: np.ndarray) -> None:
-    """Refuse an image whose voxels differ from those of its source now.
+    """Refuse an image of the cohort whose voxels differ from those that its source gives now.
 
     Parameters
     ----------
     image : Path
         The image in the cohort, for the message.
     had, now : ndarray
-        Voxels of the cohort and of the source.
+        Voxels in the cohort, and voxels that the source gives now.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""Write results as DICOM and FHIR objects: SR, SEG, parametric map, bundle."""
+"""Write results as DICOM objects (report, segmentation, map, sheet) and as FHIR bundles."""

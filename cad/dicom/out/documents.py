@@ -1,6 +1,7 @@
-"""Make a sheet for people in the archive: as Encapsulated PDF, and as Secondary Capture pictures.
+"""Make DICOM objects of a man's sheet, the page of results for the tumour board.
 
-Most viewers show these objects even where they show neither a segmentation nor a structured report.
+The objects are an Encapsulated PDF, and Secondary Capture pictures. Most viewers show them even
+where they show neither a segmentation nor a structured report.
 """
 
 import datetime

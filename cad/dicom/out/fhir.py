@@ -1,9 +1,9 @@
-"""Write results as FHIR: a bundle of a DiagnosticReport, Observations and the model per study.
+"""Write results as FHIR: for each study a bundle with a report, observations and the model.
 
-The bundle states the content of the report (SR), which is read back: nothing is computed here. The
-bundle is a ``collection`` of preliminary resources for a system that does not read DICOM. Its
-models are those of FHIR R4B (4.3.0), which ``fhir.resources`` keeps for R4. Only elements that R4
-(4.0.1) has are used.
+The bundle states the content of the DICOM report (SR), which is read from its file: nothing is
+computed here. The bundle is a ``collection`` of preliminary resources for a system that does not
+read DICOM. It is checked by the classes of FHIR R4B (4.3.0), which the package ``fhir.resources``
+has in place of R4. Only elements that R4 (4.0.1) has, too, are used.
 """
 
 import uuid
@@ -36,7 +36,9 @@ _NAMESPACE = uuid.UUID("0a6dd0cf-3a5c-5c0b-8d1a-5b8f3c0f9d21")
 
 
 def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
-    """Write ``fhir/<study>.json`` into a run folder for each of the given reports; read each back.
+    """Write ``fhir/<study>.json`` into a run folder for each of the given reports.
+
+    Each file is read back and compared with what was to be written.
 
     Parameters
     ----------
@@ -165,13 +167,13 @@ def _url(resource: JsonObject) -> str:
 
 
 def _observation(report: Report, record: JsonObject, device: str, **content: Any) -> JsonObject:
-    """Return the observations of a region or of the man."""
+    """Return the observation of a region or of the man, as a FHIR resource."""
     observer = {"reference": f"urn:uuid:{device}"}
     return {**_result("Observation", "imaging", report, record), "device": observer, **content}
 
 
 def _result(kind: str, category: str, report: Report, record: JsonObject) -> JsonObject:
-    """Return the entries that the report and every observation share."""
+    """Return the entries that the DiagnosticReport and every Observation share."""
     return {
         "resourceType": kind,
         "status": "preliminary",
@@ -184,9 +186,10 @@ def _result(kind: str, category: str, report: Report, record: JsonObject) -> Jso
 def _region(
     roi: RoiReport, rows: pd.DataFrame, report: Report, record: JsonObject, device: str
 ) -> JsonObject:
-    """Return one region: a finding whose components are the content of the report's group."""
+    """Return one region as an observation; its components are the region's values in the report."""
     components: list[JsonObject] = []
-    # The thresholds apply to the probability of cancer; without histology, to the belief.
+    # The thresholds apply to the probability of cancer. If the model learned from no histology,
+    # they apply to the belief.
     judged = PROBABILITY if PROBABILITY in roi.values else BELIEF
     limits = record.get("decision_thresholds")
     for key, (value, unit) in roi.values.items():
@@ -219,7 +222,7 @@ def _region(
 
 
 def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
-    """Return the report's entries on the man."""
+    """Return the observation of the man: his probability of cancer, and the decision on him."""
     value, decision = report.man or (0.0, "")
     coded = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
     attributes: JsonObject = {"note": [{"text": text} for text in report.man_statements]}
@@ -229,7 +232,11 @@ def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> Jso
 
 
 def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
-    """Return the interval in which the readers' own probability lies, where they gave one."""
+    """Return a component with the interval of the readers' own probability, if they gave one.
+
+    The interval is the mean of their scores as probabilities (``p``), plus or minus ``eta``, and
+    lies within 0 and 1.
+    """
     if roi_id not in rows.index or not {"p", "eta"} <= set(rows.columns):
         return []
     p, eta = (float(rows.at[roi_id, name]) for name in ("p", "eta"))

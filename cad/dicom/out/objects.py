@@ -1,4 +1,4 @@
-"""Make the parts that every written DICOM object shares: identity, text, maker and source."""
+"""Make the parts that all DICOM objects of this program share: UIDs, texts, maker and source."""
 
 import hashlib
 import unicodedata
@@ -17,7 +17,8 @@ from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.folders.cohort import StudyRef
 
-# The character set is UTF-8: ids may be in any script, and sending copies the archive's names.
+# The character set is UTF-8, because ids may be in any script. When an object is sent, it also gets
+# the patient's name as the archive has it.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 SIGNIFICANT_GRADE = 2
@@ -35,9 +36,9 @@ class StudyResults:
     source : SourceImages
         Its T2 images, which the objects refer to.
     scored : DataFrame
-        Its rows of ``probabilities.csv`` that have a probability.
+        The study's rows of ``probabilities.csv`` that have a probability, one for each region.
     masks : list of ndarray of bool, shape (n_z, n_y, n_x)
-        Their regions on the T2 grid.
+        The masks of these regions on the T2 grid, in the order of the rows.
     medians : dict
         By ROI id: ``adc_median`` (um2/s), ``ktrans_median`` (1/min), ``volume_mm3``.
     run : dict
@@ -56,7 +57,7 @@ class StudyResults:
 
 
 def uid(identity: str, *pieces: object) -> str:
-    """Return the UID of an object or of its part: equal arguments give equal UIDs, in every run.
+    """Return a UID for an object or a part of it: equal arguments give equal UIDs, in every run.
 
     Parameters
     ----------
@@ -86,7 +87,8 @@ def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
         UIDs and numbers of series and instance, description, manufacturer, character set.
     """
     series = SERIES[kind]
-    # The first object keeps the UID that it had before series could hold several objects.
+    # The number is left out for the first object. Its UID is thus the same as in earlier versions,
+    # in which a series held one object.
     entropy = [kind] if number == 1 else [kind, number]
     return {
         "series_instance_uid": uid(identity, f"{kind} series"),
@@ -128,7 +130,8 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
     -------
     name, version : str
     statements : list of str
-        Training population and thresholds.
+        That the results are for research only, the training population, what the numbers are the
+        probability of, and the thresholds of the decision.
     """
     model = run.get("model") or {}
     training = model.get("training") or {}
@@ -152,7 +155,7 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
 
 
 def _what_it_is_of(prevalence: JsonObject, isup_min: int) -> str:
-    """Say whether the numbers concern cancer or readers, and at which prevalence."""
+    """Return a statement on what the numbers are the probability of, and at which prevalence."""
     stated = prevalence.get("stated")
     trained = prevalence.get("men")
     grade = "cancer" if isup_min <= 1 else f"cancer of ISUP {isup_min} or more"
@@ -178,9 +181,10 @@ def isup_min_of(run: JsonObject) -> int:
 def long_string(text: str) -> str:
     """Return text as the DICOM value representation LO holds it: at most 64 bytes, in one line.
 
-    The standard counts characters, and some readers count bytes. A backslash, which separates
-    values, becomes a slash. Text that is too long is cut between two whole signs and keeps six
-    digits of its hash, so that two texts with the same beginning stay different.
+    The standard allows 64 characters, but some programs that read DICOM count bytes. A backslash,
+    which separates values, becomes a slash. Text that is too long is cut between two characters and
+    gets six digits of its hash at its end, so that two texts with the same beginning stay
+    different.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Write the probability over the gland for the archive: a Parametric Map on the T2 image planes."""
+"""Write the map of probability over the gland as a DICOM Parametric Map on the planes of T2."""
 
 import hashlib
 import json
@@ -31,11 +31,15 @@ from cad.mri.imaging.volume import Volume
 OUTSIDE = -1.0
 """Stored where the map has no value; no probability can be mistaken for it."""
 _LAYOUT = 3
-"""Raised where the object says more of the same map: an archive keeps its object of a UID."""
+"""Number that goes into an object's UID. It is increased when objects of the same map get further
+entries: an archive would otherwise keep its old object, which has the same UID.
+"""
 
 
 def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path], list[CadError]]:
     """Write ``<study>_PM.dcm`` for every study of a run that has a probability map.
+
+    Nothing is written about a man who is held back until a reader has scored him.
 
     Parameters
     ----------
@@ -107,7 +111,7 @@ def map_object(
         When the study has no DICOM source, or the map is not on its T2 grid.
     """
     source = source_images(study.folder, study.study_id, study.participant_id)
-    # The NIfTI file may have been stored with its axes in another order; the voxels are the same.
+    # The NIfTI file may store its axes in another order than the T2 image.
     probability = probability.turned(source.grid.direction)
     if not probability.same_grid(source.grid):
         raise CadError(
@@ -131,7 +135,8 @@ def map_object(
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
             contains_recognizable_visual_features=False,
-            # A stored value from 0 to 1 is multiplied by 100 per cent, as in the report.
+            # Stored values from 0 to 1 are multiplied by 100 for display, and are then in per cent,
+            # as in the report.
             real_world_value_mappings=[
                 highdicom.pm.RealWorldValueMapping(
                     "PROBABILITY",
@@ -143,8 +148,8 @@ def map_object(
                     quantity_definition=quantity,
                 )
             ],
-            # The window is 0 to 1, because a viewer would otherwise stretch the smallest difference
-            # to black and white.
+            # The grey levels span 0 to 1, because a viewer would otherwise stretch the smallest
+            # difference to black and white.
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description=f"{meaning}, research use only",
@@ -159,14 +164,15 @@ def map_object(
 
 
 def _order_frames(made: Dataset, normal: np.ndarray) -> None:
-    """Put frames in the order of their slices, by the index of their dimension as well.
+    """Put the frames in the order of their slices, and number them in this order.
 
-    highdicom stores the frames from the last to the first. dcmqi (``paramap2itkimage``) takes frame
-    k for slice k, wherever frame k lies, and would turn the map upside down.
+    highdicom stores the frames from the last slice to the first. The program ``paramap2itkimage``
+    of dcmqi takes frame k for slice k, wherever frame k lies, and would turn the map upside down.
     """
     groups = list(made.PerFrameFunctionalGroupsSequence)
     places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
-    # This is the distance along the normal of the slices, for any position of the patient.
+    # The frames are sorted by their distance along the normal of the slices, which is right for any
+    # position of the patient.
     order = np.argsort(np.array(places, float) @ normal)
     frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
     made.FloatPixelData = frames[order].tobytes()
@@ -176,9 +182,10 @@ def _order_frames(made: Dataset, normal: np.ndarray) -> None:
 
 
 def _prostate() -> Dataset:
-    """Return the item of the Frame Anatomy Macro (PS3.3 C.7.6.16.2.8), optional in this object.
+    """Return the item of the Frame Anatomy Macro (PS3.3 C.7.6.16.2.8): the prostate.
 
-    ``paramap2itkimage`` of dcmqi reads the item without a test whether it exists.
+    The item is optional in this object. It is written because ``paramap2itkimage`` of dcmqi reads
+    it without a test whether it exists.
     """
     item = Dataset()
     item.AnatomicRegionSequence = [highdicom.sr.CodedConcept.from_code(codes.SCT.Prostate)]

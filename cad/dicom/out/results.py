@@ -3,9 +3,9 @@
 The SEG lies in the T2 series' frame of reference and refers to the T2 images. The report
 (:mod:`cad.dicom.out.sr`) states for each ROI the belief and the probability of cancer in per cent,
 and the decision. Medians of ADC (um2/s) and Ktrans (/min) are stated where they were measured. The
-report names the algorithm and the population that it was trained on. UIDs follow from the content:
-writing the same run again gives objects with the same identity, so that an archive stores them
-once.
+report names the algorithm and the population that it was trained on. UIDs are derived from the
+content. If the same run is written again, the objects have the same UIDs, so that an archive stores
+them once.
 """
 
 import hashlib
@@ -181,7 +181,7 @@ def _identity(
     study: StudyRef, scored: pd.DataFrame, masks: list[np.ndarray], run: JsonObject
 ) -> str:
     """Return a hash of the objects' content, from which their UIDs are made."""
-    # Times, paths and settings are left out, because the same result must be the same object again.
+    # Times, paths and settings are left out, because the same result must give the same UIDs again.
     names = [
         "roi_id",
         "belief",

@@ -1,4 +1,7 @@
-"""Rebuild the source images of a study for DICOM objects: headers without a patient's name."""
+"""Rebuild the headers of a study's T2 images, which DICOM objects refer to.
+
+In these headers the PatientID stands in place of the patient's name.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +34,8 @@ class SourceImages:
     patient_id : str
         PatientID that the headers bear.
     planes : tuple of int
-        The z index of each slice or, in an enhanced object, of each frame in the object's order.
+        In a classic series the z index of each header's slice; for an enhanced object the z index
+        of each frame, in the order of the object.
     """
 
     grid: Volume
@@ -148,5 +152,5 @@ def _header(volume: Volume, z: int, uid: str, sidecar: JsonObject, patient_id: s
 
 
 def _decimal(value: float) -> str:
-    """Return at most sixteen characters, which is the limit of DICOM's decimal strings."""
+    """Return a number as text of at most 16 characters, the limit of DICOM's decimal strings."""
     return f"{round(float(value), 9):.9g}"[:16]

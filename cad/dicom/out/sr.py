@@ -1,15 +1,16 @@
-"""Make the structured report of one study (TID 1500): the results of every region, and its place.
+"""Make the structured report of one study (DICOM template TID 1500): results and outlines.
 
 Every region has two measurement groups (TID 1411) with one tracking UID. The first group refers to
-the region's segment. It holds the belief (under a private code), the probability of cancer if
-histology taught it, measurements and the decision. The second group has the region's outline on
-every image (SCOORD), because most viewers draw a report's regions only from coordinates.
+the region's segment in the SEG object. It holds the belief (under a private code), measurements and
+the decision, and the probability of cancer if the model learned from histology. The second group
+has the region's outline on every image (SCOORD), because most viewers draw a report's regions only
+from coordinates.
 
-The man's probability, if a model gave him one, is a derived measurement (TID 1420). It is inferred
-from the regions whose tracking UIDs it names. The decision on the man is a qualitative evaluation
-of the report. The man has no measurement group, because OHIF shows nothing of a report with a group
-without an outline. The regions are named by UID and not by a reference within the tree, because
-highdicom cannot read a report with such a reference.
+The man's probability, if a model gave him one, is a derived measurement (TID 1420). It names the
+tracking UIDs of the regions from which it was computed. The decision on the man is a qualitative
+evaluation of the report. The man has no measurement group: if a group has no outline, the viewer
+OHIF shows nothing of the report. The regions are named by UID and not by a reference to another
+item of the report, because highdicom cannot read a report with such a reference.
 """
 
 import math
@@ -67,9 +68,9 @@ class Outline:
 def outlines(mask: np.ndarray) -> list[Outline]:
     """Return closed lines around every part of a mask, the line of the largest area first.
 
-    The lines run half-way between the centres of pixels inside and outside, so that a line encloses
-    the centres of exactly the mask's pixels. Holes have no line, because a list of closed lines
-    cannot say that one area is cut out of another.
+    The lines run half-way between the centres of pixels inside the mask and outside, so that a line
+    encloses the centres of exactly the mask's pixels. Holes have no line, because a list of closed
+    lines cannot say that one area is cut out of another.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def outlines(mask: np.ndarray) -> list[Outline]:
 SCHEME = "99CAD"
 DECISION_CODE = Code(DECISION, SCHEME, "Decision by the site's thresholds")
 ON_SUSPICION = Code(SUSPICION, SCHEME, "Decision on readers' suspicion by the site's thresholds")
-"""Where no histology taught the model, a decision is not a decision on cancer."""
+"""Code of a decision by a model that learned from no histology: it is no decision on cancer."""
 BELIEF_CODE = Code(BELIEF, SCHEME, "Readers would call it malignant")
 IMAGES_CODE = Code(IMAGES, SCHEME, "Probability of cancer, no scores")
 LOW_CODE = Code(LOW, SCHEME, "Probability of cancer, lower end")
@@ -122,7 +123,7 @@ _MODIFIER = highdicom.sr.RelationshipTypeValues.HAS_CONCEPT_MOD
 
 
 def cancer_code(isup_min: int) -> Code:
-    """Return the code of the cancer that the man's probability is about.
+    """Return the code of the cancer that the man's probability is about: cancer of which grade.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     _separate(report)
     scheme = Dataset()
-    # The name of the party that defines the private codes (PS3.3 C.12.1).
+    # This item names the party that defines the private codes (PS3.3 C.12.1).
     scheme.CodingSchemeDesignator = SCHEME
     scheme.CodingSchemeName = "Codes of the cad project"
     report.CodingSchemeIdentificationSequence = [scheme]
@@ -196,7 +197,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
 def _measured(
     results: StudyResults, row: Any, seg: highdicom.seg.Segmentation, number: int
 ) -> Group:
-    """Make the group with the measurements and the decision of a segment."""
+    """Make the group that refers to a region's segment: its measurements and the decision on it."""
     name, version, statements = algorithm(results.run)
     warned = getattr(row, "warnings", None)
     if isinstance(warned, str) and warned:
@@ -220,7 +221,7 @@ def _measured(
 def _man(
     results: StudyResults, rows: list[Any], identification: highdicom.sr.AlgorithmIdentification
 ) -> list[highdicom.sr.ContainerContentItem]:
-    """Make the containers on the man: his probability of any such cancer, and the decision."""
+    """Make the containers on the man: the probability that he has such cancer, and the decision."""
     row = rows[0]
     probability = getattr(row, "patient_probability", math.nan)
     if not math.isfinite(probability):
@@ -318,7 +319,7 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
 
 
 def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
-    """Return the probability of cancer, if histology taught it, and the belief.
+    """Return the belief and, if the model learned from histology, the probability of cancer.
 
     The probability comes first, because viewers list measurements in the order of the report.
     """
@@ -338,7 +339,7 @@ def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
 
 
 def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluation]:
-    """Return a decision: on cancer, or on suspicion if no histology taught the model."""
+    """Return a decision: on cancer, or on suspicion if the model learned from no histology."""
     if decision not in DECISIONS:
         return []
     concept = DECISION_CODE if of == HISTOLOGY else ON_SUSPICION
@@ -346,8 +347,9 @@ def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluat
 
 
 def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
-    """Return a measurement that shows six digits and carries the exact number beside the digits."""
-    # A decimal string has 16 bytes, so that the shown value is rounded to six significant digits.
+    """Return a measurement whose text has six digits, with the exact number in another element."""
+    # The text is a decimal string, which has at most 16 bytes. The value in it is therefore rounded
+    # to six significant digits.
     digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
     item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
     item[0].MeasuredValueSequence[0].FloatingPointValue = float(value)
@@ -361,7 +363,7 @@ def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Me
 
 
 def _separate(item: Dataset) -> None:
-    """Separate the items of every container; only then do readers show measurement names."""
+    """Mark the items of every container as separate: else programs show no measurements' names."""
     if item.get("ValueType") == "CONTAINER":
         item.ContinuityOfContent = "SEPARATE"
     for child in item.get("ContentSequence", []):

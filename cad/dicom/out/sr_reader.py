@@ -1,4 +1,8 @@
-"""Read a report back and check it against TID 1500, which DICOM validators do not check."""
+"""Read a structured report and check it against its template.
+
+The template is TID 1500 of the DICOM standard (PS3.16). Programs that validate DICOM files do not
+check it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,8 +25,8 @@ TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
 REGION, SOURCE = "111030", "260753009"
 PROBABILITY, DECISION = "111047", "decision"
-# These are our own codes, beside the standard's. A code has at most 16 signs, because a longer code
-# is another attribute (PS3.3 8.8).
+# These codes are our own, not the standard's. A code has at most 16 characters; a longer code would
+# have to stand in another attribute (PS3.3 8.8).
 BELIEF = "belief"
 IMAGES = "p-images"
 LOW = "p-low"
@@ -71,8 +75,9 @@ class RoiReport:
         Code values of the finding and of the place in the body.
     values : dict of str to (float, str)
         Measurements: number and UCUM unit by code of the concept. The code of a median ends in
-        ``:median``. A report of an earlier version has its one number, a belief, under ``belief``,
-        and ``EARLIER`` among its statements.
+        ``:median``. Reports of earlier versions have one number, which they call a probability of
+        cancer. It is a belief, and stands here under ``belief``, with the text :data:`EARLIER`
+        among the statements.
     evaluations : dict of str to str
         Statements in codes, such as the decision: code value by code of the concept.
     algorithm, version : str
@@ -80,8 +85,8 @@ class RoiReport:
     statements : list of str
         Algorithm parameters: training population, decision thresholds.
     outlines : list of DrawnOutline
-        Outlines of the region in the order of the report; viewers that show one image show the
-        first.
+        Outlines of the region in the order of the report. A viewer that shows only one image of a
+        region shows the image of the first outline.
     """
 
     roi_id: str
@@ -160,7 +165,7 @@ def _report(dataset: Dataset) -> Report:
     (container,) = _children(dataset, MEASUREMENTS)
     groups = list(_children(container, GROUP))
     _rule(bool(groups), "TID 1500 without any measurement group")
-    # Reports before 1.0.0 have the man as a group of TID 1501, which needs no outline.
+    # In reports of versions before 1.0.0 the man is a group of TID 1501, which needs no outline.
     of_man = [g for g in groups if g.ContentTemplateSequence[0].TemplateIdentifier == "1501"]
     groups = [group for group in groups if group not in of_man]
     rois = [_roi(group) for group in groups if not _only_drawn(group)]
@@ -187,7 +192,7 @@ def _report(dataset: Dataset) -> Report:
 
 
 def _of_man(item: Dataset, holders: list[Dataset]) -> tuple[float, str]:
-    """Return the man's probability and the decision on him, which is in one of the holders."""
+    """Return the man's probability and the decision on him, which is in one of ``holders``."""
     _rule(
         _single_child(item, TRACKING_ID, "tracking identifier").TextValue == MAN,
         "a measurement that belongs to no region is not the man's",
@@ -225,8 +230,8 @@ def _measured(item: Dataset) -> tuple[float, str]:
     unit = measured.MeasurementUnitsCodeSequence[0]
     # PS3.16 takes units of measurement only from UCUM.
     _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
-    # NumericValue is a decimal string of at most 16 signs (VR DS, PS3.5 6.2); the floating point
-    # value beside NumericValue is exact.
+    # NumericValue is a decimal string of at most 16 characters (VR DS, PS3.5 6.2), and may be
+    # rounded for this reason. FloatingPointValue is exact.
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 

@@ -1,13 +1,16 @@
-"""Name in a later result of a study the earlier results that it supersedes, so that none doubles.
+"""Mark in a new result of a study which earlier results it supersedes.
 
-Before a report or sheet of this program is stored, the archive is queried for the earlier results
-of this program in the study. A report with new content carries the earlier reports in its
-Predecessor Documents Sequence, and earlier results of other kinds in its Pertinent Other Evidence
-Sequence (PS3.3 C.17.2). A new sheet (PDF) carries the earlier sheets in its Predecessor Documents
-Sequence (PS3.3 C.24.2). An object that the archive has already is stored under its own UID, and
-changes nothing. An object that is sent together with the report is no earlier result. Objects of
-this program are recognised by modality and series number, which every archive must answer, and by
-the series description where it is answered.
+Otherwise both results of the study would seem to be valid. A result is a report (SR) or another
+DICOM object of this program, such as a sheet (a page for the tumour board, as PDF).
+
+Before a report or sheet is stored, the archive is queried for the earlier results of this program
+in the study. A report with new content lists the earlier reports in its Predecessor Documents
+Sequence, and earlier results of other kinds in its Pertinent Other Evidence Sequence (PS3.3
+C.17.2). A new sheet lists the earlier sheets in its Predecessor Documents Sequence (PS3.3 C.24.2).
+If the archive already has an object of the same UID, the object has the same content; it gets no
+references. Objects that are sent together with a report do not count as earlier results. Objects of
+this program are recognised by modality and series number, which every archive must state in its
+answers, and by the series description if the archive states it.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -90,7 +93,9 @@ def sent_together(paths: Iterable[Path]) -> set[str]:
 def supersede(
     dataset: Dataset, earlier: Iterable[Earlier], current: Collection[str] = ()
 ) -> list[str]:
-    """Add to a report or sheet references to the earlier results of its study that it supersedes.
+    """Mark the earlier results of a study that a report or sheet supersedes: refer to them in it.
+
+    A sheet is a page for the tumour board, as Encapsulated PDF.
 
     Parameters
     ----------
@@ -100,8 +105,8 @@ def supersede(
         The study's results in the archive, as :func:`earlier_results` returns them: kind,
         SeriesInstanceUID and SOPInstanceUID of each.
     current : collection of str
-        SOPInstanceUIDs of the objects that are sent together with the dataset. An earlier object of
-        another kind with one of these UIDs is not superseded and gets no reference.
+        SOPInstanceUIDs of the objects that are sent together with the dataset. An object of another
+        kind with one of these UIDs is not superseded, even if the archive has it already.
 
     Returns
     -------
@@ -146,11 +151,11 @@ def evidence(dataset: Dataset) -> set[str]:
 
 
 def _reference(study: str, results: list[Earlier]) -> Dataset:
-    """Return an item of the Hierarchical SOP Instance Reference Macro."""
+    """Return an item of the Hierarchical SOP Instance Reference Macro, which lists the results."""
     item = Dataset()
     item.StudyInstanceUID = study
     item.ReferencedSeriesSequence = []
-    # The UIDs are sorted, so that the sent copy does not depend on the order of the answer.
+    # The UIDs are sorted, so that the object does not depend on the order of the archive's answers.
     for uid in sorted({series for _, series, _ in results}):
         series = Dataset()
         series.SeriesInstanceUID = uid

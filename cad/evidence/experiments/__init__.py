@@ -1,7 +1,9 @@
-"""Run experiments on the papers' tables and on real data, each by ``cad experiment NAME -o OUT``.
+"""Run experiments: tables and figures of the papers behind the learners, and data of real people.
 
-``EXPERIMENTS`` maps a name to ``module:function``. The function takes :class:`Options` and returns
-a :class:`cad.evidence.experiments.results.Result`.
+The command ``cad experiment NAME -o OUT`` runs one experiment. ``EXPERIMENTS`` maps its name to
+``module:function``. The function takes :class:`Options` and returns a
+:class:`cad.evidence.experiments.results.Result`. The papers are cited as [N13], [N14], [A14] and
+[W14]; docs/methods.md lists them.
 """
 
 import difflib
@@ -34,7 +36,7 @@ EXPERIMENTS = {
     "amirou2014-covertype": "cad.evidence.experiments.amirou2014:covertype",
 }
 REAL = ("picai-readers", "fae-prostate", "viper-readers")
-"""Experiments on data of real people; all others reproduce papers."""
+"""Experiments on data of real people; all other experiments reproduce papers."""
 CONTROLLED = (
     "niaf2014-outlier",
     "niaf2014-table1",
@@ -65,7 +67,7 @@ class Draw:
     first_seed : int
         Seed of the first draw.
     shuffled : bool
-        Whether the labels were dealt to other rows.
+        Whether the labels were permuted among the rows, so that nothing could be learned.
     """
 
     first_seed: int = 0
@@ -73,7 +75,7 @@ class Draw:
 
 
 PUBLISHED_DRAW = Draw()
-"""The draw of the published results."""
+"""The draw whose results docs/reproduction.md shows: seeds from 0 on, labels as they are."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,10 @@ class Options:
     jobs : int
         Number of processes.
     first_seed : int
-        Seed of the first draw; the published results begin at 0.
+        Seed of the first draw; the results in docs/reproduction.md begin at 0.
     shuffled : bool
-        Whether the labels are first dealt to other rows, so that nothing can be learned. This is
-        the negative control of every claim.
+        Whether the labels are first permuted among the rows, so that nothing can be learned. This
+        is a negative control: a claim of a paper that still comes out is an effect of chance.
     """
 
     out: Path
@@ -110,7 +112,7 @@ class Options:
 
     @property
     def draw(self) -> Draw:
-        """Return the draw of the results.
+        """Return the draw that these options ask for.
 
         Returns
         -------
@@ -125,7 +127,7 @@ class Options:
         Parameters
         ----------
         published : int
-            Number of seeds of the published results, used where ``repeats`` states none.
+            Number of seeds that the experiment takes where ``repeats`` states none.
         """
         count = self.repeats or published
         return range(self.first_seed, self.first_seed + count)
@@ -136,7 +138,7 @@ class Options:
         Parameters
         ----------
         content : str
-            The content of the folder, for the error message.
+            The content of the folder in words, for the error message.
 
         Raises
         ------
@@ -166,9 +168,9 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known name); for another draw or shuffled labels where
-        the experiment has neither; or for a folder that holds something else or results of another
-        draw, or that another process uses.
+        For an unknown name (with the nearest known name); for another first seed or shuffled labels
+        if the experiment has no such control; and for a folder that another process uses, or that
+        holds something else or results of another draw.
     """
     if name not in EXPERIMENTS:
         close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -194,12 +196,13 @@ def run_experiment(name: str, options: Options) -> Path:
 
 
 def draw_of(folder: Path) -> Draw:
-    """Return the draw that gave the results of a folder.
+    """Return the first seed of the results in a folder, and whether their labels were shuffled.
 
     Parameters
     ----------
     folder : Path
-        Folder of results; a folder without a note of the draw holds the published draw.
+        Folder of results, with a note of both in ``DRAW_FILE``. A folder without this note holds
+        results of :data:`PUBLISHED_DRAW`.
 
     Raises
     ------
@@ -216,7 +219,8 @@ def draw_of(folder: Path) -> Draw:
 def _require_draw(options: Options) -> None:
     """Raise an error for a folder with results of another draw; note the draw of a new folder.
 
-    Otherwise results of a control could be taken for the published results.
+    Without this check, results of a control (another seed, or shuffled labels) could be taken for
+    those of :data:`PUBLISHED_DRAW`.
     """
     if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
         write_json(options.out / DRAW_FILE, asdict(options.draw))

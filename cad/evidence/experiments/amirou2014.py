@@ -1,7 +1,8 @@
 """Reproduce [A14] Figs 2 to 10: an SVM with a reject option on synthetic, ECG and forest data.
 
-In the ECG data, each beat has seven features from one lead, and premature beats are the positive
-class.
+[A14] is Amirou et al., Informatica 38 (2014). Its SVM may reject (refer) a row instead of calling
+it positive or negative. In the ECG data, each beat has seven features from one lead, and premature
+beats are the positive class.
 """
 
 from pathlib import Path
@@ -77,9 +78,9 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
     Parameters
     ----------
     signal : ndarray, shape (n_samples,)
-        One lead, mV.
+        Signal of one lead of the ECG, mV.
     fs : int
-        Samples per second.
+        Number of samples per second.
     beats : ndarray of int, shape (n_beats,)
         Index of the sample of every beat.
 
@@ -137,8 +138,9 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
 
 
 SEEDS = 20
-# At r = .5 nothing is rejected. The loss needs R_p/C_p + R_n/C_n < 1, so that this grid ends below
-# .5.
+# The costs r of rejecting a row that are tried; an error costs 1. At r = .5 nothing is rejected.
+# The loss exists only if (cost of rejecting a positive / cost of missing it) + (cost of rejecting a
+# negative / cost of a false alarm) is below 1. So this grid ends below .5.
 REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.499)
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2
@@ -155,12 +157,12 @@ class DataSet(NamedTuple):
     Parameters
     ----------
     name : str
-        Name for titles.
+        Name of the data set, for titles.
     X : ndarray, shape (n, d)
         Features as they are; the experiment standardises them with the training rows' mean and
         deviation.
     y : ndarray, shape (n,)
-        1 for the class whose misses cost theta times a false alarm, else 0.
+        1 for the positive class, else 0. A missed positive costs theta, a false alarm costs 1.
     n_train : int
         Number of random rows to train on; the rest is the test set.
     n_test : int
@@ -168,7 +170,8 @@ class DataSet(NamedTuple):
     gamma : float
         Parameter of the RBF kernel.
     published : (float, float)
-        The paper's error-reject ratio of the cost-based and of the symmetric rule.
+        The paper's error-reject ratio of the cost-based and of the symmetric rule: minus the share
+        of the rejected rows that would have been errors.
     shown : (int, int)
         Columns of the two features in the figure of the reject region.
     axes : (str, str)
@@ -238,9 +241,9 @@ def ecg(options: Options) -> Result:
     return _study(
         problem,
         options,
-        f"Records {', '.join(RECORDS)} have {len(pvc)} beats. {int(pvc.sum())} premature "
-        "ventricular contractions are one class, all other beats the other. "
-        f"Features: {'; '.join(FEATURES)}",
+        f"The ECG records {', '.join(RECORDS)} have {len(pvc)} beats. {int(pvc.sum())} premature "
+        "ventricular contractions are the positive class, all other beats the negative class. "
+        f"The features of a beat are: {'; '.join(FEATURES)}",
         "ecg",
     )
 
@@ -277,8 +280,8 @@ def covertype(options: Options) -> Result:
     return _study(
         problem,
         options,
-        f"The data have {len(y)} rows, {int(y.sum())} of them cottonwood. "
-        "Constant columns are left out",
+        f"The data have {len(y)} rows. {int(y.sum())} of them are cottonwood, the positive class, "
+        "the others Douglas fir. Constant columns are left out",
     )
 
 
@@ -372,7 +375,9 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
     y_test = problem.y[test]
     rows: list[dict[str, object]] = []
     for theta in (1.0, THETA):
-        no_rejection = np.log(1.0 / theta)  # Bayes: P = C_n / (C_n + C_p)
+        # Without rejecting, Bayes' rule calls a row positive if P > 1 / (1 + theta). In log-odds
+        # this threshold is log(1 / theta).
+        no_rejection = np.log(1.0 / theta)
         for r in REJECT_COSTS:
             costs = DecisionSettings(
                 false_positive=1.0, false_negative=theta, refer_negative=r, refer_positive=r
@@ -383,8 +388,8 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
             f = model.decision_function(X_test)
             forced = (f > no_rejection).astype(int)
             rules = [("cost-based", r, model.predict(X_test))]
-            # The row is added once for each theta, because a forced decision does not depend on the
-            # cost of rejecting.
+            # The rule without rejection is added once for each theta and not for each r, because it
+            # does not depend on the cost r of rejecting.
             if r == REJECT_COSTS[-1]:
                 rules.append(("no rejection", 0.5, forced))
             if theta == 1.0:
@@ -401,9 +406,9 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
 def symmetric_half_width(r: float) -> float:
     """Return the largest absolute decision value that the symmetric rule rejects.
 
-    [A14] compares two rules to reject, a symmetric and a cost-based rule. The paper's threshold of
-    the symmetric rule, δ₀ = ½, is here turned into the units of the cost-based rule's decision
-    values.
+    [A14] compares two rules to reject, a symmetric and a cost-based rule. The symmetric rule
+    rejects decision values from -δ₀ to δ₀, with δ₀ = ½ in the units of its own loss. Here ½ is
+    converted to the units of the cost-based rule's decision values.
 
     Both rules minimise the same loss, apart from the scales of loss and decision value: ψ_r(y f) =
     W(y, H(r) f / r) / H(r). Here y is the class (1 or -1), f the decision value, ψ the symmetric
@@ -463,11 +468,12 @@ def _printed_columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _error_reject_ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
-    """Return the error-reject ratio in two definitions: from rates at two values of r, and by
-    counts.
+    """Return the error-reject ratio in two definitions: by counts, and from rates at two costs r.
 
-    Rates are averaged over seeds before dividing, because a single seed has few rejects and its
-    ratio is only noise.
+    By counts the ratio is minus the share of the rejected rows that would have been errors. From
+    rates it is the change of the error rate divided by the change of the reject rate. Rates are
+    averaged over seeds before dividing, because a single seed has few rejects and its ratio is
+    only noise.
     """
     out = []
     for rule, published in zip(_RULES, problem.published, strict=True):
@@ -495,12 +501,13 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
     compared = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
     table = compared.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     based = table[table["rule"] == "cost-based"]
-    # Costs at different r have different units. As in the paper, the smallest cost of a rule is
-    # shown.
+    # Mean costs at different r cannot be compared, because rejecting has another price. As in the
+    # paper, the smallest cost of a rule is shown all the same.
     best = based.loc[[based["cost"].idxmin()]]
     both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
     edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
-    # At the edge of the grid the cost still falls, so that the value is not an optimum.
+    # If the smallest cost lies at an end of the tried values of r, the cost may be smaller still
+    # beyond this end. The row then says so.
     return _printed_columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
 
 
@@ -540,8 +547,8 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
 
 
 def _draw_losses() -> Figure:
-    """Draw the double hinges with the log-loss to which they are tangent, and the range that they
-    reject.
+    """Draw the double hinges, the log-loss to which they are tangent, and the range of decision
+    values that is rejected.
     """
     f = np.linspace(-4, 4, 401)
     figure = Figure(figsize=(9, 3.5))

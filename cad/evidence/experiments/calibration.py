@@ -15,9 +15,9 @@ def calibration_figure(curves: Mapping[str, pd.DataFrame], of: str) -> Figure:
     Parameters
     ----------
     curves : mapping of str to DataFrame
-        By the number's name: groups with columns ``predicted``, ``observed``, ``lower`` and
-        ``upper``, as :func:`cad.learning.evaluation.measures.metrics.calibration_curve` returns
-        them.
+        For each number, such as a probability or a belief, by its name: a table of groups of
+        regions or men with columns ``predicted``, ``observed``, ``lower`` and ``upper``
+        (:func:`cad.learning.evaluation.measures.metrics.calibration_curve` returns it).
     of : str
         The observed event, such as ``regions with cancer``.
 

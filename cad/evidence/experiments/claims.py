@@ -1,7 +1,9 @@
 """Compare the papers' claims with the results: published value, measured value, and a verdict.
 
-A verdict on the published runs is kept only if most other draws give it too, and shuffled labels do
-not (:func:`weigh`). ``benchmarks.verdicts`` counts how often each of the two happens.
+A claim is a sentence of a paper, such as "the P-SVM has the highest AUC". The verdict says whether
+it holds in the results here. It is taken back if it depends on chance (:func:`weigh`): if few runs
+with other random draws give it, or too many runs with shuffled labels do. ``benchmarks.verdicts``
+counts how often each of the two happens.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ BY_NOISE = "shuffled labels too"
 BY_LUCK = "not in most other draws"
 UNCONTROLLED = "no control"
 HOLDS = ("yes", "order only")
-"""Verdicts in favour of a method; controls can take them back."""
+"""Verdicts in favour of a method; other draws and shuffled labels can take them back."""
 VERDICTS = (
     *HOLDS,
     "no",
@@ -34,8 +36,11 @@ VERDICTS = (
     BY_CONSTRUCTION,
     ELSEWHERE,
 )
-"""All verdicts. BY_NOISE, BY_LUCK and UNCONTROLLED come from controls. BY_CONSTRUCTION means that
-coin flips would fulfil the claim, ELSEWHERE that the claim needs a cohort which is not public.
+"""All verdicts.
+
+BY_NOISE, BY_LUCK and UNCONTROLLED come from the controls, that is from runs with shuffled labels
+and with other random draws. BY_CONSTRUCTION means that coin flips would fulfil the claim, and
+ELSEWHERE that the claim needs a cohort which is not public.
 """
 MOST_NOISE = 0.05
 """Largest share of runs with shuffled labels that may fulfil a claim."""
@@ -46,7 +51,7 @@ MARGIN = 0.05
 EQUAL_AT = 0.24
 """Cost of rejection at which both rules of [A14] have the same threshold."""
 _ORDER = "P-SVM > F-SVM > SVM"
-# Measures in the clinical tables, with the sign that makes larger values better.
+# Measures in the tables of [N14] on patients: 1 if larger values are better, -1 if smaller ones.
 _CLINICAL = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
 _N13 = {"AUC": 1, "KL one-sided": -1, "Err": -1, "MCE": -1}
 _MEASURED = {"AUC": 1, "Acc": 1, "KL": -1, "Err": -1}
@@ -85,9 +90,9 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     Parameters
     ----------
     verdicts : list of dict
-        From :func:`claims`.
+        The claims with their verdicts, from :func:`claims`.
     rates : DataFrame
-        From :func:`counted`.
+        How often other draws and shuffled labels fulfil each claim, from :func:`counted`.
 
     Returns
     -------

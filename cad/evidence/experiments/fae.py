@@ -1,7 +1,8 @@
 """Compare learners on the FAE table of 260 real men, with and without features of size and shape.
 
-The source is Song et al., PLoS ONE 15 (2020) e0237587. Labels are certain (clinically significant
-or not), so that nothing is learned from readers here.
+FAE is a program for radiomics models; the table was published with its paper (Song et al., PLoS ONE
+15 (2020) e0237587). The labels are certain (clinically significant cancer or not), so that nothing
+is learned from readers here.
 """
 
 import numpy as np
@@ -120,7 +121,7 @@ def men(options: Options) -> Result:
         "seed 0), and everything is fitted inside the folds. Intervals are by man. What "
         "this table tells of cancer comes mostly from size. So each result is given with all "
         "features, without the features of size and shape, and with the features of size and "
-        "shape alone.",
+        "shape alone. The number of features stands in brackets after each choice.",
         {"Learners by the features that they see": pd.DataFrame(rows)},
         remarks=[f"The P-SVM's Brier score (lower is better) is {ours}."],
     )

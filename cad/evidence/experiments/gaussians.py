@@ -1,4 +1,7 @@
-"""Draw two Gaussian classes with known posterior: the synthetic data of [N14] IV and [N13] V."""
+"""Draw two Gaussian classes: the synthetic data of [N14], section IV, and of [N13], section V.
+
+The true probability of each class is known at every point.
+"""
 
 from dataclasses import dataclass
 
@@ -13,7 +16,7 @@ class Gaussians:
     Parameters
     ----------
     negative, positive : tuple of float
-        Class means.
+        Means of the negative and of the positive class.
     sigma : float
         Standard deviation of every coordinate.
     """
@@ -23,7 +26,7 @@ class Gaussians:
     sigma: float
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw n points in d dimensions: rows of the negative and the positive class by turns.
+        """Draw n points in d dimensions: the negative and the positive class take turns.
 
         Parameters
         ----------
@@ -40,7 +43,10 @@ class Gaussians:
         return means + self.sigma * rng.standard_normal(means.shape)
 
     def posterior(self, X: np.ndarray) -> np.ndarray:
-        """Return the true probability of the positive class at points, shape (n,) ([N14] (16))."""
+        """Return the true probability of the positive class at points, shape (n,).
+
+        It is equation (16) of [N14].
+        """
         low = np.array(self.negative, float)
         high = np.array(self.positive, float)
         gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)

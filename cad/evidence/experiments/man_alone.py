@@ -1,15 +1,17 @@
 """Model a man's probability by one logistic regression, for comparison with the joint model.
 
-Regions of one man depend on each other, so that 1 - prod(1 - q) would be too high. The model is
-instead
+If a man's regions were independent, 1 - prod(1 - q) would be his probability of any cancer, with q
+the probability of a region. But regions of one man depend on each other, so that this number would
+be too high. The model is instead
 
     logit P(any) = a + b z(q) + c category + d age + e log PSA + f log PSA density,
 
-z(q) stands for two numbers: the log-odds of the region with the highest probability, and the log of
-the mean odds of the others. ``category`` is the log-odds of the readers' highest value
-(docs/methods.md 8). Priors keep the weight of the highest region near 1 and the others small, so
-that the model can be fitted to twenty men. An unknown value is replaced by the training mean, with
-an indicator for "unknown" if some training men lacked the value too.
+where a to f are the fitted weights. z(q) stands for two numbers: the log-odds of the region with
+the highest probability, and the log of the mean odds of the man's other regions. ``category`` is
+the log-odds of the readers' mean for the region that they find most suspicious (docs/methods.md 8).
+Priors keep the weight of the highest region near 1 and the other weights small, so that the model
+can be fitted to twenty men. An unknown value is replaced by the training mean. If some training men
+lacked the value, too, "unknown" gets a weight of its own.
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # least number of men in each class; with fewer men nothing is fitted
+FEW = 5  # least number of men with, and of men without, cancer; with fewer men nothing is fitted
 _TABLES = table_beside(__file__)
 PRIORS: dict[str, tuple[float, float]] = _TABLES["priors"]
 """Mean and standard deviation of the normal prior of each weight. Weights are per unit of log-odds,
 decade of age, and unit of the logarithm of PSA (ng/mL) and PSA density (ng/mL2).
 """
 WORDS: dict[str, str] = _TABLES["words"]
-ABSENT_SD = 0.5  # standard deviation of the prior of an indicator's weight, whose mean is 0
-# Up to WHOLE men, each is left out alone; more men are left out in BLOCKS groups.
+# The weight of "unknown" has a normal prior with mean 0 and this standard deviation.
+ABSENT_SD = 0.5
+# A cohort of up to WHOLE men is validated by leaving out one man at a time. Larger cohorts are
+# divided into BLOCKS groups of men, of which one at a time is left out.
 WHOLE = 200
 BLOCKS = 20
 
@@ -90,7 +94,8 @@ class ManModel:
             # training.
             total += np.where(np.isfinite(x), weight * (x - centre), absent)
         if "highest" in self.names:
-            # A man without a scored region is not an average man: nobody has looked at his images.
+            # A man without a scored region gets no probability. He is not an average man, because
+            # nobody has looked at his images.
             total[np.isnan(column(table, "highest"))] = np.nan
         return total
 
@@ -122,7 +127,7 @@ class ManModel:
         return [", ".join(WORDS[used[i]] for i in np.flatnonzero(row)) for row in lacking]
 
     def recalibrated(self, intercept: float, slope: float) -> ManModel:
-        """Return a new model whose log-odds are ``intercept + slope`` times this model's log-odds.
+        """Return a new model whose log-odds are a linear function of this model's log-odds.
 
         Parameters
         ----------
@@ -234,15 +239,16 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
             f"there are {positive} and {len(y) - positive}"
         )
     rows = table.loc[usable]
-    # A column that only a few men have would get almost its prior weight, but look as if it were
-    # fitted.
+    # A column that is known for few men is left out. Its weight would be almost that of the prior,
+    # but would look as if it had been learned from the men.
     names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
     X = np.column_stack([column(rows, name) for name in names])
     centre = np.nanmean(X, axis=0)
     missing = np.isnan(X)
-    # If no man lacks a value, its indicator would be a column of zeros.
+    # A column gets an indicator of "unknown" only if some man lacks its value. Otherwise the
+    # indicator would be a column of zeros.
     partly = missing.any(axis=0)
     design = np.column_stack(
         [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
@@ -275,7 +281,7 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
 def out_of_fold_men(
     table: pd.DataFrame, truth: np.ndarray, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return every man's probability and rank by models that did not see him.
+    """Return every man's probability and rank by models that were fitted without him.
 
     Parameters
     ----------
@@ -284,8 +290,8 @@ def out_of_fold_men(
     truth : ndarray, shape (n,)
         1 with clinically significant cancer, 0 without, NaN where unknown.
     seed : int
-        Seed of the random parts. Up to 200 men, each man is left out alone. More men are dealt at
-        random into 20 parts, which are left out in turn.
+        Seed of the random division. In a cohort of up to 200 men, each man is left out alone. More
+        men are divided at random into 20 groups, and one group at a time is left out.
 
     Returns
     -------
@@ -322,8 +328,8 @@ def out_of_fold_men(
     for block in np.array_split(order, n_blocks):
         training_truth = truth.copy()
         training_truth[block] = np.nan
-        # The whole table needs FEW men of each class; without the left-out man it may have one
-        # fewer.
+        # The whole table must have FEW men of each class. Without the left-out man, one class may
+        # have one man fewer.
         odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
         probability[block] = expit(odds[block])
         rank[block] = ranked(odds[block], odds[np.isfinite(training_truth)])

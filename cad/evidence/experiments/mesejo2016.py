@@ -2,8 +2,8 @@
 
 76 lesions were filmed in two kinds of light. Four experts and three beginners said of each lesion
 whether they would resect it, and histology says whether it should be resected. Every lesion is left
-out once. Three things are fitted without this lesion: the readers' weights, the scaling and the
-learner's strength.
+out once. Three things are then fitted without this lesion: the weights of the readers in the
+consensus, the scaling of the features, and the learner with its hyper-parameters.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ RULES = ("mean", "agreement", "pooled")
 
 def learners() -> dict[str, BaseEstimator]:
     """Return unfitted learners by name, with fixed parameters or with a choice in inner folds."""
-    # There are 1396 features. gamma times their number is .3, the middle of the values that the
-    # default learner averages over.
+    # There are 1396 features. gamma (the parameter of the RBF kernel) times their number is .3, the
+    # middle of the values of gamma that the default learner averages over.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}
     return {
         SHIPPED: AveragedProbabilisticSVC(),
@@ -59,7 +59,7 @@ def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     Parameters
     ----------
     folder : Path
-        The downloaded tables.
+        Folder of the downloaded tables.
 
     Returns
     -------
@@ -189,7 +189,8 @@ def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     front = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
     every = np.arange(len(X))
     scaled_rows = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
-    # The sum of all row numbers minus the sum of the training rows' numbers is the left-out row.
+    # One row is left out. Its number is the sum of all row numbers minus the sum of the training
+    # rows' numbers.
     return lambda train: scaled_rows[int(every.sum() - np.sum(train))]
 
 
@@ -230,7 +231,9 @@ def _labels_of_training(
 
 
 def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
-    """Return one row per rule and learner, one column per truth and measure."""
+    """Return one row per rule and learner, and one column per truth (readers, histology) and
+    measure.
+    """
     tables = []
     for rule, rivals in compared.items():
         named = rivals.table.assign(
@@ -247,7 +250,8 @@ def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
 
 def _consensus_left_out(rule: str, grades: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the consensus rule's probability of every lesion, fitted without its histology."""
-    # The other rules do not use histology, so that there is nothing to leave out.
+    # Only the rule "pooled" learns from histology. For the other rules there is nothing to leave
+    # out.
     if rule != "pooled":
         return believe(rule, grades, truth).p
     p = np.zeros(len(grades))

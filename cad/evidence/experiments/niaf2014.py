@@ -1,7 +1,8 @@
-"""Reproduce [N14] Figs 1, 3, 6, 7, Tables I, II, Figs 4, 5, labels in five levels, [N13] V.
+"""Reproduce the synthetic experiments of [N14] (Figs 1 and 3 to 7, Tables I and II) and [N13] V.
 
-The methods are compared in the setting of the paper: the P-SVM with a learned and a fixed scale,
-the SVM and the F-SVM.
+[N14] and [N13] introduce the P-SVM (docs/methods.md). It is compared, with a learned and with a
+fixed scale, with the SVM and with the F-SVM (an SVM whose points have weights). A further
+experiment has labels in five levels, as readers give them.
 """
 
 import warnings
@@ -33,14 +34,16 @@ from cad.learning.learners.base import LearnerWarning
 
 SCALES = {"P-SVM, learned scale": "learned", "P-SVM, fixed scale": "fixed"}
 METHODS = (*SCALES, "SVM", "F-SVM")
-# Learners that are not in the papers: they learn from the same probabilities, without tubes.
+# Learners that are not in the papers. They learn from the same probabilities, but without tubes
+# (intervals p ± eta: a prediction of the P-SVM inside its tube costs nothing).
 BASELINES = ("logistic on soft labels", "kernel ridge on p")
 COST = 100.0
 GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
 N_TRAIN = 100
 N_TEST = 1000
 SEEDS = 100  # number of repetitions in [N14] Fig. 6
-# The paper's text says that .3 is a variance, but its figures fit a standard deviation of .3.
+# The paper's text says that .3 is a variance, but its figures agree with a standard deviation of
+# .3. Therefore both are run.
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
 TABLE1_ETA = 0.01
 TABLE2_MEANS = {"diagonal": ((-0.3, -0.5), (0.3, 0.5)), "as printed": ((-0.3, 0.5), (0.3, 0.5))}
@@ -55,8 +58,8 @@ _PUBLISHED = {name: pd.DataFrame(table) for name, table in _WORDS["published"].i
 AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 PROPORTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ETA = 0.10
-# From a half-width of .25 on, no tube excludes 1/2 and stays inside (0, 1), so that the learned
-# scale has no bound.
+# With tubes of a half-width of .25 or more, every tube inside (0, 1) contains 1/2. The learned
+# scale then has no bound.
 WIDEST_ETA = 0.20
 HALF_STEP = 0.125
 _BETTER = {"AUC": "higher", "Acc": "higher", "KL": "lower", "Err": "lower"}
@@ -70,11 +73,12 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
     Parameters
     ----------
     method : str
-        ``P-SVM, learned scale`` or ``P-SVM, fixed scale``: learns p with a tube around p ([N14]
-        (18)). Its scale from decision values to probabilities is learned, or fixed by (14).
-        ``SVM``: learns the classes p > .5 (17). ``F-SVM``: learns the same classes, with weights
-        abs(2p - 1). Platt's method turns the decision values of these two into probabilities.
-        ``logistic on soft labels`` or ``kernel ridge on p``: learns p without tubes.
+        ``P-SVM, learned scale`` or ``P-SVM, fixed scale``: learns p with a tube around p (equation
+        (18) of [N14]). Its scale from decision values to probabilities is learned, or fixed by
+        equation (14). ``SVM``: learns the classes p > .5 (equation (17)). ``F-SVM``: learns the
+        same classes, with weights abs(2p - 1). Platt's method turns the decision values of these
+        two into probabilities. ``logistic on soft labels`` or ``kernel ridge on p``: learns p
+        without tubes.
     X : ndarray, shape (n, d)
         Training points.
     p : ndarray, shape (n,)
@@ -132,7 +136,7 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
     X : ndarray, shape (n, d)
         Test points.
     p : ndarray, shape (n,)
-        Their true probabilities; the true class is ``p > .5``.
+        The true probabilities of the positive class at these points; the true class is ``p > .5``.
 
     Returns
     -------
@@ -167,8 +171,8 @@ def try_method(
 ) -> dict[str, float]:
     """Fit a method and measure it on test points; count a refused fit instead of raising its error.
 
-    A fit is refused if the P-SVM's learned scale collapses or is unbounded, or if a fit did not
-    converge. No warnings are shown about draws whose certain labels are all of one class.
+    A fit is refused if the P-SVM's learned scale goes to 0 or has no bound, or if the fit does not
+    converge. No warning is shown for a draw whose certain labels are all of one class.
 
     Parameters
     ----------
@@ -232,7 +236,8 @@ def paired_p(
     """Return one-sided p-values that a method is better than another, over the seeds.
 
     The sign test counts in how many seeds the method is better, and ignores the size of the
-    difference. A seed where the method's fit was refused counts as its greatest loss.
+    difference. If the method's fit was refused with a seed, this seed counts as the largest
+    difference in favour of the other method.
 
     Parameters
     ----------
@@ -461,7 +466,7 @@ def toy(options: Options) -> Result:
 
 
 def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """Return test results of each of the P-SVM's scales against each other method."""
+    """Test whether the P-SVM, with either scale, is better than each other method."""
     table: list[dict[str, object]] = []
     for method in SCALES:
         for rival in ("SVM", "F-SVM", *BASELINES):

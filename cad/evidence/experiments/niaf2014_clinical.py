@@ -1,6 +1,6 @@
-"""Reproduce [N14] Tables III to VI and the table of [N13] on a cohort, with further baselines.
+"""Reproduce [N14] Tables III to VI and the table of [N13] on a cohort of patients.
 
-As in the papers, any cancer counts as malignant.
+Further learners are measured as well. As in the papers, cancer of any grade counts as malignant.
 """
 
 from dataclasses import replace
@@ -30,13 +30,14 @@ from cad.run.stages.aggregate import Table
 
 PATIENTS = 49
 GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
-# Where groups of patients are left out instead of single patients, the grid is smaller, too.
+# If groups of patients are left out instead of single patients, fewer hyper-parameters are tried.
 SHORT_GRID = {"C": [1.0, 10.0], "gamma": [0.00003, 0.0003]}
 SHORT_FOLDS = 3
 SWAPS = 1000
 _TABLES = table_beside(__file__)
 SOFT: dict[str, str] = _TABLES["soft"]
-"""Learners from the same soft labels, without tubes."""
+"""Learners from the same soft labels (probabilities), but without the tubes p ± eta of the P-SVM.
+"""
 METHODS = {"P-SVM": "ProbabilisticSVC", "SVM": "PlattSVC", "F-SVM": "FuzzySVC", **SOFT}
 SHIPPED = "P-SVM as shipped (pipelines/psvm.yaml)"
 TUNED = "everybody tuned"
@@ -49,7 +50,7 @@ WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
 # SVM.
 ON_TRUTH = "N13, learned from histology"
 _NAMES: dict[str, str] = _TABLES["measures"]
-# Measures that the paper tests, with the sign that makes larger values better.
+# Measures that the paper tests: 1 if larger values are better, -1 if smaller ones.
 _TESTED = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
 _PUBLISHED = pd.DataFrame(_TABLES["rows"], columns=_TABLES["columns"])
 _WORDS = _TABLES["words"]

@@ -1,9 +1,10 @@
 """Compare readers' belief with histology on real men, by ``cad experiment picai-readers``.
 
-The public PI-CAI marksheet has the PI-RADS category and the histology of each lesion. A learner
-from belief uses each category's share of significant cancer, and never the lesion's own histology.
-The learner is then tested on histology. The package contains nothing of the marksheet, whose
-licence is CC BY-NC 4.0.
+PI-CAI is a public challenge on prostate MRI. Its marksheet (a table) has the PI-RADS category of
+each lesion and, for most lesions, the histology. Belief stands for what readers think of a lesion.
+Its label is the share of significant cancer among the training lesions of the same category. A
+learner from belief is then tested on histology. The package contains nothing of the marksheet,
+whose licence is CC BY-NC 4.0.
 """
 
 from pathlib import Path
@@ -57,9 +58,10 @@ COLUMNS = (
 
 
 def learners() -> dict[str, BaseEstimator]:
-    """Return the shipped P-SVM and two learners of the same labels without tubes, unfitted.
+    """Return unfitted learners by name: the shipped P-SVM, and two that learn without tubes.
 
-    Each learner scales the features and chooses its own settings, on inner folds of men.
+    The shipped P-SVM is the average of P-SVMs that comes with the program. All three get the same
+    labels. Each scales the features and chooses its own settings on inner folds of men.
     """
     return {
         "P-SVM (shipped)": AveragedProbabilisticSVC(),
@@ -91,7 +93,7 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     Raises
     ------
     CadError
-        For no or several marksheets, and for a study that lists its lesions wrongly.
+        For a folder with no or several marksheets, and for a study that lists its lesions wrongly.
     """
     paths = sorted(folder.glob("*marksheet*.csv"))
     if len(paths) != 1:
@@ -99,7 +101,7 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = read_rows(paths[0], COLUMNS)
     text = pd.DataFrame(rows)
     raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
-    # PSA in ng/mL divided by volume in mL, where the sheet has no density.
+    # If the sheet has no PSA density, it is PSA (ng/mL) divided by the volume of the gland (mL).
     density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
     logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
     men = pd.DataFrame(
@@ -148,7 +150,7 @@ def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
 
 
 def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the training labels of lesions for each kind of knowledge that a learner may be given.
+    """Return the labels of training lesions, for each kind of knowledge that a learner may have.
 
     Parameters
     ----------
@@ -160,12 +162,12 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     Returns
     -------
     dict of str to (p, eta)
-        ndarrays, shape (n,): probability and half-width of the readers' interval; a lesion with NaN
-        p is left out. For ``belief``, p is the share of cancer in the lesion's category among these
-        lesions, and eta the standard deviation of this share between centres, limited to .02 to .2.
-        For ``histology``, p is 1 or 0 by tissue and eta is 0. ``one in ten`` has histology of only
-        the drawn men. ``belief and one in ten`` also has belief for all others, from only the drawn
-        men's tissue.
+        ndarrays, shape (n,): probability and half-width of the interval p ± eta; a lesion with NaN
+        p is left out. For ``belief``, p is the share of cancer among these lesions in the lesion's
+        category. eta is the standard deviation of this share between centres, limited to the range
+        from .02 to .2. For ``histology``, p is 1 or 0 by tissue and eta is 0. For ``one in ten``
+        only the lesions of the drawn tenth of the men have a p, by tissue. For ``belief and one in
+        ten`` the other lesions have a belief, too. It is computed from the drawn men's tissue.
     """
     p, eta = _belief(train, train)
     men = train["man"].unique()
@@ -176,7 +178,7 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     truth = train["truth"].to_numpy(float)
     none = np.zeros(len(train))
     biopsied = train["man"].isin(biopsied_men).to_numpy() & np.isfinite(truth)
-    # If only a tenth of the men have histology, the shares by category come from this tenth alone.
+    # A learner that knows the histology of a tenth of the men gets beliefs from this tenth alone.
     p_few, eta_few = _belief(train, train[biopsied])
     return {
         "belief": (p, eta),
@@ -210,7 +212,7 @@ def score_lesions(
     Parameters
     ----------
     lesions : DataFrame
-        From :func:`read_marksheet`.
+        The table of lesions, from :func:`read_marksheet`.
     folds : ndarray, shape (n,)
         Fold of every lesion: each fold is scored by models of all other folds.
     seed : int
@@ -221,7 +223,7 @@ def score_lesions(
     dict of (str, str) to ndarray, shape (2, n)
         Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
         First row: probability. Second row: its log-odds less the log-odds of the mean training
-        label. The second row ranks lesions of different folds.
+        label. By the second row, lesions of different folds can be compared.
 
     Examples
     --------
@@ -262,7 +264,7 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     Parameters
     ----------
     men : DataFrame
-        From :func:`read_marksheet`.
+        The table of studies, from :func:`read_marksheet`.
     folds : ndarray, shape (n,)
         Fold of every man: each fold is scored by a model of all other folds.
     names : tuple of str
@@ -271,9 +273,10 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     Returns
     -------
     ndarray, shape (3, n)
-        First row: probability. Third row: its log-odds less the base log-odds of the men of the
-        other parts. Second row: rank of the man's log-odds, 0 to 1, among the log-odds of the men
-        of the other parts (:func:`~cad.learning.evaluation.measures.centring.ranked`).
+        First row: probability. Second row: its rank, that is the share (0 to 1) of the men of the
+        other folds to whom the same model gives a lower probability
+        (:func:`~cad.learning.evaluation.measures.centring.ranked`). Third row: the man's log-odds
+        less the log-odds of the share of cancers among the men of the other folds.
 
     Examples
     --------
@@ -287,8 +290,8 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     truth = men["truth"].to_numpy(float)
     for fold in np.unique(folds):
         test = folds == fold
-        # His own truth must not enter the odds of his category, so that they come from the other
-        # parts.
+        # A man's own truth must not enter the odds of his category. These odds therefore come from
+        # the men of the other folds.
         share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
         model = fit_men(table[list(names)], np.where(test, np.nan, truth))
@@ -300,19 +303,19 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
 
 
 def deal(men: pd.Series, seed: int) -> np.ndarray:
-    """Assign men at random to :data:`FOLDS` parts of about equal size.
+    """Assign men at random to :data:`FOLDS` folds of about equal size.
 
     Parameters
     ----------
     men : Series
-        Id of the man of every row; all rows of a man get the same part.
+        Id of the man of every row; all rows of a man get the same fold.
     seed : int
         Random seed.
 
     Returns
     -------
     ndarray of int, shape (n,)
-        The part of every row, from 0.
+        The fold of every row, from 0.
     """
     names = men.unique()
     order = np.random.default_rng(seed).permutation(len(names)) % FOLDS
@@ -322,7 +325,7 @@ def deal(men: pd.Series, seed: int) -> np.ndarray:
 def row_of(
     truth: np.ndarray, q: np.ndarray, men: np.ndarray, centred: np.ndarray | None = None
 ) -> dict[str, str]:
-    """Return measures of one learner as text.
+    """Return AUC, Brier score and calibration slope of one learner as text.
 
     Parameters
     ----------
@@ -359,11 +362,12 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
     Parameters
     ----------
     men : DataFrame
-        From :func:`read_marksheet`.
+        The table of studies, from :func:`read_marksheet`.
     least : int
-        Number of the centre's men to whom the recalibration is fitted; the other men are judged.
+        Number of the centre's men to whom the recalibration is fitted; the other men of the centre
+        are the test.
     draws : int
-        Number of random draws of these men.
+        Number of random draws of the men to whom the recalibration is fitted.
 
     Returns
     -------
@@ -413,15 +417,16 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
 
 
 def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray]]) -> pd.DataFrame:
-    """Judge every learner, for every kind of training labels, on the histology of lesions.
+    """Test every learner, for every kind of training labels, on the histology of lesions.
 
-    Measures are means over repeats. Probabilities are not averaged first: an average over twenty
-    draws of one man in ten would have learned from nearly everybody's tissue.
+    Measures are means over repeats (random divisions into folds). Probabilities are not averaged
+    before measuring. Each repeat draws another tenth of the men, so that an average over twenty
+    repeats would have learned from nearly everybody's tissue.
 
     Parameters
     ----------
     lesions : DataFrame
-        From :func:`read_marksheet`.
+        The table of lesions, from :func:`read_marksheet`.
     runs : list of dict
         One result of :func:`score_lesions` for each repeat.
 
@@ -429,8 +434,8 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     -------
     DataFrame
         A row for each learner and kind of labels, with measures as text: AUC, Brier score, slope of
-        the calibration, AUC minus the AUC of training on histology, and the number of repeats in
-        which the AUC is above the AUC of ``one in ten``.
+        the calibration, AUC minus the AUC that the learner gets from ``histology``, and the number
+        of repeats in which the AUC is above that from ``one in ten``.
 
     Examples
     --------

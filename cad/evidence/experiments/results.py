@@ -21,13 +21,13 @@ class Result:
     title : str
         The table, figure or sentence that is reproduced.
     setup : str
-        Paragraphs: the data, how unclear places of the paper were understood, and the seeds.
+        Paragraphs on the data, on how unclear places of the paper were understood, and on seeds.
     tables : dict of str to DataFrame
-        By caption.
+        The tables by caption.
     figures : dict of str to Figure
-        By caption.
+        The figures by caption.
     remarks : list of str
-        Differences from the publication and their reasons; a sentence each.
+        Differences from the publication with their reasons: one paragraph each.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Result:
             Templates ``title``, ``setup`` and perhaps ``remarks``, with the names of values in
             braces.
         tables, figures : dict
-            By caption.
+            The tables and figures by caption.
         **values : object
             Values to fill in, by name.
         """
@@ -93,7 +93,7 @@ def png(figure: Figure) -> bytes:
     Parameters
     ----------
     figure : Figure
-        Of matplotlib.
+        A figure of matplotlib.
     """
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})

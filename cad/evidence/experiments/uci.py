@@ -1,8 +1,9 @@
 """Read the 34 classification sets of [W14] Table 1, and encode their attributes inside folds.
 
-Without a folder the sets are fetched from OpenML by scikit-learn's ``fetch_openml``. A table is
-checked: if the numbers of its rows and of its positive rows differ from the UCI set's, it is left
-out, with the reason.
+UCI is the collection of data sets from which the paper took them. If the user names no folder, the
+sets are fetched from OpenML by scikit-learn's ``fetch_openml``. Each table is checked. If its
+number of rows or of positive rows is not that of the UCI set, the table is left out, with the
+reason.
 """
 
 import re
@@ -65,20 +66,20 @@ class Source(NamedTuple):
 
 
 _TABLES = table_beside(__file__)
-# A name can have several rows: several uploads, or several possible codings of the classes. At most
-# one has the right counts.
+# A data set can have several rows here: several uploads to OpenML, or several possible codings of
+# its classes. At most one of them has the UCI set's number of rows and of positive rows.
 SOURCES = tuple(Source(**row) for row in _TABLES["sources"])
 NOT_THERE: dict[str, str] = _TABLES["not_there"]
-# Columns that reveal the label, or that the donors advise against (notes in the manifest).
+# Columns that reveal the label, or that the donors of the data advise not to use.
 LEAKING: dict[str, list[str]] = _TABLES["leaking"]
 
 
 def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Fetch data sets from OpenML, and write their tables and ``manifest.csv`` into a folder.
 
-    A table whose counts are not those of the UCI set is not written. scikit-learn keeps downloads
-    in its own data folder (``SCIKIT_LEARN_DATA``, by default in the home folder) and does not fetch
-    them again.
+    A table with another number of rows or of positive rows than the UCI set is not written.
+    scikit-learn keeps downloads in its own data folder (``SCIKIT_LEARN_DATA``, by default in the
+    home folder) and does not fetch them again.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
 
 
 def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
-    """Return sentences that say where the tables come from, and which are missing and why.
+    """Return sentences that say where the tables come from, and which tables are missing and why.
 
     Parameters
     ----------
@@ -154,7 +155,8 @@ def _fetch_set(source: Source) -> pd.DataFrame:
     socket.setdefaulttimeout(SECONDS)
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "A network error occurred")  # it tries again
+            # The library tries again after a network error, so that the warning is not needed.
+            warnings.filterwarnings("ignore", "A network error occurred")
             target = source.label or "default-target"
             # The pandas parser fails where pandas 3 reads classes as numbers or booleans.
             data_set = fetch_openml(
@@ -213,7 +215,7 @@ class DataSet(NamedTuple):
     X : DataFrame, shape (n, d)
         Raw attributes, numbers or strings, NaN where missing.
     y : ndarray, shape (n,)
-        1 for the paper's positive class.
+        1 for the paper's positive class, else 0.
     """
 
     name: str
@@ -238,7 +240,7 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
     Returns
     -------
     list of DataSet
-        In the order of the manifest.
+        The data sets, in the order of the manifest.
 
     Raises
     ------
@@ -284,7 +286,7 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
         return data
     rng = np.random.default_rng(seed)
     rows = rng.choice(n, MAX_ROWS, replace=False)
-    # Both classes are needed in each half of a fold.
+    # Rows are drawn until each class has four: each half of a fold needs rows of both classes.
     while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < 4:
         rows = rng.choice(n, MAX_ROWS, replace=False)
     return DataSet(data.name, data.X.iloc[rows].reset_index(drop=True), data.y[rows])

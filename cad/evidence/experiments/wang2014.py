@@ -1,8 +1,10 @@
 """Reproduce [W14] Tables 2 to 4 and Fig. 1 on 34 sets, and Figs 3 and 4 on a cohort's regions.
 
-Eight rankers are tested by two-fold cross-validation, repeated five times, with and without the
-flaws of the paper (:data:`MODES`). On the cohort, each batch of patients is given to the
-semi-supervised rankers without its labels.
+A ranker is a method that orders rows by how probably they are positive. Eight rankers are tested by
+two-fold cross-validation, repeated five times, with and without the flaws of the paper
+(:data:`MODES`). Four of them are semi-supervised: they also learn from the test rows without
+labels. In the experiment on a cohort, patients are divided into batches, and each batch in turn is
+the test set.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ _TABLES = table_beside(__file__)
 PUBLISHED: dict[str, list[float]] = _TABLES["published"]
 PUBLISHED_MEAN: list[float] = _TABLES["published_mean"]
 NOTABLE = 0.02
-_TIE = 0.0005  # half of the last digit that the paper prints
+# AUCs that differ by less than this count as equal: half of the last digit that the paper prints.
+_TIE = 0.0005
 
 
 # Reasons why the numbers of some sets differ from the paper, each checked by hand.
@@ -151,7 +154,10 @@ def _wins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _wilcoxon(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the p-values of all pairs, with a star where Hochberg's procedure rejects at .05."""
+    """Return p-values of Wilcoxon's test for all pairs of methods.
+
+    A star marks a p-value that is significant at .05 by Hochberg's procedure.
+    """
     names = list(table)
     pairs = list(combinations(names, 2))
     p = [_signed_rank(table[a] - table[b]) for a, b in pairs]
@@ -173,8 +179,8 @@ def _signed_rank(gap: pd.Series) -> float:
 def _differences_from_paper(
     ours: pd.DataFrame, published: pd.DataFrame, spread: dict[str, list[float]]
 ) -> pd.DataFrame:
-    """Return the largest difference from the paper by set, and the spread of the SVM over draws of
-    rows.
+    """Return for each set the largest difference from the paper, and how much the SVM's AUC varies
+    between random draws of rows.
     """
     rows = []
     for name, gap in (ours - published).iterrows():
@@ -220,7 +226,7 @@ def draw_map(axes: Any, values: list[float], title: str) -> None:
     Parameters
     ----------
     axes : matplotlib Axes
-        Where to draw.
+        Axes on which the map is drawn.
     values : list of float
         AUCs: all values of M for the first C, then all for the next C, and so on. C is the cost of
         a pair, and M says how far the margins move.
@@ -244,11 +250,11 @@ class Split:
     Parameters
     ----------
     X : ndarray, shape (n_train, d)
-        Training rows.
+        Features of the training rows.
     y : ndarray, shape (n_train,)
-        Their labels: 1 or 0.
+        Labels of the training rows, 1 or 0.
     X_test : ndarray, shape (n_test, d)
-        Test rows.
+        Features of the test rows.
     gamma : float
         Parameter of the RBF kernel, from the 90th percentile of pairwise distances.
     """
@@ -297,9 +303,9 @@ Point = dict[str, float]
 
 
 Scores = Callable[[Split, list[Point]], Rows]
-"""Function that takes a split and grid points, and returns scores, shape (points, n_test).
+"""Function that takes a split and grid points (values of a method's hyper-parameters).
 
-Scores are NaN where a fit was refused.
+It returns the scores of the test rows, shape (points, n_test); NaN where a fit was refused.
 """
 
 
@@ -342,7 +348,7 @@ def _sslroc(norm: int) -> Scores:
         factor = kernel_factor(split.kernel(X, X))
         rows = []
         for point in points:
-            # In [W14] (3) a pair costs C / 2.
+            # By equation (3) of [W14] a pair of rows in the wrong order costs C / 2.
             problem = _pairwise_problem(split, factor, point["C"] / 2.0, point["M"], norm)
             rows.append(solve_pairwise(problem).f[len(split.X) :])
         return np.array(rows)
@@ -353,8 +359,8 @@ def _sslroc(norm: int) -> Scores:
 def _pairwise_problem(
     split: Split, factor: Rows, cost: float, margin: float, norm: int
 ) -> PairwiseProblem:
-    """Return the pairwise problem of a split with a factored kernel: positives, negatives, test
-    rows.
+    """Return a split's problem over pairs of rows: positives, negatives and test rows, with the
+    kernel matrix as a product of factors.
     """
     positive = int(split.y.sum())
     negative = len(split.y) - positive
@@ -370,7 +376,8 @@ def _rankboost(split: Split, points: list[Point]) -> Rows:
 
 
 def _opauc(split: Split, points: list[Point]) -> Rows:
-    # Some tables are sorted by class, but a single pass over the rows needs random order.
+    # The method passes once over the rows, which must then be in random order; some tables are
+    # sorted by class.
     order = np.random.default_rng(0).permutation(len(split.y))
     X = split.X[order]
     sign = np.where(split.y == 1, 1.0, -1.0)[order]
@@ -402,7 +409,8 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
     for point in points:
         discount = point["discount"]
         k = int(point["K"])
-        # Two fits are equal if the same unlabelled rows have the same ranks, or if none has weight.
+        # The weight of the unlabelled rows (discount) is above 0 only in some fits. Two fits are
+        # equal if this weight is 0, or if the same unlabelled rows have the same ranks.
         ranks = b""
         if discount > 0:
             ranks = neighbour_ranks(X, sign, k).tobytes()
@@ -445,11 +453,12 @@ Measured = dict[str, dict[str, Any]]
 
 
 MODES = {"with flaws": True, "honest": False}
-"""Whether the flaws of the paper and of its authors' code are repeated.
+"""Whether the flaws of the paper and of its authors' code are repeated, by name of the protocol.
 
-The grid's best value is then chosen on the test folds, and not on inner folds. Z-scores, imputation
-and kernel width come from training and test rows. Folds with an AUC below .5 count as 1 - AUC (in
-the code, not in the text). Columns that give the label away are kept.
+With the flaws, the best hyper-parameters are chosen on the test folds, and not on inner folds.
+Z-scores, imputation and kernel width come from training and test rows. Folds with an AUC below .5
+count as 1 - AUC (in the authors' code; their text does not say so). Columns that give the label
+away are kept.
 """
 
 
@@ -484,8 +493,8 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
             if not path.is_file():
                 task = delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
                 work.append(task)
-    # The spread over draws of rows is shown for the published result only. A control needs one
-    # draw, because the tables expect a value.
+    # How much the SVM's AUC varies between draws of rows is shown for the main result only. A run
+    # with another seed or shuffled labels makes one draw, because the tables expect a value.
     n_draws = DRAWS
     if options.shuffled or options.first_seed > 0:
         n_draws = 1
@@ -505,9 +514,7 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
 
 
 def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Path:
-    """Return the path of the results of one set, with all that its numbers depend on in its
-    name.
-    """
+    """Return the path of one set's results; its name holds all that the results depend on."""
     seeds = options.seeds(REPEATS)
     stem = f"{name}-{mode}-{len(seeds)}".replace(" ", "_")
     if seeds[0] > 0:
@@ -535,7 +542,7 @@ def _one_set(
         data = data._replace(y=np.random.default_rng(seeds[0]).permutation(data.y))
     start = time.process_time()
     with warnings.catch_warnings(), config_context(assume_finite=True):
-        # The folds are tiny, so that thousands of convergence warnings would appear.
+        # The folds are tiny, so that solvers would print thousands of convergence warnings.
         warnings.simplefilter("ignore")
         result = measure(data, flawed, len(seeds), first_seed=seeds[0])
     record = {"seconds": time.process_time() - start, "methods": result}
@@ -554,7 +561,7 @@ def measure(
     Parameters
     ----------
     data : DataSet
-        At most 100 rows.
+        Data set with at most 100 rows.
     flawed : bool
         Whether to repeat the flaws of the paper, which :data:`MODES` lists: above all, the best
         grid point is chosen on the test folds, instead of on inner folds of the training rows.
@@ -569,8 +576,8 @@ def measure(
     -------
     dict of str to dict
         By method: ``auc``, one value per fold; ``chosen``, for each fold the index of the grid
-        point that was chosen; where ``flawed``, also ``grid``, the mean AUC over the test folds
-        of every grid point.
+        point that was chosen; with ``flawed`` also ``grid``, for every grid point the mean AUC over
+        the test folds.
     """
     folds: list[Fold] = []
     for seed in range(first_seed, first_seed + repeats):
@@ -654,15 +661,16 @@ def _grid_aucs(
 def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return the AUC of each of k sets of scores.
 
-    Scores closer than 1e-4 of their range are ties. Solvers are not more exact than that, and many
-    unlabelled rows end up at the learner's margin. Round-off would otherwise decide their order.
+    Scores that differ by less than 1e-4 of their range count as equal. Solvers are not more exact
+    than that, and many unlabelled rows end up exactly at the learner's margin. Otherwise rounding
+    errors would decide the order of these rows.
 
     Parameters
     ----------
     y : ndarray, shape (n,)
-        1 or 0.
+        Label of each row, 1 or 0.
     scores : ndarray, shape (k, n)
-        One set per row. A row with NaN, from a refused fit, has AUC .5.
+        One set of scores per row. A row with NaN, from a refused fit, has AUC .5.
 
     Examples
     --------
@@ -680,8 +688,8 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     ranks = rankdata(steps, axis=1)
     positive = y.sum()
     negative = len(y) - positive
-    # Mann and Whitney: the number of pairs in the right order is the sum of the positives' ranks,
-    # minus that sum if all positives came last.
+    # The number of pairs (positive, negative) in the right order is the sum of the positives' ranks
+    # minus the smallest sum that these ranks could have (Mann and Whitney).
     right = ranks[:, y == 1].sum(axis=1) - positive * (positive + 1) / 2
     return np.asarray(right / (positive * negative))
 
@@ -734,9 +742,9 @@ def compare_losses(
     Parameters
     ----------
     X : DataFrame, shape (n, d)
-        Features.
+        Features of the regions.
     y : ndarray, shape (n,)
-        1, 0 or NaN where unknown; unknown regions are left out.
+        Label of each region: 1, 0, or NaN if it is unknown. Unknown regions are left out.
     patients : ndarray of str, shape (n,)
         Patient of each region.
     options : Options
@@ -764,11 +772,11 @@ def compare_losses(
     patients = patients[with_truth]
     batches = options.repeats or BATCHES
     batch = np.unique(patients, return_inverse=True)[1] % batches
-    # A batch with only one class has no AUC.
+    # A batch whose regions are all of one class has no AUC, and cannot be a test set.
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
-    # For each pair (a, b), models are trained without both batches and tested on a. The pair (b, b)
-    # gives the test result of b. The other pairs with b choose the grid point, by models that saw
-    # no label of b.
+    # For each pair (a, b) of batches, models are trained without both and tested on a. The pair
+    # (b, b) gives the test result of b. The pairs (a, b) of all other a choose the grid point for
+    # b, by models that saw no label of b.
     pairs = []
     work = []
     for b in usable:
@@ -820,7 +828,7 @@ def _row_of_method(
 def _one_batch(
     X: pd.DataFrame, y: np.ndarray, new: np.ndarray, left_out: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the AUC of every method and grid point on rows ``new``, trained without
+    """Return the AUC of every method and grid point on the rows ``new``; train without the rows
     ``left_out``.
     """
     train = np.flatnonzero(~left_out)

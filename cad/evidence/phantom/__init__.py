@@ -1,4 +1,4 @@
-"""Simulate prostates with known truth, for ``cad simulate`` and ``sample_data``."""
+"""Simulate MRI of prostates whose truth is known, for ``cad simulate`` and ``sample_data``."""
 
 from cad.evidence.phantom.simulator import latent_auc, simulate
 

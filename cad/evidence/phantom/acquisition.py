@@ -7,9 +7,9 @@ from scipy.fft import fft2, ifft2
 
 from cad.evidence.phantom.params import DRIFT_MM_MIN, JUMP_MM, JUMP_SHARE
 
-# Share of k-space that is sampled along phase (y) and readout (x), and where the filter against
-# ringing begins, as a share of the sampled part. Scanners commonly use a phase resolution of 75 to
-# 80 % and an elliptical window.
+# The first two numbers are the shares of k-space that are sampled along phase (y) and readout (x).
+# The third number says where the filter against ringing begins, as a share of the sampled part.
+# Scanners commonly use a phase resolution of 75 to 80 % and an elliptical window.
 _PHASE = 0.80
 _READOUT = 1.0
 _FLAT = 0.5
@@ -50,11 +50,12 @@ def acquire(
     window = _k_space_filter(shape)
     power = float(np.sqrt(np.mean(window**2)))
     noise = rng.standard_normal((2, *clean.shape), dtype=np.float32)
-    # White noise is also white in k-space. It is added there, and the filter then correlates it.
+    # Noise that is white in the image is also white in k-space. It is added in k-space, so that the
+    # filter correlates the noise of neighbouring voxels.
     scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
     space = fft2(clean.astype(np.complex64))
     if any(moved):
-        # Phase factors that shift the image along y and x.
+        # The phase factors of k-space that shift the image along y and x are computed.
         y = np.fft.fftfreq(shape[0])[:, None] * moved[0]
         x = np.fft.fftfreq(shape[1]) * moved[1]
         space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)
@@ -71,7 +72,7 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Signal.
+        The image: signal of every voxel.
     shift_mm : ndarray, shape (z, y, x), or None
         Displacement of each voxel towards higher y, mm; None leaves the image as it is.
     spacing_y : float
@@ -89,15 +90,16 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     if shift_mm is None:
         return image
     step = shift_mm / spacing_y
-    # A voxel gets the signal from a place before it, as far away as the voxel itself is displaced.
-    # The field is smooth, so that neighbours are displaced alike.
+    # The signal at a voxel comes from lower y. How far it was displaced is read at the voxel itself
+    # and not at the place that it comes from: the field is smooth, so that both are nearly equal.
     count = image.shape[1]
     source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
     low = np.minimum(source.astype(int), count - 2)
     fraction = source - low
     moved = np.take_along_axis(image, low, 1) * (1 - fraction)
     moved += np.take_along_axis(image, low + 1, 1) * fraction
-    # Where the displacement falls along y, the signals of several voxels pile up.
+    # If the displacement becomes smaller along y, signals of several voxels come to one place and
+    # add up.
     return np.asarray(moved * (1 - np.gradient(step, axis=1)))
 
 

@@ -20,7 +20,8 @@ class Anatomy:
     Parameters
     ----------
     shapes : list of Shape
-        Organs and zones, painted in this order over fat: later shapes replace earlier shapes.
+        Organs and zones. They are painted in this order over fat, and later shapes replace earlier
+        ones.
     tissues : dict of str to Tissue
         Parameters of this patient's tissues, by tissue name.
     axes : tuple of 3 floats
@@ -39,14 +40,15 @@ class Anatomy:
 
 
 def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
-    """Return a copy of a tissue with some of its parameters multiplied by exp(shift).
+    """Return a copy of a tissue in which some parameters are multiplied by a factor.
 
     Parameters
     ----------
     tissue : Tissue
         The tissue; not changed.
     shift : dict of str to float
-        Logarithm of the factor by name of the parameter. ADC, ve and vp stay below a largest value.
+        Natural logarithm of the factor, by name of the parameter. ADC, ve and vp are limited to a
+        largest value.
     """
     varied = {}
     for name, logarithm in shift.items():
@@ -58,7 +60,7 @@ def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
 def build_anatomy(rng: np.random.Generator) -> Anatomy:
     """Draw one man's pelvis: gland, zones, and the organs around the gland.
 
-    The part of a gland's volume beyond about 20 mL is transition zone (hyperplasia).
+    Glands differ in volume. What a gland has beyond about 20 mL is transition zone (hyperplasia).
 
     Parameters
     ----------

@@ -33,9 +33,9 @@ class Series(NamedTuple):
     number : int
         Series number.
     description : str
-        Series description, by which import rules find it.
+        Series description, by which the rules of an import find the series.
     volume : Volume
-        Unsigned 16-bit voxels.
+        The image, with unsigned 16-bit voxels.
     start : float
         Seconds after the examination began.
     image_type : tuple of str
@@ -232,8 +232,8 @@ def _encoded(data: Dataset) -> bytes:
     meta.MediaStorageSOPClassUID = data.SOPClassUID
     meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    # The library would write its own version here, so that files would change with each of its
-    # releases.
+    # Without these lines the library would write its own version, and the files would change with
+    # each release of the library.
     meta.ImplementationClassUID = UID(_uid("cad simulate"))
     meta.ImplementationVersionName = "CAD_SIMULATE"
     stream = BytesIO()

@@ -1,8 +1,9 @@
 """Draw the regions of interest: their number, kind, malignancy, place and tissue.
 
-Every region has a latent value, the probit of its severity. The severity says how far the region
-lies on the way from the tissue of its zone to cancer, from 0 to 1. The latent value determines T1,
-T2, ADC, Ktrans, ve and vp; features are not used here.
+Every region has a severity, a number from 0 (like the tissue of its zone) to 1 (like cancer). Its
+probit (normal quantile) is the region's latent value. The latent value determines the T1, T2, ADC,
+Ktrans, ve and vp of the region's tissue. The region is simulated from these properties, and not
+from the features that learners later measure.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ from cad.evidence.phantom.anatomy import Anatomy, vary
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.volume import triple
 
-# As in the clinical study [N14] V-B, 49 patients have 350 regions, and 66 of these are cancer.
+# As in the clinical study of [N14] (section V-B), 49 patients have 350 regions, and 66 of these are
+# cancer.
 BLOCK = 49
 REGIONS = (5, 9, 7, 8, 6, 10, 5) * 7
 CANCERS = (0,) * 7 + (1,) * 23 + (2,) * 14 + (3,) * 5
@@ -31,7 +33,7 @@ _DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1],
 
 @dataclass(frozen=True)
 class TrueRegion:
-    """Hold one region of interest as it is in the phantom.
+    """Hold one region of interest as it truly is in the simulated patient.
 
     Parameters
     ----------
@@ -40,16 +42,17 @@ class TrueRegion:
     kind : str
         ``cancer`` or a key of :data:`cad.evidence.phantom.params.BENIGN`.
     zone : str
-        PZ, TZ or AFS.
+        Zone of the gland in which the region arose: PZ, TZ or AFS.
     isup : int
         ISUP grade; 0 for benign tissue.
     latent : float
         Hidden malignancy, from which tissue and scores are made: the normal quantile (probit) of
         the severity, a number from 0 (like the zone's own tissue) to 1 (like cancer).
     radius : float
-        Equivalent radius, mm.
+        Radius of a ball of the same volume, mm.
     shapes : list of Shape
-        Shapes to paint, such as a capsule; the last shape is the region itself.
+        Shapes to paint; the last shape is the region itself, and others are, for example, its
+        capsule.
     tissue : Tissue
         Parameters of the region's tissue.
     """
@@ -65,7 +68,7 @@ class TrueRegion:
 
     @property
     def malignant(self) -> bool:
-        """Return whether histology found cancer."""
+        """Return whether histology would find cancer in the region."""
         return self.isup > 0
 
 
@@ -73,22 +76,22 @@ def case_mix(seed: int, index: int, prevalence: float | None = None) -> tuple[in
     """Return a simulated patient's number of regions, and how many of them are cancers.
 
     Every 49 patients have exactly 350 regions and 66 cancers, unless a prevalence is stated. A
-    A patient's two numbers depend only on the seed and the index, and never on how many patients
-    are made.
+    patient's two numbers depend on the seed, the index and the prevalence, and never on how many
+    patients are made.
 
     Parameters
     ----------
     seed, index : int
         Seed of the cohort, and number of the patient from 0.
     prevalence : float, optional
-        Expected share of men with significant cancer (ISUP 2 or more). Men lose all their cancers
-        at random until the share is met. Without a stated share nobody loses any, and the share is
-        :func:`usual_prevalence`.
+        Expected share of men with significant cancer (ISUP 2 or more). To lower the share, randomly
+        drawn men lose all their cancers, so that all their regions are benign. Without a stated
+        prevalence no man loses a cancer, and the expected share is :func:`usual_prevalence`.
 
     Raises
     ------
     CadError
-        For a prevalence of 0 or less, or above the usual one.
+        For a prevalence of 0 or less, or above :func:`usual_prevalence`.
     """
     block, place = divmod(index, BLOCK)
     rng = np.random.default_rng([seed, 0x5EED, block])
@@ -107,7 +110,7 @@ def case_mix(seed: int, index: int, prevalence: float | None = None) -> tuple[in
 
 
 def usual_prevalence() -> float:
-    """Return the expected share of men with significant cancer where none loses any.
+    """Return the expected share of men with significant cancer if no prevalence is stated.
 
     Examples
     --------
@@ -179,8 +182,8 @@ def draw_regions(
     regions: list[TrueRegion] = []
     malignant = rng.permutation(np.arange(count) < cancers)
     streams = [np.random.default_rng(rng.integers(2**63)) for _ in range(count)]
-    # Cancers are larger, so that they are placed first. The numbers of the regions do not show
-    # this.
+    # Cancers are larger than benign regions and need more room, so that they are placed first. A
+    # region's number does not depend on this order, so that it does not tell a cancer.
     for number in sorted(range(count), key=lambda k: not malignant[k]):
         for attempt in range(12):  # a region that does not fit is drawn smaller
             bad = bool(malignant[number])
@@ -226,7 +229,7 @@ def _draw_region(
     if centre is None:
         return None
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
-    # A cancer grows across the borders of zones; benign findings stay within theirs.
+    # A cancer grows across the borders of zones; a benign finding stays within its zone.
     within = (zone, *(z for z in CROSSED if malignant and z != zone))
     angle = float(_tangent_angle(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
     waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
@@ -241,8 +244,10 @@ def _draw_region(
 def _tissue(
     rng: np.random.Generator, native: params.Tissue, finding: params.Finding, latent: float
 ) -> params.Tissue:
-    """Return a region's tissue: between zone and cancer by severity, times the finding's factors,
-    plus noise.
+    """Return a region's tissue.
+
+    By severity, its parameters lie between those of the zone's tissue and of cancer. They are
+    multiplied by the factors of the finding, and random noise is added.
     """
     severity = float(norm.cdf(latent))
     cancer = params.TISSUES["cancer"]
@@ -256,8 +261,9 @@ def _tissue(
 
 
 def _tangent_angle(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
-    """Return the angle (radians about z) of the capsule's tangent near each point; mm, shape (...,
-    3).
+    """Return the angle (radians about z) of the capsule's tangent near each point.
+
+    The points have the shape (..., 3) and are in mm.
     """
     a, b, _ = anatomy.axes
     return np.arctan2(points[..., 0] / a**2, -points[..., 1] / b**2)
@@ -272,11 +278,10 @@ def _centre_of_region(
     crossing: bool,
     others: list[TrueRegion],
 ) -> tuple[float, float, float] | None:
-    """Return a centre in the zone at which most of the region is inside the zone and clear of
-    others.
+    """Return a centre in the zone for a region; None if there is no room.
 
-    With ``crossing``, the region may cross borders of zones, and most of the region must be in the
-    gland.
+    A region at this centre keeps its distance from the ``others``, and most of it lies inside the
+    zone. With ``crossing`` it may cross the borders of zones, and most of it lies inside the gland.
     """
     points, zones = cloud
     free = zones == zone

@@ -1,6 +1,7 @@
-"""Draw regions as readers outline them on T2.
+"""Draw regions as readers would outline them on the T2 image.
 
-Outlines are shifted, larger or smaller than the region, and some are in one slice only.
+A reader's outline is shifted, and larger or smaller than the true region. Some outlines are in one
+slice only.
 """
 
 from dataclasses import replace
@@ -14,8 +15,8 @@ from cad.evidence.phantom.scene import View
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.drawn import fill
 
-# An outline that is too small to be measured in an image is tried up to _TIMES times, each time
-# larger by the factor _LARGER. From the attempt _TIMES_IN_ONE on, the outline is drawn in all
+# If an outline is too small to be measured in one of the images, it is drawn again, larger by the
+# factor _LARGER, in at most _TIMES attempts. From the attempt _TIMES_IN_ONE on it is drawn in all
 # slices of the region, even if it was to be in one slice only.
 _LARGER = 1.08
 _TIMES = 16
@@ -68,7 +69,7 @@ def draw_outlines(
     grids = [view_of_image.volume(np.empty(view_of_image.grid.shape)) for view_of_image in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
-        # This depends on the region, so that it is the same for all readers.
+        # Whether a region is outlined in a single slice is drawn once for all readers.
         single = rng.random() < params.ONE_SLICE_SHARE
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)
@@ -111,7 +112,7 @@ def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np
 
 
 def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
-    """Return the region's shape as a reader with this error draws it."""
+    """Return the region's shape as a reader draws it; ``error`` is the error of this reader."""
     dx, dy = rng.normal(0, params.OUTLINE_SHIFT_MM * error, 2)
     size = float(np.exp(rng.normal(0, params.OUTLINE_SIZE_SD * error)))
     x, y, z = shape.centre
@@ -121,14 +122,14 @@ def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
 
 
 def _scaled_shape(shape: Shape, factor: float) -> Shape:
-    """Return a shape with its semi-axes multiplied."""
+    """Return a shape with its semi-axes multiplied by a factor."""
     a, b, c = shape.axes
     return replace(shape, axes=(a * factor, b * factor, c * factor))
 
 
 def _share_of_voxels(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:
-    """Return the box of the grid that a shape may touch, and the shape's share of each voxel in
-    it.
+    """Return the box of the grid that a shape may touch, and the share of each voxel of this box
+    that the shape fills.
     """
     reach, high = shape.reach()
     windows = []

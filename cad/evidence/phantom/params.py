@@ -1,7 +1,8 @@
-"""Define the parameters of the phantom at 3 T: tissues, regions, outlines, each with its source.
+"""Define the parameters of the phantom (the simulated patient) at 3 T, each with its source.
 
-The parameters were fixed before any learner was trained on a cohort simulated with them. A value
-changes only if its source was misread, or if docs/phantom.md shows that real images differ.
+The parameters are those of tissues, regions and outlines. They were fixed before any learner was
+trained on a cohort simulated with them. A value changes only if its source was misread, or if
+docs/phantom.md shows that real images differ from simulated ones.
 
 Sources
 -------
@@ -58,15 +59,15 @@ class Tissue:
     Parameters
     ----------
     t1, t2 : float
-        Seconds.
+        Relaxation times T1 and T2, seconds.
     adc : float
-        1e-6 mm2/s.
+        Apparent diffusion coefficient, 1e-6 mm2/s.
     density : float
         Proton density relative to water.
     ktrans : float
-        1/min.
+        Transfer constant Ktrans, 1/min.
     ve, vp : float
-        Volume fractions.
+        Volume fractions of extravascular extracellular space and of plasma.
     texture : float
         Standard deviation of log T2 from place to place; ADC and Ktrans vary in proportion.
     septa : float
@@ -96,11 +97,11 @@ class Finding:
     zones : tuple of str
         Zones of the gland in which the finding arises.
     severity : float
-        Mean share (0 to 1) of the way from the zone's tissue to cancer, from published ADC:
-        log(ADC zone / ADC finding) / log(ADC zone / ADC of "cancer").
+        Mean share (0 to 1) of the way from the zone's tissue to cancer. It comes from published ADC
+        values: log(ADC of zone / ADC of finding) / log(ADC of zone / ADC of cancer).
     t1, t2, adc, ktrans, ve : float
-        Factors by which these parameters are then multiplied, because a finding is not just weak
-        cancer.
+        Factors by which these parameters are multiplied after the severity has set them, because a
+        finding is not just weak cancer.
     capsule : bool
         Whether a dark rim surrounds the region.
     weight : float
@@ -125,72 +126,77 @@ BENIGN = {
     for name, row in _TABLES["benign"].items()
 }
 CANCER = Finding(("PZ", "TZ"), 0.0)
-# Size differs with malignancy, as in real men. First comes the equivalent radius in mm: median and
-# logarithmic spread, for benign regions (F20, enlarged because outlines of small regions lose some)
-# and for cancers (P22). Then come the limits of the radius, and the proportions of the semi-axes
-# along the capsule, across it and along z (P22).
+# Cancers are larger than benign regions, as in real men. First comes the radius (mm) of a ball of
+# the region's volume: its median, and the standard deviation of its logarithm. The source for
+# benign regions is F20, enlarged because an outline of a small region loses part of it; the source
+# for cancers is P22. Then come the limits of the radius, and the proportions of the semi-axes along
+# the capsule, across it and along z (P22).
 RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
 RADIUS_LIMITS_MM = (2.8, 20.0)
 PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
-# Volume of the gland in mL: median, logarithmic spread and limits (P22).
+# Volume of the gland in mL: median, standard deviation of the logarithm, and limits (P22).
 GLAND_ML = 42.0
 GLAND_SD = 0.45
 GLAND_LIMITS_ML = (18.0, 110.0)
-# From H11 in a PZ with ADC 1680: 1300 -> .38, 1070 -> .66, 940 -> .85. ISUP 1 to 5 lie on this
-# line.
+# Severity by ISUP grade. In a PZ with an ADC of 1680, the ADC of H11 gives a severity of .38 for
+# 1300 (low grade), .66 for 1070 and .85 for 940 (high grade, 1e-6 mm2/s). The severities of ISUP 1
+# to 5 lie about on this line.
 CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
 # Shares of ISUP 1 to 5 at prostatectomy, and share of cancers in the PZ (about 70 % by McNeal).
 ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
 CANCER_IN_PZ = 0.72
-# Spread of the latent (probit of severity) about its mean, and the part of each parameter's spread
-# that the latent does not explain.
+# Standard deviation of the latent (probit of severity) about its mean. Then, for each parameter of
+# the tissue, the standard deviation of a random part of its logarithm that does not depend on the
+# latent.
 LATENT_SD = 0.50
 UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
-# Logarithmic spread between patients: T2, ADC and Ktrans of the whole gland vary by one common
-# factor for each.
+# Differences between patients: each parameter has one random factor for the whole gland of a man.
+# The numbers are the standard deviations of its logarithm.
 PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "vp": 0.15}
 
-# Texture: two lengths (mm) within which tissue is similar, and the longer one's share of the
-# variance. Part of the texture is common to T2, ADC and Ktrans; ADC and Ktrans vary by these
-# factors of T2's variation (PX).
+# Texture: two lengths (mm) within which tissue is similar, and the share of the variance that the
+# longer length has. A part (TEXTURE_COMMON) of the variance is common to T2, ADC and Ktrans. The
+# logarithms of ADC and Ktrans vary by the last two factors times as much as that of T2 (PX).
 TEXTURE_MM = (1.3, 6.0)
 TEXTURE_LONG = 0.80
 TEXTURE_COMMON = 0.5
 TEXTURE_ADC = 0.35
 TEXTURE_KTRANS = 0.35
-# Septa are sheets where a random field of this length (mm) changes sign. Half-thickness in mm, T2
-# (s) and ADC (1e-6 mm2/s) of the septa. [--]
+# Septa are thin sheets where a random field changes sign. The numbers are the length (mm) over
+# which the field is smooth, and the half-thickness (mm), T2 (s) and ADC (1e-6 mm2/s) of septa. [--]
 SEPTA_MM = 1.6
 SEPTUM_HALF_MM = 0.4
 SEPTUM_T2 = 0.055
 SEPTUM_ADC = 1000.0
 
-# Blood from a biopsy in the PZ, outside all regions: share of men, number of patches, radius (mm)
-# [--]; factors on T1, T2 and ADC (R10).
+# Blood from an earlier biopsy in the PZ, outside all regions. The numbers are the share of men who
+# have it, the number of patches and their radius in mm [--], and the factors by which it changes
+# T1, T2 and ADC (R10).
 HAEMORRHAGE_SHARE = 0.3
 HAEMORRHAGE_PATCHES = (1, 4)
 HAEMORRHAGE_RADIUS_MM = (2.0, 6.0)
 HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
 
-# Gas in the rectum shifts diffusion images along y. The mean (mm) over the gland comes in addition
-# to the shift that outlining leaves (G17). The depth (mm) from the rectal wall is the distance over
-# which the shift fades. [--]
+# Gas in the rectum shifts diffusion images along y. First come mean and standard deviation (mm) of
+# the shift that is averaged over the gland; it is the shift of distorted examinations beyond that
+# of undistorted ones (G17). Then comes the distance (mm) from the rectal wall over which the shift
+# fades. The last number is the averaged shift as a share of the shift at the wall. [--]
 DISTORTION_MM = (2.5, 1.1)
 DISTORTION_DEPTH_MM = 25.0
 DISTORTION_MEAN = 0.5
 
-# Motion during the dynamic series: drift (mm per minute, along x and y; PX moves by .02 and .13),
-# and one jump (mm) in some men. [--]
+# Motion during the dynamic series: the drift in mm per minute along x and y (the patients of PX
+# move by .02 and .13), the share of men who jump once, and the size of the jump in mm. [--]
 DRIFT_MM_MIN = (0.08, 0.15)
 JUMP_SHARE = 0.25
 JUMP_MM = 1.0
 # The signal of a whole dynamic frame varies by this share (PX).
 FRAME_SD = 0.010
 
-# Difference between a reader's outline and the region: shift (mm along x and y) and logarithm of
-# the size factor, for a reader with error 1 (readers.py). Two readers then agree with a Dice of .55
-# to .6 (J23, R13). The last number is the share of regions that are outlined in their largest slice
-# only. [--]
+# How a reader's outline differs from the region: standard deviations of its shift (mm along x and
+# y) and of the logarithm of its size factor, for a reader whose ``error`` is 1 (readers.py), and
+# the roughness of its edge. The outlines of two readers then agree with a Dice of .55 to .6 (J23,
+# R13). The last number is the share of regions that are outlined in their largest slice only. [--]
 OUTLINE_SHIFT_MM = 3.0
 OUTLINE_SIZE_SD = 0.35
 OUTLINE_WAVES = 0.12
@@ -198,5 +204,6 @@ ONE_SLICE_SHARE = 0.06  # P22
 
 RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T
 HAEMATOCRIT = 0.42
-# Spread between patients (logarithm) of the whole-blood concentration, whose mean is that of P06.
+# The arterial curve of a patient is that of P06 times a random factor. This is the standard
+# deviation of the factor's logarithm.
 INPUT_SCALE_SD = 0.12

@@ -1,7 +1,8 @@
-"""Compute signals of tissue by a separate forward model: kinetics and magnetisation.
+"""Compute the signal of a tissue from its parameters: kinetics of contrast agent, magnetisation.
 
-The module shares no code with :mod:`cad.mri.features.perfusion`, so that simulated curves test the
-fits, and an error in one of the two modules is not repeated in the other.
+The module shares no code with :mod:`cad.mri.features.perfusion`, which fits such parameters to
+signals. An error in one of the two is therefore not repeated in the other, and simulated curves
+test the fits.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ def parker(times: np.ndarray, delay: float) -> np.ndarray:
     Parameters
     ----------
     times : ndarray
-        Seconds.
+        Times of the samples, seconds.
     delay : float
         Arrival of the bolus, in seconds on the same clock; the curve is zero before it.
 
@@ -101,8 +102,8 @@ def extended_tofts(
     kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
     x = kep * step
     decay = np.exp(-x)
-    # These are the weights of the two samples in the integral over one step, where the input is
-    # linear.
+    # In the integral over one step the input is linear between two samples. These are the weights
+    # of the new and of the old sample.
     new = (x - 1.0 + decay) / (kep * x)
     old = (1.0 - decay) / kep - new
     small = x < 1e-4
@@ -132,7 +133,7 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray
-        Seconds, at most ``FINE_STEP`` apart.
+        Times in seconds, at most ``FINE_STEP`` apart.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Define the protocols of the two sites' scanners: grids, timing, angles and noise."""
+"""Define how the scanners of the two simulated sites image: grids, timing, angles and noise."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ class Grid(NamedTuple):
     Parameters
     ----------
     shape : (n_z, n_y, n_x)
-        Number of voxels.
+        Number of voxels along z, y and x.
     spacing : (x, y, z)
-        Voxel size, mm.
+        Voxel size along x, y and z, mm.
     """
 
     shape: tuple[int, int, int]
@@ -28,15 +28,15 @@ class Protocol:
     Parameters
     ----------
     site : str
-        Name in ``participants.tsv``.
+        Name of the site, as in ``participants.tsv``.
     t2, adc, dce : Grid
         Grids of the three modalities; flip-angle images lie on the dynamic grid.
     t2_times : (float, float)
-        TR and TE, s.
+        Repetition time TR and echo time TE of the T2 image, s.
     b_values : (float, float)
         The two b-values of the diffusion images, s/mm2.
     dce_times : (float, float)
-        TR and interval between frames, s.
+        Repetition time TR and interval between frames of the dynamic series, s.
     frames : int
         Number of dynamic frames.
     flip : float
@@ -44,8 +44,9 @@ class Protocol:
     flips : tuple of float
         Flip angles of the images from which T1 is measured, degrees.
     noise : (float, float, float)
-        Standard deviation of the noise relative to the signal of normal PZ: T2, diffusion (b = 0),
-        dynamic frames. Flip-angle images have half of the noise of dynamic frames.
+        Standard deviation of the noise in T2, in diffusion (b = 0) and in dynamic frames, each
+        relative to the signal of the normal peripheral zone (PZ). Flip-angle images have half of
+        the noise of dynamic frames.
     supersample : (z, y, x)
         Points per voxel over which the tissues are averaged.
     texture_half : (x, y, z)
@@ -78,5 +79,6 @@ _TABLES = table_beside(__file__)
 FULL, SAMPLE, LIGHT = (
     tuple(map(_protocol_of, _TABLES[name])) for name in ("full", "sample", "light")
 )
-"""Protocols of both sites: as in clinics; small, for the sample data; very coarse, for benchmarks.
+"""Protocols of both sites, in three sets: as in clinics; with few voxels, for the sample data; and
+very coarse, for benchmarks.
 """

@@ -1,9 +1,10 @@
 """Simulate readers: how they perceive the latent of a region, and which score they give.
 
-A reader perceives the latent of a region with two errors. One error is common to all readers,
-because the image shows all of them the same misleading detail. The other error is the reader's own.
-A reader may also tend to call more or fewer regions malignant. The result is divided into the
-five-point Likert scale. Features of images are not used.
+The latent is the hidden malignancy from which a region was simulated
+(:mod:`cad.evidence.phantom.findings`). A reader perceives it with two errors. One error is common
+to all readers, because the image shows all of them the same misleading detail. The other error is
+the reader's own. A reader may also tend to call more or fewer regions malignant. The perceived
+latent is divided into the five-point Likert scale. Features of images are not used.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from cad.evidence.phantom.findings import TrueRegion
 
 SCALE = "likert5"
 NORMAL_LATENT = -1.65
-"""Latent of normal tissue, towards which the perceived latent of an inconspicuous region moves."""
+"""Latent of normal tissue. The less visible a region is, the nearer to this it is perceived."""
 
 
 class Reader(NamedTuple):
@@ -39,7 +40,8 @@ class Reader(NamedTuple):
     bias : float
         Shift of the perceived latent: above 0 the reader calls more regions malignant.
     spread : float
-        Factor on the percept's distance from score 2|3: above 1, scores 1 and 5 are more frequent.
+        Factor on the distance of the perceived latent from the limit between scores 2 and 3. With a
+        factor above 1 the reader gives the scores 1 and 5 more often.
     missing : float
         Share of regions that the reader did not score.
     """
@@ -55,7 +57,8 @@ class Reader(NamedTuple):
 
 READERS = tuple(Reader(**row) for row in table_beside(__file__))
 COMMON_ERROR = 0.30
-"""Standard deviation of the common error for a conspicuous region; a faint one has twice as much.
+"""Standard deviation of the common error for a region that is seen best. The less visible a region
+is, the larger is the error, up to 1.45 times as much (:func:`conspicuity`).
 """
 CUTS = (-1.10, -0.45, 0.05, 0.55)
 """Limits between the scores 1 to 5 on the scale of the perceived latent."""
@@ -78,7 +81,7 @@ def panel(count: int) -> tuple[Reader, ...]:
     Parameters
     ----------
     count : int
-        Number of readers, at least 1. Reader 5 and those after him are the same in every panel.
+        Number of readers, at least 1. From reader 5 on, each has the same skill in every panel.
 
     Raises
     ------
@@ -117,7 +120,7 @@ def score(
     rng : Generator
         Source of the random draws.
     regions : list of TrueRegion
-        Numbered from 1.
+        The regions, numbered from 1.
     readers : tuple of Reader
         The panel, from :func:`panel`. The four fixed readers draw the same scores in every panel.
     more : Generator, optional

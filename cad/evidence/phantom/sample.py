@@ -1,7 +1,8 @@
-"""Write ``sample_data`` again, by ``python -m cad.evidence.phantom.sample [FOLDER]``.
+"""Write the folder ``sample_data`` again: ``python -m cad.evidence.phantom.sample [FOLDER]``.
 
-The bytes are the same where zlib and the processor's instruction set are the same. Elsewhere one
-voxel in a million may differ by a grey level, and compressed files by their packing.
+On machines with the same version of zlib and the same instruction set of the processor, the files
+are the same to the byte. On other machines one voxel in a million may differ by a grey level, and
+files may be compressed differently.
 """
 
 import sys
@@ -16,7 +17,7 @@ from cad.evidence.phantom.simulator import latent_auc, make_patient, present, wr
 from cad.folders.cohort import COHORT
 from cad.mri.imaging.nifti import write_volume
 
-# This is the first seed from 10 on, so that no seed was selected by its result.
+# Seeds count from 10 on, and the first of them is taken, so that none is selected by its result.
 PATIENTS = 12
 SEED = 10
 DICOM_INDEX = 0
@@ -25,7 +26,7 @@ DICOM_ID = "Sample0001"
 
 
 def write_sample(out: Path) -> None:
-    """Replace the content of a folder by the sample cohort, and one of its studies as DICOM.
+    """Replace the content of a folder by the sample cohort; write one of its studies as DICOM, too.
 
     Parameters
     ----------
@@ -61,7 +62,8 @@ def _write_dicom_study(folder: Path) -> None:
 def main(folder: str = "sample_data") -> None:
     """Write the sample cohort into a folder, and print the AUC of its latent malignancy.
 
-    Simulated readers perceive the latent with errors; without errors they would have this AUC.
+    The latent malignancy is the number from which regions are simulated. Simulated readers perceive
+    it with errors; a reader without errors would have this AUC.
     """
     write_sample(Path(folder))
     print(f"wrote {folder}; AUC of the latent malignancy {latent_auc(Path(folder)):.3f}")

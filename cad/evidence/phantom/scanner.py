@@ -1,4 +1,4 @@
-"""Make images from anatomy: every modality on its own grid, as its scanner would make it.
+"""Make images from a simulated anatomy: every modality on its own grid, as by a scanner.
 
 Each voxel is an average over a lattice of points (partial volume). The average is changed by the
 tissue's texture, its septa and the sensitivity of the coil, and then sampled as by a scanner
@@ -67,7 +67,7 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     view : View
         Scene on the T2 grid.
     protocol : Protocol
-        Times and noise.
+        Protocol of the site; times and noise are read.
     gain : float
         Factor on all intensities, different from patient to patient: T2 has no absolute scale.
     rng : Generator
@@ -100,7 +100,7 @@ def diffusion_images(
     view : View
         Scene on the diffusion grid.
     protocol : Protocol
-        b-values and noise.
+        Protocol of the site; b-values and noise are read.
     rng : Generator
         Source of the random noise.
 
@@ -135,11 +135,11 @@ def diffusion_images(
         clean = level * view.average(density * np.exp(-b * adc))
         clean = distort(clean * np.exp(-b * change), shift, view.grid.spacing[1])
         clean *= view.sensitivity()
-        # Scanners average images at high b-values more often.
+        # Scanners average more repetitions at high b-values, so that the noise is lower there.
         images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
     low, high = protocol.b_values
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
-    # without signal this is the ADC of noise, as scanners store it
+    # In voxels without signal this is the ADC of noise. Scanners store it, too.
     apparent = np.clip(value, 0, 4000)
     stored = []
     for b, image in zip(protocol.b_values, images, strict=True):
@@ -164,7 +164,7 @@ def dynamic_images(
     view : View
         Scene on the dynamic grid.
     protocol : Protocol
-        Times, flip angles and noise.
+        Protocol of the site; times, flip angles and noise are read.
     injection : Injection
         Arrival and strength of the contrast agent.
     rng : Generator
@@ -213,11 +213,11 @@ def dynamic_images(
 def _kinetics(
     view: View, times: np.ndarray, injection: Injection
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a list of parts of voxels as arrays: voxel index, share, T1 (s), density,
-    concentration.
+    """Return five arrays with one entry per part: voxel index, share, T1, density, concentration.
 
-    A part is the share of a voxel that one tissue fills. Concentration (mM) has shape (n_parts,
-    n_times). Tissues without texture share one curve.
+    A part is that part of a voxel which one tissue fills, and its share is a number from 0 to 1. T1
+    is in s. Concentrations are in mM, shape (n_parts, n_times). Outside the gland, all parts of a
+    tissue have the same curve.
     """
     table = view.scene.table()
     fine = physics.fine_grid(times)
@@ -249,7 +249,8 @@ def _kinetics(
         column["ve"][gland],
         column["vp"][gland],
     )
-    # Outside the gland one curve for each tissue is enough.
+    # Outside the gland the kinetics do not vary from place to place, so that one curve for each
+    # tissue is enough.
     for name in np.unique(names[~gland]):
         of_tissue = (names == name) & ~gland
         tissue = view.scene.tissues[str(name)]

@@ -1,7 +1,7 @@
-"""Define the scene that scanners image (shapes, texture, coil), and a grid's view of the scene.
+"""Define the scene that scanners image (shapes, texture, coil), and how a voxel grid samples it.
 
-The gland's frame (x to the left, y to the back, z to the head, mm) is also the frame of the images;
-``Placement`` moves it into the patient. Arrays are in the order (z, y, x).
+The gland's frame of coordinates (x to the left, y to the back, z to the head, mm) is also the frame
+of the images; ``Placement`` moves it into the patient. Arrays are in the order (z, y, x).
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Placement(NamedTuple):
     Parameters
     ----------
     centre : ndarray, shape (3,)
-        LPS mm of the gland's centre.
+        The gland's centre in patient coordinates (LPS), mm.
     direction : ndarray, shape (3, 3)
         Columns are the x, y, z axes of the gland's frame in LPS.
     """
@@ -127,7 +127,7 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     def kernel(length: float) -> np.ndarray:
         """Return a filter for a field with this length; white noise keeps its variance."""
         shape = np.exp(-0.5 * k2 * length**2)
-        # Add the half of the spectrum that rfftn leaves out.
+        # The half of the spectrum that rfftn leaves out is added to the sum of squares.
         full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()
         return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
 
@@ -135,8 +135,8 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     short = kernel(short_length)
     long = kernel(long_length)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
-    # Both fields are filters of the same white noise, so that their correlation adds to the
-    # variance.
+    # The fields of the short and of the long scale are filtered from the same white noise, so that
+    # they are correlated. This changes the variance of their sum, which is divided by it.
     correlation = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
     uneven /= np.sqrt(
         1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * correlation
@@ -179,12 +179,12 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
 
 
 class View:
-    """Look at a scene on one grid: where the grid's voxels are, and which tissues they hold.
+    """Sample a scene on one grid: where the grid's voxels are, and which tissues they hold.
 
     Parameters
     ----------
     scene : Scene
-        The anatomy that the grid looks at.
+        The simulated patient that the grid samples.
     grid : Grid
         Number and size of the voxels.
     shift : ndarray, shape (3,)
@@ -218,7 +218,8 @@ class View:
     def points(self) -> np.ndarray:
         """Return the number of the shape at every sampling point: 0 is fat, i + 1 is ``shapes[i]``.
 
-        uint8, shape (points per voxel, n_voxels); voxels in C order of the grid.
+        The result is uint8 with shape (points per voxel, n_voxels); voxels are in the C order of
+        the grid.
         """
         counts = self.supersample[::-1]
         lattice = []
@@ -289,10 +290,11 @@ class View:
         return np.tensordot(along_y, x_weights, axes=(2, 1))
 
     def septa(self) -> np.ndarray:
-        """Return how much of septa (thin fibrous walls) each voxel shows, less the mean: (z, y, x).
+        """Return which share of each voxel is septa (thin fibrous walls), less the mean share.
 
-        The share is about 0 to 1. Its mean is subtracted, because a tissue's parameters are means
-        over gland and septa. The result is therefore negative between septa.
+        The result has shape (z, y, x). The share is about 0 to 1. Its mean is subtracted, because a
+        tissue's parameters are means over gland and septa. The result is therefore negative between
+        septa.
 
         A septum lies where the random field changes sign. A field that is smooth over a length s
         has the slope 1 / (s sqrt 2) along an axis, which turns the septum's thickness into a range

@@ -1,12 +1,13 @@
-"""Define solids with soft edges in the gland's frame: x to the left, y to the back, z to the head,
-mm.
+"""Define solids with wavy surfaces, of which the simulated pelvis is made.
+
+Coordinates are in mm in the gland's frame: x to the left, y to the back, z to the head.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-# Amplitude, wave vector and phase.
+# A ripple of a surface: amplitude relative to the radius, wave vector (radians per mm), phase.
 Wave = tuple[float, tuple[float, float, float], float]
 
 
@@ -34,7 +35,8 @@ class Shape:
     back : float
         Factor on the y axis behind the centre (a flatter or fuller back).
     taper : float
-        Relative narrowing towards the feet: the gland's apex.
+        How much the shape is narrower at its lower end than in its middle, as a share of its width:
+        the gland's apex.
     """
 
     tissue: str
@@ -104,7 +106,8 @@ def ripples(
     Returns
     -------
     tuple of (amplitude, wave vector, phase)
-        Relative to the radius; radians per mm along x, y and z; radians.
+        The amplitude is relative to the radius, the wave vector in radians per mm along x, y and z,
+        and the phase in radians.
     """
     waves = []
     for _ in range(count):

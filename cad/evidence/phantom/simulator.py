@@ -1,4 +1,4 @@
-"""Simulate cohorts, one patient at a time, each from the seed and the patient's number alone."""
+"""Simulate cohorts. Each patient is made from the seed and the patient's number alone."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,7 +64,7 @@ class Patient:
     Parameters
     ----------
     study : Study
-        Images and masks.
+        The images and masks.
     site : str
         Name of the site whose protocol was used.
     regions : list of TrueRegion
@@ -95,7 +95,7 @@ T = TypeVar("T")
 
 
 def present(image: T | None) -> T:
-    """Return the image unchanged, and refuse None: every simulated study has its images.
+    """Return an image that every simulated study has; raise an error where it is None.
 
     Parameters
     ----------
@@ -141,7 +141,8 @@ def simulate(
         Expected share of men with significant cancer; without it the share is 36 of 49, as in a
         clinical study.
     variation : Variation
-        Readers, displacement, gas and motion. A property that it does not change is as without it.
+        Readers, displacement, gas and motion. Changing one of these leaves everything else of a man
+        as it is.
 
     Raises
     ------
@@ -176,7 +177,7 @@ def write_cohort(
     prevalence : float, optional
         Expected share of men with significant cancer.
     variation : Variation
-        Differences between the men.
+        How men differ beyond the protocols of their sites.
 
     Raises
     ------
@@ -224,10 +225,10 @@ def write_cohort(
 
 
 def latent_auc(cohort: Path) -> float:
-    """Return the area under the ROC curve that a cohort's latent has against ISUP 1 or more.
+    """Return the AUC with which a cohort's latent separates cancers from benign regions.
 
-    The latent is the hidden malignancy from which a region's tissue and scores were simulated. A
-    reader who saw it without error would reach this AUC.
+    Cancers are those of ISUP 1 or more. The latent is the hidden malignancy from which a region's
+    tissue and scores were simulated. A reader who saw it without error would reach this AUC.
 
     Parameters
     ----------
@@ -270,13 +271,15 @@ def make_patient(
     protocols : tuple of Protocol
         One protocol per site; the patient belongs to one of the sites.
     even : bool
-        Leave out texture, so that a measurement can be checked against the tissue's parameter.
+        Whether to leave out texture, so that a measurement can be checked against the tissue's
+        parameter.
     prevalence : float, optional
         Expected share of men with significant cancer in the patient's cohort.
     variation : Variation
-        Differences between the men.
+        How men differ beyond the protocols of their sites.
     """
-    # A variation draws last, so that without it every man is as he was.
+    # Each part of the simulation has its own stream of random numbers. The streams of a variation
+    # come last, so that all other properties of a man are the same with and without it.
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(9)
     generators = map(np.random.default_rng, streams)
     body, finding, reading, scene_rng, noise, plan, hand, extra_reading, beside = generators
@@ -373,7 +376,7 @@ def _views(
 def _outlined_by_all(
     regions: list[TrueRegion], maps: dict[str, Volume]
 ) -> tuple[list[TrueRegion], dict[str, Volume]]:
-    """Keep the regions that every reader outlined; labels are numbered anew, without gaps."""
+    """Keep the regions that every reader outlined, and number their labels again without gaps."""
     outlined = set(range(1, len(regions) + 1))
     for labels in maps.values():
         outlined &= set(np.unique(labels.array).tolist())
@@ -408,7 +411,8 @@ def _vessel(view: View) -> Volume:
     for number, shape in enumerate(view.scene.shapes, start=1):
         if shape.tissue == "artery":
             arteries.append(number)
-    # The left artery is as good as the right; slices next to the edge suffer from inflow and wrap.
+    # The second artery is taken; the first would do as well. The two lowest and the two highest
+    # slices are left out, because real images suffer from inflow and wrap there.
     share = view.share(arteries[1:])
     inside = share > 0.99
     inside[:2] = False
@@ -426,7 +430,7 @@ def _write_patient(
     prevalence: float | None,
     variation: Variation,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Write one study; return its rows of participants, rois, scores and latent."""
+    """Write one study; return its rows of the tables participants, rois, scores and latent."""
     patient = make_patient(seed, index, protocols, prevalence=prevalence, variation=variation)
     name = patient.study.participant_id
     write_study(out / name, patient.study)

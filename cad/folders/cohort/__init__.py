@@ -1,8 +1,8 @@
 """Read, check and write a cohort folder: patients, regions, readers' scores and histology.
 
-Images follow BIDS where BIDS covers them. All other content is in five tables. A problem that
-concerns one patient excludes this patient and is kept in :attr:`Cohort.problems`. A problem of the
-whole cohort raises an error.
+The names and folders of images follow the standard BIDS where BIDS covers such images. All other
+content is in five tables. A problem that concerns one patient excludes this patient and is kept in
+:attr:`Cohort.problems`. A problem that concerns the whole cohort raises an error.
 """
 
 import csv
@@ -45,14 +45,15 @@ COLUMNS = {
 }
 """Columns that each table must have, in their order."""
 _NEEDED = {**COLUMNS, "sessions": ("participant_id", "session_id")}
-"""The same columns, with ``sessions.tsv``, which a cohort may lack."""
+"""The same columns, and those of ``sessions.tsv``, a table that a cohort may lack."""
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 
 
 def _is_cohort(root: Path) -> bool:
-    """Tell whether a folder is a cohort; also one whose import was stopped before the first
-    study.
+    """Tell whether a folder is a cohort.
+
+    A folder whose import was stopped before the first study counts as a cohort, too.
     """
     if (root / "dataset_description.json").is_file():
         return (root / "rois.tsv").is_file()
@@ -64,9 +65,9 @@ def _is_cohort(root: Path) -> bool:
 
 COHORT = Kind("cohort", _is_cohort, marked=False)
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
-# BIDS has no datatype for dynamic MRI, region tables or calculated high-b images, so that its
-# validator must skip them. A pattern with a slash at its end does not skip a folder whose name the
-# validator does not know.
+# BIDS has no datatype for dynamic MRI, region tables or calculated high-b images. The validator of
+# BIDS would report them as errors, so this file tells it to skip them. The patterns have no slash
+# at the end: with one, the validator would not skip a folder whose name it does not know.
 _BIDSIGNORE = (
     "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
 )
@@ -74,7 +75,7 @@ _BIDSIGNORE = (
 
 @dataclass(frozen=True)
 class StudyRef:
-    """Hold where one study's images lie, and which regions belong to the study.
+    """Hold in which folder one study's images lie, and which regions belong to the study.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class StudyRef:
     table : DataFrame
         All rows of ``rois.tsv``. One table is shared by all studies, to save memory.
     rows : ndarray of int
-        Positions in ``table`` of the study's regions; empty while none has been drawn.
+        Positions of the study's regions in ``table``; empty while no region has been drawn.
     """
 
     study_id: str
@@ -115,7 +116,7 @@ def _no_sessions() -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Cohort:
-    """Hold the tables of a cohort, typed and checked.
+    """Hold the tables of a cohort, with checked rows and with numbers where numbers are meant.
 
     Parameters
     ----------
@@ -127,9 +128,8 @@ class Cohort:
     readers : DataFrame
         ``reader_id``, ``expert`` (bool).
     rois : DataFrame
-        ``participant_id, roi_id, label`` (int), ``zone, histology, isup`` (NaN where n/a; a grade
-        is text, as :func:`cad.base.terms.grades.grade_range` reads it) and ``session_id`` where
-        there are sessions.
+        ``participant_id, roi_id, label`` (float), ``zone, histology, isup`` (text, such as ``3`` or
+        ``>=2`` for a grade; NaN where n/a) and ``session_id`` where there are sessions.
     scores : DataFrame
         ``participant_id, roi_id, reader_id, scale, score`` (float); missing scores are dropped.
     problems : list of CadError
@@ -140,7 +140,7 @@ class Cohort:
         SHA-256 of all TSV and JSON files in the cohort folder itself, as they were read.
     sessions : DataFrame
         ``participant_id, session_id`` and, where ``sessions.tsv`` has them, ``psa``,
-        ``psa_density`` and ``prostate_volume`` as numbers; no row without the file.
+        ``psa_density`` and ``prostate_volume`` as numbers. Without this file there is no row.
     """
 
     root: Path
@@ -206,8 +206,8 @@ def read_cohort(root: Path) -> Cohort:
     Raises
     ------
     CadError
-        When a table is missing, unreadable or lacks a column; when a broken rule concerns the whole
-        cohort; when an import keeps changing the tables while they are read.
+        When a table is missing, cannot be read or lacks a column; when a broken rule concerns the
+        whole cohort; when an import keeps changing the tables while they are read.
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
@@ -278,8 +278,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     Raises
     ------
     CadError
-        For a text of another form, a region that is not in the cohort, a score outside 1 to 5, or
-        a region that the reader has scored already.
+        For a reading of another form, for a region that is not in the cohort, for a score that is
+        no whole number from 1 to 5, and for a region that the reader has scored already.
     """
     rows = []
     for text in readings:
@@ -334,7 +334,8 @@ def write_tables(
     write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
     tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
     for table_name, table in tables.items():
-        # A spreadsheet would run a cell that begins like a formula.
+        # A spreadsheet program would compute a cell that begins like a formula. Therefore
+        # ``harmless`` puts an apostrophe before the content of such a cell.
         text = each_cell(table, harmless).to_csv(
             sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
         )
@@ -382,8 +383,9 @@ def _read_cohort_table(root: Path, name: str) -> pd.DataFrame:
 
 
 def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
-    """Raise an error for cells with control characters, which act on a terminal or break a
-    table.
+    """Raise an error for a cell with a control character.
+
+    Such a character could change what a terminal shows, or break a table.
     """
     for column in table.columns:
         for line, cell in enumerate(table[column], start=2):
@@ -405,7 +407,10 @@ def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    """Return a table with one spelling for every grade; an invalid grade becomes a problem."""
+    """Return a table in which every grade is spelt in one way.
+
+    An invalid grade is added to the problems and becomes NaN.
+    """
     grades = []
     for row in table.to_dict("records"):
         grade = grade_text(row["isup"])
@@ -422,7 +427,10 @@ def _graded(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.Dat
 def _read_floats(
     root: Path, name: str, numbers: dict[str, str], problems: list[CadError]
 ) -> pd.DataFrame:
-    """Read a table with floats; text that is no number becomes NaN and a problem of its patient."""
+    """Read a table and turn the columns named in ``numbers`` into floats.
+
+    Text that is no number becomes NaN and is added to the problems, with its patient.
+    """
     table = _read_cohort_table(root, name)
     for column, meaning in numbers.items():
         values = pd.to_numeric(table[column], errors="coerce").astype(float)

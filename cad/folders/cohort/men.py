@@ -17,16 +17,17 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
     participants : DataFrame
         ``participant_id``. Optional columns: ``age`` in years, ``psa`` in ng/mL, ``psa_density`` in
         ng/mL2, ``prostate_volume`` in mL, and ``isup``. ``isup`` is the highest grade anywhere in
-        the man, where this grade is known beyond his outlined regions (systematic biopsy,
-        prostatectomy).
+        the man's prostate. It is stated where the whole prostate was examined and not only his
+        outlined regions (systematic biopsy, prostatectomy).
     isup_min : int
         Lowest ISUP grade that counts as malignant.
 
     Returns
     -------
     DataFrame
-        Indexed by ``participant_id``: ``age, psa, psa_density`` (stated, else PSA over volume) and
-        ``man_truth`` (1, 0 or NaN).
+        One row per man, indexed by ``participant_id``. ``psa_density`` is the stated value, and
+        where none is stated PSA divided by prostate volume. ``man_truth`` is 1 where ``isup`` is
+        ``isup_min`` or more, 0 where it is less, and NaN where it does not tell.
 
     Examples
     --------
@@ -42,7 +43,7 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
         if name in people:
             values = pd.to_numeric(people[name], errors="coerce").astype(float)
             stated[name] = values.where(values > 0)
-    # PSA is in ng/mL and the volume in mL; a density that the table states has priority.
+    # PSA is in ng/mL and the volume in mL. A density that the table states has priority.
     derived = stated["psa"] / stated["prostate_volume"]
     stated["psa_density"] = stated["psa_density"].fillna(derived)
     stated["man_truth"] = np.nan

@@ -1,4 +1,4 @@
-"""Give source ids their BIDS labels, and keep track of where each study of a cohort lies."""
+"""Make the label ``sub-XXX`` of each PatientID, and record where each study of a cohort lies."""
 
 import hashlib
 import hmac
@@ -26,8 +26,9 @@ _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     """Return a function that tells whether a PatientID belongs to a participant of a cohort.
 
-    Only the secret key of a cohort with pseudonyms can prove that two ids belong together. A cohort
-    without a key gives None; the caller then has to compare PatientIDs.
+    The labels of a cohort with pseudonyms are keyed hashes of PatientIDs. Only with the cohort's
+    secret key can it be proved that a label and a PatientID belong together. For a cohort without a
+    key the result is None, and the caller has to compare PatientIDs.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     Raises
     ------
     CadError
-        When the key was changed.
+        When the file holds another key than the one that the pseudonyms were made with.
     """
     if not (root / KEY_FILE).is_file():
         return None
@@ -54,7 +55,8 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
 class KeyProof:
     """Tell by a cohort's key whether a PatientID belongs to a participant.
 
-    No file is opened, because the process that speaks with an archive may not read the key's file.
+    The object holds the key itself and opens no file, because the process that speaks with an
+    archive is not allowed to read the key's file.
 
     Parameters
     ----------
@@ -78,8 +80,9 @@ def _pseudonym(key: bytes, patient_id: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Hold where a study lies: patient, session (None without sessions) and folder of the
-    images.
+    """Hold the patient, the session and the folder of images of a study.
+
+    The session is None for the study of a patient without sessions.
     """
 
     participant_id: str
@@ -95,7 +98,8 @@ class Place:
 class Patients:
     """Keep track of the patients and studies of a cohort, and of where each study lies.
 
-    Studies are identified by StudyInstanceUID, read from the images' sidecars.
+    A study is identified by its StudyInstanceUID, which is read from the sidecars (JSON files
+    beside the images).
 
     Parameters
     ----------
@@ -139,18 +143,18 @@ class Patients:
                 return
 
     def participant(self, patient_id: str) -> str:
-        """Return the label ``sub-XXX`` for a PatientID of the source; record no patient.
+        """Return the label ``sub-XXX`` for a PatientID of the source, without recording a patient.
 
-        The label is a pseudonym, a keyed hash of the PatientID, or else the letters and digits of
-        the PatientID, as the object's ``labels`` says. For the first pseudonym of a cohort, the
-        secret key is made and written into the cohort.
+        The attribute ``labels`` says how: the label is a pseudonym (a keyed hash of the PatientID),
+        or it consists of the letters and digits of the PatientID. For the first pseudonym of a
+        cohort, the secret key is made and written into the cohort.
 
         Raises
         ------
         CadError
-            For an empty PatientID. With pseudonyms, when the key of existing pseudonyms is lost.
-            Without pseudonyms, for a PatientID without letter or digit, or a PatientID whose label
-            already belongs to another one.
+            For an empty PatientID. With pseudonyms, when the key of existing pseudonyms is lost or
+            was changed. Without pseudonyms, for a PatientID without letter or digit, and for a
+            PatientID whose label already belongs to another PatientID.
         """
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
@@ -176,8 +180,8 @@ class Patients:
         name : str
             The reader's name in the source.
         declared : collection of str
-            Names that are kept. Any other name becomes a pseudonym if patients get pseudonyms too
-            (``labels``), unless it is a mere number such as ``r1`` or ``reader 2``.
+            Names that are kept. If patients get pseudonyms (``labels``), any other name becomes a
+            pseudonym, except a mere number such as ``r1`` or ``reader 2``.
         """
         if self.labels != "pseudonym" or name in declared or _NEUTRAL_READER.fullmatch(name):
             return name
@@ -189,15 +193,15 @@ class Patients:
         return [p for p in self.studies.values() if p.participant_id == participant]
 
     def place(self, participant: str, several: bool) -> Place:
-        """Return the place for a patient's next study; nothing is written.
+        """Return the session and folder for a patient's next study; nothing is written.
 
         Parameters
         ----------
         participant : str
             ``sub-XXX``.
         several : bool
-            Whether the import brings more than one study of the patient. Then even the first study
-            gets a session.
+            Whether the import brings more than one study of the patient. The first of them then
+            gets a session, too.
         """
         home = self.root / participant
         taken = self.of(participant)
@@ -210,7 +214,7 @@ class Patients:
         return Place(participant, session, home / session)
 
     def settle(self, place: Place, uid: str, patient_id: str) -> None:
-        """Remember in this object where a new study lies; nothing is written.
+        """Record in this object where a new study lies; nothing is written.
 
         If the new study has a session, the patient's earlier study without a session is recorded as
         ``ses-01``.
@@ -231,9 +235,9 @@ class Patients:
         self.sources[place.participant_id] = patient_id if self.labels == "id" else None
 
     def first_session(self, participant: str, build: Path) -> bool:
-        """Copy a study without a session into ``ses-01`` of another folder, and rename the copies.
+        """Copy the files of a patient's study without a session into ``ses-01`` of another folder.
 
-        The name of every copy gets ``_ses-01`` after the patient's label.
+        In the name of every copied file ``_ses-01`` follows the patient's label.
 
         Parameters
         ----------
@@ -257,18 +261,20 @@ class Patients:
         return bool(alone)
 
     def key(self) -> bytes:
-        """Return the cohort's own secret; without the secret a pseudonym cannot be traced to an id.
+        """Return the cohort's secret key; without it nobody can trace a pseudonym to a PatientID.
+
+        A cohort that has neither key nor pseudonyms gets a new key.
 
         Raises
         ------
         CadError
-            When the key is lost and the cohort has patients with its pseudonyms, or when it was
+            When the key is lost and the cohort has patients with pseudonyms, or when the key was
             changed.
         """
         path = self.root / KEY_FILE
         check = self.root / CHECK_FILE
-        # With a new key, the same man would become another patient, perhaps one patient in training
-        # and one in test.
+        # With a new key, the next study of a man would get another label. He would count as two
+        # patients, and one of them could be in training and the other in test.
         otherwise = "the next study of one of them would become another patient"
         hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Check the rows of a cohort's tables."""
+"""Check the rows of a cohort's tables, and collect an error for every broken rule."""
 
 import re
 from pathlib import Path
@@ -21,8 +21,8 @@ _MALE = ("m", "male", "o", "n/a")
 _LARGEST_LABEL = 2**31 - 1
 _STRANGER = "the patient is not in participants.tsv"
 _Rule = tuple[pd.Series, str]
-"""Marks the rows that break a rule, with a message; names in braces are replaced by the row's
-cells.
+"""A rule: a series that is True for the rows that break it, and the message about such a row. Names
+of columns in braces are replaced in the message by the row's cells.
 """
 
 
@@ -42,8 +42,8 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     Raises
     ------
     CadError
-        For a ``participant_id`` that is no BIDS label. This error is raised and not collected,
-        because no patient can be named for it.
+        For a ``participant_id`` that is not ``sub-`` with letters and digits. This error is raised
+        and not collected, because the row names no patient.
     """
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
@@ -67,7 +67,7 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 
 
 def _check_plausible(path: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
-    """Collect impossible values of age, PSA, PSA density and prostate volume."""
+    """Collect values of age, PSA, PSA density and prostate volume that no man has."""
     for column, (low, high) in _PLAUSIBLE.items():
         cells = table[column].dropna() if column in table else pd.Series(dtype=object)
         for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
@@ -78,7 +78,7 @@ def _check_plausible(path: Path, table: pd.DataFrame, problems: list[CadError]) 
 def check_sessions(
     root: Path, table: pd.DataFrame, participant_ids: set[str], problems: list[CadError]
 ) -> pd.DataFrame:
-    """Collect the faults of the rows of ``sessions.tsv``, and return it with numbers.
+    """Collect the faults of the rows of ``sessions.tsv``, and return the table with numbers.
 
     Parameters
     ----------
@@ -113,7 +113,8 @@ def check_sessions(
 
 DENSITY_OFF = 0.25
 DENSITY_ROUNDED = 0.02
-"""Allowed differences of a stated PSA density from PSA / volume: relative, and absolute (ng/mL2).
+"""Allowed differences between a stated PSA density and PSA divided by volume. A value contradicts
+only if it differs by more than DENSITY_OFF (relative) and by more than DENSITY_ROUNDED (ng/mL2).
 """
 
 
@@ -138,8 +139,9 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 
 
 def _typed_men(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    """Return a table with numbers; a PSA density that contradicts PSA and volume becomes a
-    problem.
+    """Return a table with numbers in place of text.
+
+    A PSA density that contradicts PSA and prostate volume is added to the problems.
     """
     out = table.copy()
     for name in _PLAUSIBLE.keys() & set(table.columns):
@@ -182,12 +184,13 @@ def check_rois(
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
     sector = rois["sector"] if "sector" in rois else pd.Series(None, index=rois.index, dtype=object)
-    # The sector 'left mid PZpl' lies in the zone PZ; CZ and AFS are both sector and zone.
+    # The name of a sector ends with its zone and position: 'left mid PZpl' lies in the zone PZ. CZ
+    # and AFS are names of a sector and of a zone.
     zone_of_sector = sector.astype("string").str.split(" ").str[-1].str.slice(0, 3)
     zone_of_sector = zone_of_sector.where(zone_of_sector == "AFS", zone_of_sector.str.slice(0, 2))
     label = rois["label"]
-    # Ids are unique within a man, and labels within a study, because each session has its own label
-    # map.
+    # An id of a region may occur once within a man. A label, the region's value in the label map,
+    # may occur once within a study, because each session has a label map of its own.
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
     ranges = [grade_range(grade_text(cell)) for cell in rois["isup"]]
@@ -214,7 +217,8 @@ def check_rois(
             rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
             "histology {histology!r} is none of malignant benign n/a",
         ),
-        # Grade 0 is tissue without cancer; grade 1 is cancer, which may count as not significant.
+        # Grade 0 is tissue without cancer. Grade 1 is cancer, even where it does not count as
+        # significant.
         (
             (lowest >= 1) & (rois["histology"] == "benign"),
             "histology benign contradicts isup {isup}",
@@ -234,7 +238,7 @@ def check_rois(
 def check_grades_of_men(
     root: Path, participants: pd.DataFrame, rois: pd.DataFrame, problems: list[CadError]
 ) -> None:
-    """Collect the men whose highest grade is lower than the grade of one of their regions.
+    """Collect the men whose stated highest grade is lower than the grade of one of their regions.
 
     Parameters
     ----------

@@ -34,17 +34,18 @@ from cad.base.transactions import is_ours
 from cad.base.transactions.lock import LOCK
 from cad.mri.imaging.elements import TooManyElements, data_set, elements
 
-# Only the names of these files are searched, because text in a picture cannot be found.
+# Endings of files of which only the name is searched, because text in a picture cannot be found.
 _PIXELS = (".nii.gz", ".png")
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
 _TAR = 257  # byte at which a tar file says "ustar"
-# other formats of packed files
+# First bytes of packed files that cannot be unpacked here: bzip2, xz, 7z and zstd.
 _UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"
 _NO_IDENTITY = "SOPClassUID"
-# Least number of bytes that a packed file counts for, because millions of empty files would take
-# minutes.
+# A file in a packed file counts for at least this many bytes. Otherwise millions of empty files
+# would pass the limit, and to search them would take minutes.
 _LEAST = 512
-# Least length of a PatientID to search for; a shorter id would be found in many numbers.
+# Least length of a PatientID that is searched for. A shorter one would be found inside many numbers
+# that have nothing to do with it.
 _SHORTEST = 5
 _DICOM = 128  # byte at which a DICOM file says "DICM"
 _MARKS = (
@@ -55,7 +56,8 @@ _MARKS = (
 )
 _LOOKED_AT = 4096
 _MOSTLY = 0.7
-# Which of four bytes in a row are zero, by encoding, for text without a byte order mark.
+# For text without a byte order mark: which of four successive bytes are mostly zero, and the
+# encoding that this pattern means.
 _BY_ZEROS: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "utf-16-le",
     (True, False, True, False): "utf-16-be",
@@ -68,7 +70,7 @@ _UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
 
 @dataclass(frozen=True)
 class Names:
-    """Hold the names of one patient: the BIDS label, the source's PatientID and the UIDs.
+    """Hold all texts that identify one patient: the label ``sub-XXX``, PatientIDs and DICOM UIDs.
 
     Parameters
     ----------
@@ -112,25 +114,31 @@ class Names:
                 texts = {str(item) for item in items}
                 if key.endswith("PatientID"):
                     ids |= {text.strip() for text in texts} - {"", "None"}
-                # The class of an object is the same for all patients.
+                # The SOP class UID is no trace of a patient, because many patients share it.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
         return cls(participant, frozenset(ids), frozenset(uids), given)
 
     def bears(self, name: str) -> bool:
-        """Tell whether a file's or folder's name is the patient's, so that it may be deleted."""
+        """Tell whether the name of a file or folder is surely the patient's.
+
+        Such a file or folder may be deleted with the patient.
+        """
         label = self.participant
         return name == label or name.startswith((f"{label}_", f"{label}."))
 
     def hints(self, name: str) -> bool:
-        """Tell whether a name may mean the patient, such as ``sub-01seg`` for ``sub-01``."""
+        """Tell whether the name of a file may mean the patient: ``sub-01seg`` may mean ``sub-01``.
+
+        This is less strict than :meth:`bears`.
+        """
         label = rf"(?<![A-Za-z0-9]){re.escape(self.participant)}(?![0-9])"
         return bool(re.search(label, name)) or self.within(name.encode(errors="replace"))
 
     def within(self, content: bytes) -> bool:
         """Tell whether a file's bytes contain the patient's label, a PatientID or a UID.
 
-        A name must stand alone, and not inside a longer word.
+        A label or PatientID must stand alone, and not inside a longer word.
         """
         ids = {word for word in (*self.source_ids, self.given) if len(word) >= _SHORTEST}
         words = "|".join(re.escape(word) for word in sorted({self.participant, *ids}))
@@ -139,7 +147,7 @@ class Names:
 
 
 def named_places(folder: Path, names: Names) -> list[str]:
-    """Return the files and folders whose name says that they are the patient's.
+    """Return the files and folders whose name is surely the patient's.
 
     Parameters
     ----------
@@ -151,7 +159,8 @@ def named_places(folder: Path, names: Names) -> list[str]:
     Returns
     -------
     list of str
-        Paths relative to the folder, sorted; the content of such a folder is not listed.
+        Paths relative to the folder, sorted. The content of a folder that is listed is not listed
+        itself.
     """
     places: list[str] = []
     open_ends = [folder]
@@ -167,8 +176,8 @@ def named_places(folder: Path, names: Names) -> list[str]:
 def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     """Return the files of a folder that name the patient, in their names or in their bytes.
 
-    Files of a killed process count, too. A file that cannot be read is returned with the reason,
-    because nobody can exclude that it names the patient. Links to folders are not followed.
+    Files that a killed process left are searched, too. A file that cannot be read is returned with
+    the reason, because it may name the patient. Links to folders are not followed.
 
     Parameters
     ----------
@@ -182,8 +191,8 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     Returns
     -------
     list of str
-        Paths relative to the folder, sorted; the content of a folder with such a name is not
-        listed.
+        Paths relative to the folder, sorted. The content of a folder whose name may mean the
+        patient is not listed.
     """
     places = list[str]()
 
@@ -214,13 +223,16 @@ def _holds(path: Path, names: Names) -> bool:
 
 
 Spend = Callable[..., None]
-"""Subtracts the size of unpacked contents from the allowed size, given the packed size as well.
+"""Function that takes the packed size of a file and the sizes of its unpacked contents. It adds the
+latter to a total and raises an error when a limit is passed.
 """
 
 
 def _budget(whole: int) -> Spend:
-    """Return a function that limits how many bytes may be unpacked of a file, at all depths
-    together.
+    """Return a function that limits how many bytes may be unpacked from one file.
+
+    The limit holds for all contents together, also for packed files inside packed files. ``whole``
+    is the size of the file in bytes.
     """
     total = 0
 
@@ -228,7 +240,8 @@ def _budget(whole: int) -> Spend:
         nonlocal total
         check_inflation(packed, sum(sizes), MAX_ARRAYS)
         total += sum(max(size, _LEAST) for size in sizes)
-        # The content of a packed tar is counted at two depths.
+        # The content of a tar in a gzip file is counted twice: as the unpacked tar, and as the
+        # files in it. So only half of the total is compared with the limit.
         check_inflation(whole, total // 2, MAX_ARRAYS)
 
     return spend
@@ -239,8 +252,8 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
     """Yield the files in a packed file, each with its name and bytes; yield any other file itself.
 
     The first bytes, and not the name, tell whether a file is packed. A packed file inside a packed
-    file is unpacked, too. Pictures come without bytes. Call this function inside
-    :func:`cad.base.reading.reading`.
+    file is unpacked, too. Pictures (``.nii.gz``, ``.png``) are yielded without bytes. Call this
+    function inside the ``with`` block :func:`cad.base.reading.reading`.
 
     Parameters
     ----------
@@ -249,7 +262,7 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
     content : bytes
         Bytes of the file.
     spend : callable, optional
-        The limit on the contents of the file in which this file is packed.
+        The limit on unpacked bytes that the outermost packed file has; by default a new limit.
 
     Raises
     ------
@@ -301,28 +314,31 @@ def _words(content: bytes, spend: Spend) -> bytes:
     if content[:4] == b"PAR1":
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
-        # Columns with fractions contain no ids, and their text would fill the memory.
+        # Columns with fractions contain no ids. They are left out, because their text would fill
+        # the memory.
         without_numbers = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
         text: str = without_numbers.to_csv(index=not isinstance(table.index, pd.RangeIndex))
         # The size of the table itself was checked when it was read.
         spend(MAX_ARRAYS, table.size * 8, len(text))
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
-        # The footer also contains the notes on columns, packed a second time.
+        # The footer contains the notes on the columns in an encoded form. parquet_notes returns
+        # them decoded, so that they can be searched.
         return text.encode() + footer + parquet_notes(content)
     if content[_DICOM : _DICOM + 4] == b"DICM":
         _check_whole(content)
         return content
     if encoding := _wide_encoding(content):
         return content + content.decode(encoding, errors="replace").encode()
-    # Such an array has four bytes per letter.
+    # This is an array of texts, which has four bytes per letter.
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):
         return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
     return content + _ESCAPED.sub(_spelled, content) if b"\\u" in content else content
 
 
 def _check_whole(content: bytes) -> None:
-    """Raise an error for a DICOM file that cannot be searched, because it is deflated or cut
-    off.
+    """Raise an error for a DICOM file that cannot be searched.
+
+    A deflated (compressed) file hides its words, and a file that is cut off is incomplete.
     """
 
     def read(offset: int, count: int) -> bytes:
@@ -337,8 +353,9 @@ def _check_whole(content: bytes) -> None:
 
 
 def _wide_encoding(content: bytes) -> str:
-    """Return the encoding of text with two or four bytes per letter; empty for any other
-    content.
+    """Return the encoding of text with two or four bytes per letter.
+
+    The result is empty for any other content.
     """
     for mark, encoding in _MARKS:
         if content.startswith(mark):
@@ -347,11 +364,11 @@ def _wide_encoding(content: bytes) -> str:
     start = start[: len(start) // 4 * 4]
     if not start:
         return ""
-    # In Latin text all bytes but one of each letter are zero, always in the same places.
+    # In these encodings each Latin letter has one byte that is not zero, always in the same place.
     zero = [start[place::4].count(0) * 4 / len(start) > _MOSTLY for place in range(4)]
     return _BY_ZEROS.get(tuple(zero), "")
 
 
 def _spelled(match: re.Match[bytes]) -> bytes:
-    """Return the letter that an escape by number in JSON stands for."""
+    """Return the letter that an escape such as ``\\u00e4`` in JSON stands for."""
     return chr(int(match[1], 16)).encode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Find one man under two ids, by equal voxels in studies of different patients."""
+"""Find men who are in a cohort under two ids, by equal voxels in studies of two patients."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from cad.mri.imaging.study_files import image_path
 
 
 def twins(refs: Iterable[StudyRef]) -> list[CadError]:
-    """Find men who are in a cohort under two ids: equal voxels in T2 or ADC of two patients.
+    """Find pairs of patients whose T2 images or ADC maps have equal voxels: one man under two ids.
 
     Equal voxels are found even if they are stored in another order or with another geometry. Files
     that cannot be read are skipped without an error.
@@ -24,7 +24,7 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
     Returns
     -------
     list of CadError
-        One error for each pair of patients, to report; empty when there is none.
+        One error for each pair of patients, which the caller reports; empty without such a pair.
     """
     by_voxels: dict[str, list[StudyRef]] = defaultdict(list)
     for ref in refs:

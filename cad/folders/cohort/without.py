@@ -10,7 +10,7 @@ from cad.folders.cohort import Cohort
 
 
 def labels_of(patients: Collection[str]) -> list[str]:
-    """Return patients by their labels in the tables: sorted, each once.
+    """Return the labels ``sub-XXX`` of patients, sorted and each once.
 
     Parameters
     ----------

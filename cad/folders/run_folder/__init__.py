@@ -1,4 +1,4 @@
-"""Read and write a run folder: the path of every file, and typed reading and writing."""
+"""Read and write a run folder, the folder that a run writes: the path and content of each file."""
 
 from cad.folders.run_folder.folder import COMPARISON, RUNS, RunFolder
 

@@ -1,7 +1,8 @@
 """Hold back the results of men whom no reader has scored, if the site wants this.
 
-The site's setting is ``decision.blinded``. The tables of the run contain all numbers, for programs.
-Pages, terminal, JSON and DICOM get their content through this module.
+Then a reader cannot see the results before he has scored. The site's setting is
+``decision.blinded``. The tables of the run contain all numbers all the same, because other programs
+read them. Pages, terminal, JSON and DICOM get their content through this module.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def unscored_men(rows: Iterable[tuple[str, bool]]) -> frozenset[str]:
     Parameters
     ----------
     rows : iterable of (str, bool)
-        For each region its man, and whether a reader has scored it.
+        One pair for each region: its man, and whether a reader has scored the region.
     """
     men: set[str] = set()
     scored: set[str] = set()
@@ -46,6 +47,8 @@ def unscored_men(rows: Iterable[tuple[str, bool]]) -> frozenset[str]:
 
 def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
     """Return the men whose results are held back, from the table of a run.
+
+    These are the men of whom no reader has scored a region, if the site blinds its readers.
 
     Parameters
     ----------
@@ -65,7 +68,8 @@ def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
 def held_back(results: Results) -> frozenset[str]:
     """Return the men whose results are held back.
 
-    The men in a run of a table have no images, so that nobody reads them and nothing is held back.
+    Nothing is held back from a run of a table of features, which has no images that a reader could
+    score.
 
     Parameters
     ----------
@@ -80,9 +84,9 @@ def held_back(results: Results) -> frozenset[str]:
 def open_results(results: Results) -> Results:
     """Return a run without the results that a person may not see yet.
 
-    If a man is held back, his regions keep place and outline and lose every number, decision and
-    histology. The run's measures are left out, too, while a man is held back. Pooled with few other
-    men, the measures would reveal his result.
+    The regions of a man whose result is held back keep their place and outline and lose every
+    number, every decision and the histology. The measures of the whole run are left out as well,
+    because measures over few men would reveal the result of one.
 
     Parameters
     ----------
@@ -106,7 +110,7 @@ def open_results(results: Results) -> Results:
 
 
 def _without_result(region: RegionResult) -> RegionResult:
-    """Return a region with its place, without any result of the tool or histology."""
+    """Return a region with its place, without any number, decision, score or histology."""
     return RegionResult(
         patient=region.patient,
         study=region.study,

@@ -1,4 +1,4 @@
-"""Name every file of a run folder, with the one module that writes it."""
+"""Name every file of a run folder, and for each file the one module that writes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,9 +34,10 @@ class RunFolder:
 
     root: Path
 
-    # The file that keeps other runs out.
+    # The file that keeps other processes from writing into the folder.
     lock = _File(LOCK, "cad.base.transactions.lock")
-    # The JSON lines with the outcome of every study, for the next run.
+    # The JSON lines with the outcome of every study, from which a later run into the folder
+    # resumes.
     memory = _File("resume.jsonl", "cad.run.execution.resume")
     # The JSON lines that name each step and the time it took.
     log = _File("log.jsonl", "cad.run.execution.resume")
@@ -48,9 +49,10 @@ class RunFolder:
     probabilities = _File("probabilities.csv", "cad.run.stages.emit")
     # The result table, one row per man.
     patients = _File("patients.csv", "cad.run.stages.emit")
-    # The features that moved each region's decision value.
+    # The features that had most effect on each region's decision value.
     explanations = _File("explanations.csv", "cad.run.stages.emit")
-    # The regions of men with several studies, beside the regions of the study before.
+    # The regions of the latest study of men with several studies, each with the nearest region of
+    # the study before.
     earlier = _File("earlier.csv", "cad.run.stages.emit", always=False)
     # The measures of the whole run.
     metrics = _File("metrics.json", "cad.run.stages.emit")
@@ -60,9 +62,9 @@ class RunFolder:
     record = _File("run.json", "cad.run.stages.emit")
     # The validation as text for a reviewer.
     validation = _File("validation.md", "cad.run.stages.emit")
-    # The mark that all files above are whole, with a hash of their sources.
+    # The file that says that all files above are whole. It holds a hash of the run's inputs.
     complete = _File(".complete", "cad.run.stages.emit")
-    # The regions to have read next.
+    # The regions that readers should score next.
     suggestions = _File("suggestions.csv", "cad.run.workflows.suggest")
     # The failures that somebody has acknowledged, each with a reason.
     acknowledged = _File("acknowledged.csv", "cad.folders.run_folder.known_failures")
@@ -127,7 +129,7 @@ WRITERS = {
 
 
 def of_every_run(folder: RunFolder) -> list[Path]:
-    """Return the paths of the files that every run has, made by any command.
+    """Return the paths of the files that every run has, whichever command made the run.
 
     Parameters
     ----------
@@ -144,9 +146,11 @@ def of_every_run(folder: RunFolder) -> list[Path]:
 
 
 def _is_result(command: str) -> Callable[[Path], bool]:
-    """Return a function that recognises a run of an earlier version by the command in its record.
+    """Return a function that recognises the run of a command in a folder without a mark.
 
-    Such a run has no record before it is finished.
+    Earlier versions wrote no mark of the kind of folder. A finished run of theirs is recognised by
+    the command that its ``run.json`` names. An unfinished one has no ``run.json`` yet, and is
+    recognised by ``resume.jsonl``.
     """
 
     def holds(root: Path) -> bool:

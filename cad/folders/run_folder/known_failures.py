@@ -3,10 +3,11 @@
 A study without a region waits for somebody to draw one. That is a state and no failure: nobody is
 told of it, and nobody needs to acknowledge it.
 
-A run into the same folder every night has the same failing study each time. A failure is known if
-``told.csv`` has it with the same reason: an earlier command has printed it at its end. (A run that
-is killed before its end has printed nothing.) A failure is acknowledged if ``acknowledged.csv`` has
-it. The same study with a different reason is a different failure.
+Where a run into the same folder is repeated every night, a study that cannot be read fails each
+time. A failure is known if it is in ``told.csv``, because an earlier command has printed it at its
+end. (A run that is killed before its end has printed nothing.) A failure is acknowledged if it is
+in ``acknowledged.csv``, because somebody has accepted it. A failure of the same study for another
+reason is another failure.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class SortedFailures:
         }
 
     def as_dict(self) -> dict[str, object]:
-        """Return the new failures, and the numbers of the other failures, for JSON."""
+        """Return the new failures in full and the numbers of the others, for JSON."""
         return {
             "new": [asdict(failure) for failure in self.new],
             "known": len(self.repeated),
@@ -111,8 +112,8 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
     Parameters
     ----------
     root : Path
-        The run folder. Earlier failures that no longer fail are dropped from the record, so that
-        the same failure counts as new if it occurs again later.
+        The run folder. Its record, ``told.csv``, then holds the failures of this run alone. So a
+        failure that occurs again after a run without it counts as new.
     failures : sequence of Failure
         The failures of this run; rows of studies that wait for a region are left out.
 
@@ -136,7 +137,7 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
 
 
 def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
-    """Acknowledge the failures of a patient or study, so that a run no longer ends with 1 for them.
+    """Acknowledge the failures of a patient or study: they no longer make a run end with code 1.
 
     Parameters
     ----------
@@ -181,7 +182,8 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
             hint=f"failed have {', '.join(listed[:10])}" if listed else "nothing failed",
         )
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    # The folder is locked: of two commands at once, the later would overwrite the other's lines.
+    # The folder is locked, because of two commands at the same time the later one would overwrite
+    # the lines of the other.
     with owned(root):
         rows = _acknowledged(root)
         settled = {_key_of_row(row): row for row in rows}

@@ -18,13 +18,15 @@ LABELS = ["y", "eta", "p", "truth", "label_kind"]
 
 The columns of :data:`cad.folders.run_folder.tables.KEYS` are not features either.
 """
-# Sections of the settings that must be equal in all runs, so that numbers have the same meaning.
+# Sections of the settings that must be equal in all runs, so that a column has the same meaning.
 _SHARED = ("images", "features", "labels")
-# Settings whose effect may depend on all patients of a run, and the values whose effect does not.
+# Settings by which a region's features or label may depend on the run's other patients. The values
+# listed are those for which they do not.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
-    # The agreement of a reader with the others is the reader's own, so that every run estimates the
-    # same.
+    # ``agreement`` is an exception. Its weights do depend on the run's patients. But they say how
+    # far a reader agrees with the others, which is a property of the reader. Every run estimates
+    # this same property, so labels of several runs may be joined.
     ("labels", "consensus"): ("mean", "agreement"),
 }
 
@@ -32,27 +34,27 @@ _OF_ALL = {
 def read_partitions(root: Path) -> pd.DataFrame:
     """Join the regions' features and labels of all run folders in a folder.
 
-    Only the columns of features and labels are read, one run after the other; columns that say how
-    a region was measured stay on the disk.
+    The runs are read one after the other, to save memory. Columns that say how a region was
+    measured are not read.
 
     Parameters
     ----------
     root : Path
-        Folder of finished runs of `cad run` or `cad train`, or one such run.
+        Folder that holds finished runs of `cad run` or `cad train`, or the folder of one such run.
 
     Returns
     -------
     DataFrame
         One row per measured region: ``participant_id``, ``study_id``, ``roi_id``, the features,
-        then ``y``, ``eta``, ``p``, ``truth`` and
-        ``label_kind`` as in ``labels.parquet``. A feature is NaN in the rows of a run that lacks
-        it.
+        then ``y``, ``eta``, ``p``, ``truth`` and ``label_kind`` as in ``labels.parquet``. A feature
+        that a run lacks is NaN in the rows of this run.
 
     Raises
     ------
     CadError
-        For a folder without a run, a run that is not finished, runs of different settings, features
-        or labels that depend on the other patients of the run, or a patient in two runs.
+        For a folder without a run; for a run that is not finished; for runs whose settings differ;
+        for settings by which features or labels depend on the run's other patients; for a patient
+        in two runs.
     """
     folders = _finished_runs(root)
     columns = [*KEYS, *columns_stated(_same_settings(folders))]
@@ -75,7 +77,7 @@ def read_partitions(root: Path) -> pd.DataFrame:
         tables.append(features.merge(labels, on=region, how="left"))
     order = [*(name for name in columns if any(name in table for table in tables)), *LABELS]
     joined = pd.concat(tables, ignore_index=True)[order]
-    # the pool holds as much memory as the joined table needs
+    # pyarrow would otherwise keep memory that it no longer uses, as much as the joined table takes
     pa.default_memory_pool().release_unused()
     return joined
 
@@ -103,7 +105,10 @@ def _finished_runs(root: Path) -> list[RunFolder]:
 
 
 def _same_settings(folders: list[RunFolder]) -> dict[str, Any]:
-    """Return the settings of all runs; raise an error if a column differs in meaning."""
+    """Return the settings of the first run.
+
+    An error is raised if another run has settings with which a column would have another meaning.
+    """
     first, *other_folders = folders
     settings: dict[str, Any] = read_record(first)["settings"]
     if other_folders:

@@ -32,8 +32,8 @@ def read_record(folder: RunFolder) -> JsonObject:
     Raises
     ------
     CadError
-        Where there is no such file, so that the folder is no finished run. Also where a section of
-        the file, or of its settings, is no object.
+        When there is no such file, because the folder is then no finished run; when a section of
+        the file or of its settings is no JSON object.
     """
     if not folder.record.is_file():
         raise CadError(
@@ -48,7 +48,7 @@ def read_record(folder: RunFolder) -> JsonObject:
 
 
 def _require_objects(content: JsonObject, names: tuple[str, ...], path: Path) -> None:
-    """Refuse a section that is no object; a section that is absent or null is accepted."""
+    """Raise an error for a section that is no JSON object; a section may be absent or null."""
     for name in names:
         section = content.get(name)
         if section is not None and not isinstance(section, dict):
@@ -72,6 +72,6 @@ def write_comparison(folder: RunFolder, comparison: JsonObject) -> None:
 def write_complete(folder: RunFolder, identity: str) -> None:
     """Write the file ``.complete``, which says that all files of the run are whole.
 
-    ``identity`` is the hash of all inputs of the run; it becomes the file's content.
+    ``identity`` is a hash of all inputs of the run. It becomes the content of the file.
     """
     write_atomic(folder.complete, identity.encode())

@@ -28,20 +28,21 @@ class RegionResult:
     label : int
         Value in the label map.
     zone, label_kind, histology, isup : str
-        Empty where unknown.
+        Zone of the prostate, kind of label, histology and ISUP grade; empty where unknown.
     decision : str
         The decision that the page states: ``malignant``, ``refer`` or ``benign``; empty without a
         probability.
     decision_model, decision_before_histology : str
-        The decision by the two thresholds alone, and the decision after all reasons against it
-        except histology. The second is empty in a run of an earlier version.
+        The first is the decision by the two thresholds alone. The second also heeds all reasons
+        against this decision except histology; it is empty in a run of an earlier version.
     decision_reason : list of str
-        Reasons against the thresholds' decision, for which ``refer`` is stated; empty where there
-        are none.
+        Reasons against the decision of the thresholds. Where there is one, ``refer`` is stated.
     truth : bool or None
-        Whether histology says malignant by ``labels.isup_min``; None where histology tells neither.
+        Whether histology found cancer of ISUP grade ``labels.isup_min`` or more; None where
+        histology does not tell.
     probability : float or None
-        Probability of cancer, with all evidence; in a run without histology it is the belief.
+        Probability of such cancer, from all that is known of the region and its man. Where the
+        training had no histology it is the belief.
     probability_of : str
         Source of ``probability``: ``histology`` or ``readers``; empty without a probability.
     probability_images : float or None
@@ -49,19 +50,20 @@ class RegionResult:
     belief : float or None
         The chance that readers would call the region malignant.
     decision_value, p, eta : float or None
-        The learner's decision value; the readers' consensus and spread.
+        The learner's decision value, the consensus p of the readers, and their spread eta.
     scores : list of (str, str)
         Reader and score, as the reader gave it.
     with_tool : list of (str, float)
-        Reader, and the probability of malignancy given the reader's score and the classifier.
+        Reader, and the probability of malignancy given the reader's score and the model together.
     patient_probability : float or None
-        Probability that the patient has any such cancer.
+        Probability that the patient has such cancer anywhere.
     warnings : list of str
         The run's remarks on this region.
     plausible : list of str or None
-        Conformal set at 90 % confidence; None where the run made none.
+        Classes that conformal prediction does not rule out at 90 % confidence; None where the run
+        made no such prediction.
     readers_mean, gap : float or None
-        The mean of ``reader_values``, and its distance from ``belief``.
+        The mean of ``reader_values``, and the distance between this mean and ``belief``.
     apart : str
         The gap in words: ``agree``, ``apart`` or ``far apart``; empty without a gap.
     suspicion : float or None
@@ -70,13 +72,15 @@ class RegionResult:
     patient_decision : str
         The decision on the patient, the same on all of the patient's regions.
     model : str
-        Name of the trained model that scored the region; empty for a run that cross-validates.
+        Name of the trained model that scored the region. Empty in a validation, where the models of
+        the folds scored it.
     reader_values : list of (str, float)
         Reader, and the score as probability of malignancy.
     scales : dict of str to str
         Reader, and the name of the scale on which the reader scored.
     unlike : str
-        Groups of features in which the region is unlike the training regions; empty if none.
+        Groups of features in which the region is unlike the training regions; empty if there is no
+        such group.
     compared : bool
         Whether the region was compared with the training regions at all.
     sector : str
@@ -89,10 +93,10 @@ class RegionResult:
         Of many regions judged like this one, the share with cancer lies between these two numbers,
         which enclose ``probability``. None where the probability is a belief of readers.
     outline : (float, float) or None
-        Lower and upper limit of the probability when the region is outlined differently; None where
-        other outlines were not tried.
+        Lowest and highest belief over several outlines of the region; None where other outlines
+        were not tried.
     outlines : str
-        The outlines behind ``outline``: ``20 redrawn``, or names of readers.
+        Which outlines were tried for ``outline``: ``20 redrawn``, or names of readers.
     """
 
     patient: str
@@ -145,7 +149,7 @@ class RegionResult:
 
     @property
     def histology_words(self) -> str:
-        """State histology, its grade, and whether the run counts it as malignant."""
+        """Return histology and its grade in words, and whether the run counts it as malignant."""
         grade = "" if self.isup == "0" else grade_words(self.isup)
         if not self.histology:
             return grade
@@ -164,7 +168,8 @@ class Man:
     patient : str
         ``participant_id``.
     probability : float or None
-        Probability of any such cancer; None where no model gives one.
+        Probability that the patient has cancer of ISUP grade ``labels.isup_min`` or more; None
+        where no model gives one.
     probability_images : float or None
         Probability without the readers' scores of his regions.
     decision, decision_model : str
@@ -176,13 +181,16 @@ class Man:
         Source of the decision: ``probability`` of the patient and his regions, or ``regions`` where
         no model gave a probability of the patient.
     lower : float or None
-        A man below this limit whose regions are all benign is benign.
+        Threshold of the man's probability. A man with a lower probability is called benign if all
+        his regions are called benign.
     unknown : str
         Values that the model uses and that are missing for this patient, such as ``age unknown``.
     truth : bool or None
-        Whether histology found such cancer; None where histology tells neither.
+        Whether histology found such cancer; None where histology does not tell.
     age, psa, psa_density : float or None
-        Years, ng/mL, ng/mL2, as given.
+        Age in years, PSA in ng/mL and PSA density in ng/mL2, as the cohort states them.
+    probability_range : (float, float) or None
+        Of many men judged like this one, the share with such cancer lies between these two numbers.
     """
 
     patient: str
@@ -203,7 +211,7 @@ class Man:
 
 @dataclass(frozen=True)
 class Reason:
-    """Hold one row of ``explanations.csv``: a feature that moved the decision value.
+    """Hold one row of ``explanations.csv``: a feature that had an effect on the decision value.
 
     Parameters
     ----------
@@ -218,10 +226,10 @@ class Reason:
     group : str
         Family to which the feature belongs.
     contribution : float or None
-        Effect of the whole family on the log odds, compared with the average training region. Only
-        one row of the family has it.
+        Effect of the whole family on the log-odds of the belief, compared with the average training
+        region. Only one row of the family has it.
     average : float or None
-        Log odds of the average training region.
+        Log-odds of the belief of the average training region.
     """
 
     feature: str
@@ -254,7 +262,7 @@ class Results:
     reasons : dict
         Explanations of each region by ``(study, roi)``, most important first.
     men : dict of str to Man
-        Rows by ``participant_id``; empty for a run without ``patients.csv``.
+        Rows of ``patients.csv`` by ``participant_id``; empty for a run without this file.
     earlier : dict of str to list of EarlierRow
         Rows of ``earlier.csv`` by ``participant_id``; only men with several studies have rows.
     """
@@ -280,10 +288,10 @@ class Results:
         return features.get("modalities") != []
 
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
-        """Return the thresholds of the model that scored a region, else the run's thresholds.
+        """Return the two thresholds of the model that scored a region, else those of the run.
 
-        Below the first threshold a probability means benign, above the second malignant. The result
-        is None where the run states no thresholds.
+        A probability below the first threshold means benign, and one above the second means
+        malignant. The result is None where the run states no thresholds.
         """
         with reading(self.folder.record, "thresholds are two numbers"):
             # Several models may have scored one run, each with its own thresholds.
@@ -293,7 +301,10 @@ class Results:
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
-        """Return the run's two thresholds, benign below and malignant above; None if not stated."""
+        """Return the run's two thresholds; None where the run states none.
+
+        A probability below the first means benign, and one above the second means malignant.
+        """
         with reading(self.folder.root, "thresholds are two numbers"):
             stated = self.run.get("decision_thresholds")
             return (float(stated[0]), float(stated[1])) if stated else None
@@ -346,7 +357,9 @@ def read_earlier(folder: RunFolder) -> dict[str, list[EarlierRow]]:
 
 
 def as_belief(row: dict[str, str]) -> dict[str, str]:
-    """Return a row of an earlier version, in which the learner's own number was the probability.
+    """Return a row of an earlier version with the columns of this version.
+
+    In earlier versions the learner's own number, now called the belief, was called the probability.
 
     Parameters
     ----------
@@ -356,14 +369,15 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
     probability = row.get("probability", "")
     earlier = {**row, "belief": probability, "probability_images": probability}
     earlier["probability_of"] = READERS if probability else ""
-    # The range was that of histology, and the man's probability came from another model.
+    # These columns are emptied. In the earlier version the range was one of cancer in histology and
+    # not of the belief, and the man's probability came from a model that this version lacks.
     for name in (*RANGE, "patient_probability"):
         earlier[name] = ""
     return earlier
 
 
 def _rows_of_men(path: Path) -> dict[str, Man]:
-    """Return the rows of ``patients.csv``; those of an earlier version have no probabilities."""
+    """Return the rows of ``patients.csv``; the probabilities of earlier versions are left out."""
     men = {}
     for row in _table(path):
         if "probability_of" not in row:
@@ -390,8 +404,9 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 
 
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
-    """Return a row as an object; a value that is not given is read from the cell with its field's
-    name.
+    """Return a row as an object of a class.
+
+    A field that is not given as an argument is read from the cell with the field's name.
     """
     cells = {
         column.name: _CELLS[column.type](row.get(column.name))

@@ -13,8 +13,9 @@ texts with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value.
 """
 HISTOLOGY = "histology"
 READERS = "readers"
-"""Values of ``probability_of``: the probability is one of cancer, learned from histology, or,
-without histology in the training, the belief (that readers would call the region malignant).
+"""Values of the column ``probability_of``. HISTOLOGY means that the probability is one of cancer,
+learned from histology. READERS means that the training had no histology: the probability is then
+the belief, the chance that readers would call the region malignant.
 """
 
 
@@ -31,8 +32,8 @@ class ResultColumn:
     meaning : str
         Its meaning, a phrase for the reference page.
     maker : str
-        The one function that computes it, ``file::function`` below ``cad/``; empty for a column
-        that the cohort's tables state.
+        The one function that computes the column, as ``file::function`` with the file's path below
+        ``cad/``; empty for a column that is taken from the cohort's tables.
     unit : str
         Unit of a number; empty for a column without a unit.
     since : str
@@ -59,8 +60,9 @@ REGION_COLUMNS = (
     ResultColumn(
         "probability",
         "share",
-        "of cancer of ISUP labels.isup_min or more, from all the evidence there is; where the "
-        "training had no histology it is the belief",
+        "probability that the region has cancer of ISUP grade labels.isup_min or more, from "
+        "images, readers' scores, PSA and age; where the training had no histology it is the "
+        "belief",
         f"{_RISK}::predicted_risk",
         since=_TWO_NUMBERS,
     ),
@@ -74,15 +76,15 @@ REGION_COLUMNS = (
     ResultColumn(
         "probability_low",
         "share",
-        "lower end of the range of the probability: of many regions so judged, the share with "
-        "cancer (95 %); empty where the probability is of readers",
+        "lower end of the 95 % interval of the probability: of many regions judged like this one, "
+        "the share with cancer lies within it; empty where probability_of is readers",
         f"{_RISK}::predicted_risk",
         since=_TWO_NUMBERS,
     ),
     ResultColumn(
         "probability_high",
         "share",
-        "upper end of the same range",
+        "upper end of the same interval",
         f"{_RISK}::predicted_risk",
         since=_TWO_NUMBERS,
     ),
@@ -96,7 +98,7 @@ REGION_COLUMNS = (
     ResultColumn(
         "belief",
         "share",
-        "what readers would say: the learner's own number",
+        "what readers would say of the region: the number that the learner computes from features",
         "learning/evaluation/folds/ask.py::positive_probability",
         since=_TWO_NUMBERS,
     ),
@@ -110,8 +112,8 @@ REGION_COLUMNS = (
     ResultColumn(
         "patient_probability",
         "share",
-        "of cancer of ISUP labels.isup_min or more in the man; in a prediction empty in rows of an "
-        "earlier study",
+        "probability that the man has cancer of ISUP grade labels.isup_min or more; in a "
+        "prediction empty in rows of an earlier study",
         f"{_RISK}::predicted_risk",
         since=_TWO_NUMBERS,
     ),
@@ -119,16 +121,19 @@ REGION_COLUMNS = (
         "patient_decision", "text", "the decision on the man", "run/stages/decide.py::decide_run"
     ),
     ResultColumn("histology", "text", "malignant or benign"),
-    ResultColumn("isup", "text", "ISUP grade, or what is known of it: >=2, <=1"),
+    ResultColumn("isup", "text", "ISUP grade of the region; >=2 or <=1 where only this is known"),
     ResultColumn(
         "truth",
         "truth",
-        "1 where histology says cancer of ISUP labels.isup_min or more, 0 where it says less",
+        "1 where histology found cancer of ISUP grade labels.isup_min or more, 0 where it found "
+        "less",
         "learning/labels/consensus.py::malignant",
     ),
-    ResultColumn("label", "whole", "the region's value in the label map"),
+    ResultColumn(
+        "label", "whole", "the value that the region's voxels have in the label map (the mask)"
+    ),
     ResultColumn("zone", "text", "PZ, TZ, CZ or AFS"),
-    ResultColumn("sector", "text", "side, level and sector as a person stated them"),
+    ResultColumn("sector", "text", "side, level and sector of the gland, as a person stated them"),
     ResultColumn(
         "scores",
         "pairs",
@@ -141,7 +146,7 @@ REGION_COLUMNS = (
     ResultColumn(
         "reader_values",
         "pairs",
-        "each score as a probability of malignancy",
+        "each reader's score as a probability of malignancy",
         "learning/labels/consensus.py::reader_probabilities",
     ),
     ResultColumn(
@@ -150,14 +155,20 @@ REGION_COLUMNS = (
         "mean of reader_values",
         "learning/labels/consensus.py::readers_mean",
     ),
-    ResultColumn("readers_agree", "text", "agree, differ or are split", _DECIDE),
+    ResultColumn(
+        "readers_agree",
+        "text",
+        "how far the readers' scores are apart: agree, differ or are split",
+        _DECIDE,
+    ),
     ResultColumn(
         "with_tool",
         "pairs",
-        "each reader's score and the tool's images together, as a probability of cancer",
+        "for each reader, the probability of cancer from his score and the model's number from "
+        "images together",
         "run/model/outcome.py::with_given",
     ),
-    ResultColumn("gap", "share", "distance of belief and readers_mean", _DECIDE),
+    ResultColumn("gap", "share", "absolute difference of belief and readers_mean", _DECIDE),
     ResultColumn("apart", "text", "the gap in words: agree, apart or far apart", _DECIDE),
     ResultColumn(
         "suspicion",
@@ -166,14 +177,22 @@ REGION_COLUMNS = (
         "of reader_values. Pages sort by it",
         _DECIDE,
     ),
-    ResultColumn("decision_model", "text", "the decision by the thresholds alone", _DECIDE),
     ResultColumn(
-        "decision_before_histology", "text", "the decision before histology is looked at", _DECIDE
+        "decision_model",
+        "text",
+        "the decision by the thresholds alone, without the checks that can change it to refer",
+        _DECIDE,
+    ),
+    ResultColumn(
+        "decision_before_histology",
+        "text",
+        "the decision after all checks except the one against histology",
+        _DECIDE,
     ),
     ResultColumn(
         "p",
         "share",
-        "the readers' consensus, the label of a region without certain one",
+        "the readers' consensus; a learner learns from it unless histology replaces it",
         "learning/labels/consensus.py::reader_labels",
     ),
     ResultColumn(
@@ -183,12 +202,16 @@ REGION_COLUMNS = (
         "learning/labels/consensus.py::reader_labels",
     ),
     ResultColumn(
-        "n_readers", "whole", "readers who count", "learning/labels/consensus.py::reader_labels"
+        "n_readers",
+        "whole",
+        "number of readers whose scores count",
+        "learning/labels/consensus.py::reader_labels",
     ),
     ResultColumn(
         "label_kind",
         "text",
-        "what the region tells a learner",
+        "kind of the label: certain_positive, certain_negative, two_sided, one_sided, none or "
+        "unlabelled (docs/methods.md 1)",
         "run/stages/aggregate.py::label_kinds",
     ),
     ResultColumn(
@@ -200,24 +223,32 @@ REGION_COLUMNS = (
     ResultColumn(
         "p_benign",
         "share",
-        "conformal p-value of benign",
+        "conformal p-value of the class benign: small where it is implausible",
         "learning/evaluation/decisions/conformal.py::conformal_p_values",
     ),
     ResultColumn(
         "p_malignant",
         "share",
-        "conformal p-value of malignant",
+        "conformal p-value of the class malignant: small where it is implausible",
         "learning/evaluation/decisions/conformal.py::conformal_p_values",
     ),
     ResultColumn("plausible", "text", "classes not ruled out at 90 % confidence", _DECIDE),
     ResultColumn(
         "unlike",
         "text",
-        "groups of features in which the region is unlike the training; like where in none",
+        "groups of features in which the region is unlike the training regions; the word like if "
+        "there is no such group",
         "run/stages/predict.py::score_rows",
     ),
-    ResultColumn("model", "text", "the model that scored it", "run/stages/predict.py::score_rows"),
-    ResultColumn("warnings", "list", "what else the run says of it", "run/stages/judge.py::judge"),
+    ResultColumn(
+        "model",
+        "text",
+        "the model that gave the region its numbers",
+        "run/stages/predict.py::score_rows",
+    ),
+    ResultColumn(
+        "warnings", "list", "further remarks of the run on the region", "run/stages/judge.py::judge"
+    ),
     ResultColumn("psa", "number", "the patient's PSA", unit="ng/mL"),
     ResultColumn("age", "number", "the patient's age", unit="years"),
 )
@@ -233,9 +264,15 @@ OUTLINE_RESULT_COLUMNS = (
     ResultColumn("outline_low", "share", "lowest belief over several outlines", _OUTLINES),
     ResultColumn("outline_median", "share", "median belief over several outlines", _OUTLINES),
     ResultColumn("outline_high", "share", "highest belief over several outlines", _OUTLINES),
-    ResultColumn("outlines", "text", "which outlines: 20 redrawn, or readers", _OUTLINES),
+    ResultColumn(
+        "outlines",
+        "text",
+        "which outlines were tried: how many redrawn ones, or the names of the readers who drew",
+        _OUTLINES,
+    ),
 )
-"""Columns that ``probabilities.csv`` also has where a prediction tried several outlines per region.
+"""Columns that ``probabilities.csv`` also has where a prediction tried several outlines of each
+region.
 """
 
 _DECIDE_MEN = "run/stages/decide.py::decide_men"
@@ -245,39 +282,60 @@ MAN_COLUMNS = (
     ResultColumn(
         "probability",
         "share",
-        "of cancer of ISUP labels.isup_min or more in the man; empty where the training had no "
-        "histology",
+        "probability that the man has cancer of ISUP grade labels.isup_min or more; empty where "
+        "the training had no histology",
         _MEN,
         since=_TWO_NUMBERS,
     ),
     ResultColumn("probability_of", "text", "histology, or readers", _MEN, since=_TWO_NUMBERS),
-    ResultColumn("probability_low", "share", "lower end of its range (95 %)", _MEN),
-    ResultColumn("probability_high", "share", "upper end of its range (95 %)", _MEN),
     ResultColumn(
-        "probability_images", "share", "the same without the readers' scores of his regions", _MEN
+        "probability_low", "share", "lower end of the 95 % interval of the probability", _MEN
     ),
-    ResultColumn("decision", "text", "malignant, refer or benign; empty without", _DECIDE_MEN),
-    ResultColumn("decision_reason", "list", "what speaks against a decision", _DECIDE_MEN),
+    ResultColumn(
+        "probability_high", "share", "upper end of the 95 % interval of the probability", _MEN
+    ),
+    ResultColumn(
+        "probability_images",
+        "share",
+        "the probability without the readers' scores of his regions",
+        _MEN,
+    ),
+    ResultColumn(
+        "decision",
+        "text",
+        "malignant, refer or benign; empty where no decision is made",
+        _DECIDE_MEN,
+    ),
+    ResultColumn(
+        "decision_reason",
+        "list",
+        "why the thresholds' decision was changed, or why there is none",
+        _DECIDE_MEN,
+    ),
     ResultColumn("decision_model", "text", "the decision that the thresholds give", _DECIDE_MEN),
     ResultColumn(
         "decision_before_histology",
         "text",
-        "the decision before histology is looked at",
+        "the decision after all checks except the one against histology",
         _DECIDE_MEN,
     ),
     ResultColumn(
         "basis",
         "text",
-        "what the decision rests on: probability (his and his regions'), or regions alone",
+        "what the decision comes from: probability (the man's and his regions' probabilities), or "
+        "regions (those alone)",
         _DECIDE_MEN,
     ),
     ResultColumn(
         "lower",
         "share",
-        "a man below it, with every region benign, is benign",
+        "threshold: a man whose probability is below it and whose regions are all benign is "
+        "called benign",
         "base/settings.py::DecisionSettings",
     ),
-    ResultColumn("unknown", "text", "what the model would count and is not known of him", _MEN),
+    ResultColumn(
+        "unknown", "text", "facts that the model uses and that are not known of this man", _MEN
+    ),
     ResultColumn(
         "regions",
         "whole",
@@ -287,13 +345,15 @@ MAN_COLUMNS = (
     ResultColumn(
         "truth",
         "truth",
-        "1 where a region is malignant by histology, 0 where all are known not to be",
+        "1 where histology found cancer of ISUP grade labels.isup_min or more in the man, 0 where "
+        "it found less: by the grade that participants.tsv states for him, else by his regions, "
+        "where 0 needs the histology of all of them",
         "learning/evaluation/decisions/patient_level.py::truth_of_men",
     ),
     ResultColumn("age", "number", "age", unit="years"),
     ResultColumn("psa", "number", "PSA", unit="ng/mL"),
     ResultColumn("psa_density", "number", "PSA density", unit="ng/mL2"),
-    ResultColumn("model", "text", "the model that scored his regions", _MEN),
+    ResultColumn("model", "text", "the model that gave his regions their numbers", _MEN),
 )
 """Columns of ``patients.csv``, in their order."""
 
@@ -302,7 +362,7 @@ FAILURE_RESULT_COLUMNS = (
     ResultColumn("study_id", "text", "the study; empty where the patient as a whole failed"),
     ResultColumn("roi_id", "text", "the region; empty where the study as a whole failed"),
     ResultColumn("stage", "text", "the stage of the run that failed"),
-    ResultColumn("reason", "text", "why"),
+    ResultColumn("reason", "text", "why there is no result"),
     ResultColumn("hint", "text", "what to do"),
     ResultColumn("status", "text", "failed, or awaiting ROI where no region is drawn yet"),
 )
@@ -315,16 +375,18 @@ EXPLANATION_RESULT_COLUMNS = (
     ResultColumn("roi_id", "text", "the region"),
     ResultColumn("rank", "whole", "1 for the feature with the largest effect", _EXPLAINED),
     ResultColumn("feature", "text", "the feature", _EXPLAINED),
-    ResultColumn("value", "number", "its value in this region", _EXPLAINED),
-    ResultColumn("unit", "text", "its unit", _EXPLAINED),
+    ResultColumn("value", "number", "value of the feature in this region", _EXPLAINED),
+    ResultColumn("unit", "text", "unit of the feature", _EXPLAINED),
     ResultColumn(
         "delta",
         "number",
-        "change of the decision value when it goes from the training median to the value",
+        "change of the decision value if the feature goes from the training median to this value",
         _EXPLAINED,
     ),
-    ResultColumn("percentile", "number", "of the value among the training regions", _EXPLAINED),
-    ResultColumn("group", "text", "its family", _EXPLAINED),
+    ResultColumn(
+        "percentile", "number", "percentile of the value among the training regions", _EXPLAINED
+    ),
+    ResultColumn("group", "text", "the family of the feature", _EXPLAINED),
     ResultColumn(
         "contribution", "number", "effect of the family on the belief's log-odds", _EXPLAINED
     ),
@@ -337,8 +399,9 @@ EXPLANATION_RESULT_COLUMNS = (
 NEAR_MM = 10.0
 """Largest distance (mm) between the centres of two regions that count as near each other.
 
-A lesion of 0.5 mL, the size from which PI-RADS and histology call one significant, is a ball with a
-diameter of 10 mm. Two such balls do not touch if their centres are farther apart.
+A lesion counts as significant by its size from 0.5 mL on, in PI-RADS and in histology. A ball of
+this volume has a diameter of 10 mm. Two such balls do not touch if their centres are farther apart
+than this.
 """
 
 _EARLIER = "run/stages/earlier.py::compare_earlier"
@@ -346,7 +409,10 @@ EARLIER_COLUMNS = (
     ResultColumn("participant_id", "text", "the patient, sub-XXX"),
     ResultColumn("study_id", "text", "his latest study"),
     ResultColumn(
-        "roi_id", "text", "a region of it; empty on a row of an earlier region that none is near to"
+        "roi_id",
+        "text",
+        "a region of the latest study; empty on a row of an earlier region that no region is near "
+        "to",
     ),
     ResultColumn("earlier_study_id", "text", "the study before it", _EARLIER),
     ResultColumn(
@@ -366,7 +432,7 @@ EARLIER_COLUMNS = (
     ResultColumn(
         "order",
         "text",
-        "by what the latest study is known: date, or session where a date is missing",
+        "what says which study is the latest: date, or session where a date is missing",
         _EARLIER,
     ),
     ResultColumn(
@@ -379,7 +445,9 @@ EARLIER_COLUMNS = (
     ResultColumn(
         "moved_mm", "number", "how far the earlier image was moved, at the prostate", _EARLIER, "mm"
     ),
-    ResultColumn("turned_deg", "number", "by how much it was turned", _EARLIER, "degrees"),
+    ResultColumn(
+        "turned_deg", "number", "by how much the earlier image was turned", _EARLIER, "degrees"
+    ),
     ResultColumn("alignment_note", "text", "why the comparison failed", _EARLIER),
     ResultColumn(
         "earlier_psa", "number", "PSA at the earlier study, from sessions.tsv", unit="ng/mL"
@@ -387,7 +455,7 @@ EARLIER_COLUMNS = (
     ResultColumn(
         "earlier_psa_density",
         "number",
-        "PSA density at the earlier study: stated, else PSA over prostate_volume",
+        "PSA density at the earlier study: as stated, otherwise PSA divided by prostate_volume",
         "folders/cohort/men.py::men_stated",
         unit="ng/mL2",
     ),

@@ -33,8 +33,8 @@ NEITHER = "neither"
 """Value of the column ``plausible`` for a region that fits no class at 90 % confidence."""
 
 RANGE = ("probability_low", "probability_high")
-"""Columns of the range: of many regions or men judged alike, the share with cancer lies in it (95
-%). They are empty where the probability is a belief.
+"""Columns with the ends of the 95 % range of a probability. Of many regions or men judged alike,
+the share with cancer lies in this range. The columns are empty where the probability is a belief.
 """
 
 PROBABILITY_COLUMNS = names_of(REGION_COLUMNS)
@@ -46,18 +46,20 @@ EXPLANATION_COLUMNS = names_of(EXPLANATION_RESULT_COLUMNS)
 
 @dataclass(frozen=True)
 class EarlierRow:
-    """Hold a row of ``earlier.csv``: a region of a man's latest study beside the study before.
+    """Hold a row of ``earlier.csv``: a region of a man's latest study, and the region near it in
+    the study before.
 
     Parameters
     ----------
     participant_id, study_id : str
         The man and his latest study.
     roi_id : str
-        A region of the latest study; empty on a row of an earlier region that has no near region.
+        A region of the latest study. Empty on a row of an earlier region that has no region of the
+        latest study near it.
     earlier_study_id : str
         The man's study before the latest.
     earlier_roi_id : str
-        Nearest region of that study; empty where none is near or nothing was compared.
+        Nearest region of that earlier study; empty where none is near or nothing was compared.
     distance_mm : float or None
         Distance between the centres of both regions.
     order : str
@@ -114,9 +116,9 @@ class Explanation(TypedDict):
 class ExplanationRow(Explanation):
     """Hold a row of ``explanations.csv``: an explanation with its region and family of features.
 
-    ``group`` is the family. ``contribution`` is the effect of the whole family on the log odds. It
-    stands on one row of the family and is None on the other rows. ``average`` is the log odds of
-    the average training region.
+    ``group`` is the family. ``contribution`` is the effect of the whole family on the log-odds of
+    the belief. It stands on one row of the family and is None on the other rows. ``average`` holds
+    the log-odds of the belief of the average training region.
     """
 
     participant_id: str
@@ -132,7 +134,7 @@ class ExplanationRow(Explanation):
 class Failure:
     """Hold a row of ``failures.csv``: a study or a region that gave no result, and why.
 
-    ``stage`` is the stage of the run that failed, and ``hint`` tells the way out. ``status`` is
+    ``stage`` names the step of the run that failed, and ``hint`` says what to do. ``status`` is
     ``awaiting ROI`` where no region has been drawn yet, else ``failed``.
     """
 
@@ -163,7 +165,7 @@ def count_features(folder: RunFolder, columns: Collection[str]) -> int:
     folder : RunFolder
         The run.
     columns : collection of str
-        Names of all columns that are features, see :func:`cad.mri.columns.columns_of`.
+        Names of all columns that are features (:func:`cad.mri.columns.columns_of`).
     """
     return len({*parquet_columns(folder.features)} & {*columns})
 
@@ -195,7 +197,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     table = read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
     refuse_earlier(table.columns, folder.probabilities)
     if "probability_of" not in table:
-        # In earlier versions the learner's own number was called the probability.
+        # In earlier versions the learner's own number, now the belief, was called the probability.
         table = table.drop(columns=[name for name in RANGE if name in table])
         table["belief"] = table["probability"]
         table["probability_of"] = READERS
@@ -204,7 +206,9 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
 
 
 def refuse_earlier(columns: Collection[str], path: Path) -> None:
-    """Refuse ``probabilities.csv`` of an earlier version, whose decisions have another meaning.
+    """Raise an error for ``probabilities.csv`` of an early version.
+
+    In such a file the decisions have another meaning than now.
 
     Parameters
     ----------
@@ -243,7 +247,7 @@ def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
 
 
 def write_earlier(folder: RunFolder, rows: Sequence[EarlierRow]) -> None:
-    """Write ``earlier.csv``: the regions of men with several studies beside the study before."""
+    """Write ``earlier.csv``: regions of men with several studies, and earlier regions near."""
     table = pd.DataFrame([asdict(row) for row in rows])
     write_csv(folder.earlier, table, names_of(EARLIER_COLUMNS))
 

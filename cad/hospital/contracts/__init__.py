@@ -1,1 +1,4 @@
-"""Follow the contracts by which platforms run models: input and output folders, no network."""
+"""Run models on platforms, by the platforms' contracts.
+
+A contract names the folders of input and output and the files in them; there is no network.
+"""

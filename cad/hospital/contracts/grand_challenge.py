@@ -1,10 +1,10 @@
 """Follow the Grand Challenge contract: a study in ``/input``, a likelihood and map in ``/output``.
 
-The input has ``images/transverse-t2-prostate-mri/*.mha`` and
-``images/transverse-adc-prostate-mri/*.mha``. It may have
-``images/transverse-hbv-prostate-mri/*.mha``. The regions are a reader's label map in
-``images/prostate-lesion-segmentation/*.mha`` or a detector's map in
-``images/cspca-detection-map/*.mha``.
+Grand Challenge is a platform that runs models in containers. The input has
+``images/transverse-t2-prostate-mri/*.mha`` and ``images/transverse-adc-prostate-mri/*.mha``. It may
+have ``images/transverse-hbv-prostate-mri/*.mha``. The regions are a reader's label map in
+``images/prostate-lesion-segmentation/*.mha``, or the map of a detector (a program that finds
+lesions) in ``images/cspca-detection-map/*.mha``.
 
 The output has ``cspca-case-level-likelihood.json``, which is one number, and
 ``images/cspca-detection-map/<name of the T2>.mha`` on the grid of the T2. The map has in every
@@ -56,14 +56,14 @@ def run_grand_challenge(
     Parameters
     ----------
     source : Path
-        ``/input``.
+        Folder of the input, ``/input`` on the platform.
     out : Path
-        ``/output``.
+        Folder of the output, ``/output`` on the platform.
     models : list of str
-        Models in order of preference; the first whose images the study has scores it.
+        Models in order of preference. The study is scored by the first model whose images it has.
     without_regions : float, optional
-        Likelihood of a study for which the detector or reader marked nothing. By default such a
-        study is refused, because no model here says what an empty study means.
+        Likelihood to return for a study in which the detector or reader marked nothing. By default
+        such a study is refused, because no model here gives a study without regions a probability.
     highest : bool
         Whether a man to whom the model gives no probability gets the highest probability of his
         regions.
@@ -71,12 +71,13 @@ def run_grand_challenge(
     Returns
     -------
     Scored or None
-        None for a study without regions.
+        The scored study; None for a study without regions.
 
     Raises
     ------
     CadError
-        For a missing or doubtful input, and for a study that has no probability.
+        For an image that is missing or not the only one in its folder, for regions that are
+        missing, given twice or touch each other, and for a study that gets no probability.
     """
     require_empty(out)
     images = {}
@@ -102,7 +103,8 @@ def run_grand_challenge(
         staged = Path(scratch) / "source"
         make_folder(staged)
         for kind, path in images.items():
-            # A copy: the import follows no link that leads out of its source.
+            # The image is copied and not linked, because the import follows no link that leads out
+            # of the folder that it reads.
             shutil.copyfile(path, staged / f"{_STEM}_{kind}.mha")
         try:
             scored = _score_staged(staged, Path(scratch), models, highest)
@@ -114,7 +116,7 @@ def run_grand_challenge(
 
 
 def _score_staged(staged: Path, scratch: Path, models: list[str], highest: bool) -> Scored:
-    """Import the study that was laid out in a scratch folder, and score it."""
+    """Import the study whose images are in ``staged``, a temporary folder, and score it."""
     cohort = scratch / "cohort"
     rules = find("configs/import", "grand-challenge", ".yaml")
     imported = import_cohort(str(staged), cohort, rules, HERE)
@@ -129,8 +131,9 @@ def _score_staged(staged: Path, scratch: Path, models: list[str], highest: bool)
 def _with_file_of_job(
     error: CadError, scratch: Path, source: Path, images: dict[str, Path]
 ) -> CadError:
-    """Return the error with a file of the job instead of one in the scratch folder, which is
-    deleted.
+    """Return an error that names the platform's file instead of its copy in the scratch folder.
+
+    The scratch folder is deleted, so that the user could not find the copy.
     """
     changed = copy(error)
     if error.file and Path(error.file).is_relative_to(scratch):
@@ -148,7 +151,7 @@ def _first_problem(problems: list[CadError]) -> CadError:
 
 
 def _only(folder: Path, needed: bool) -> Path | None:
-    """Return the single image of a folder; None if the folder is empty and no image is needed."""
+    """Return the single image of a folder; None if the folder has none and none is needed."""
     images = sorted(folder.glob("*.mha"))
     if len(images) > 1:
         raise CadError(f"{len(images)} images, one is expected", file=folder)
@@ -160,8 +163,10 @@ def _only(folder: Path, needed: bool) -> Path | None:
 
 
 def _regions_file(source: Path) -> Path:
-    """Return the file with the regions; raise an error for a label map whose regions would
-    merge.
+    """Return the file with the regions.
+
+    An error is raised if two regions of a reader's label map touch: in the map of the output they
+    would become one.
     """
     drawn = _only(source / "images" / READERS_MASK, needed=False)
     detected = _only(source / "images" / DETECTION_MAP, needed=False)

@@ -1,5 +1,7 @@
-"""Follow the MHub contract: DICOM in, one folder per study out, and a card that describes the
-model.
+"""Follow the contract of MHub, a platform that runs models in containers.
+
+The input is a folder of DICOM files, and the output has one folder per study. A card (a JSON file)
+describes the model to the platform.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ def run_mhub(
 ) -> tuple[int, list[CadError]]:
     """Score every study of a folder of DICOM, and write a folder of results for each.
 
-    A study's folder is named by the study's id. It holds the likelihood, the map on the T2 grid,
-    the report (SR), the outlines (SEG) and the page.
+    A study's folder is named by the study's id. It holds the likelihood of significant cancer, a
+    map of the regions' probabilities on the T2 grid, the DICOM report (SR), the outlines as a DICOM
+    segmentation (SEG), and the patient's page.
 
     Parameters
     ----------
@@ -44,7 +47,7 @@ def run_mhub(
     rules : str
         Rules of the import: a file, or a name in ``configs/import``.
     models : list of str
-        Models in order of preference.
+        Models in order of preference. A study is scored by the first whose images it has.
     highest : bool
         Whether a man to whom the model gives no probability gets the highest probability of his
         regions.
@@ -84,7 +87,7 @@ def run_mhub(
                 write_atomic(place / name, read_bytes(path, MAX_IMAGE))
             page = run / "report" / f"{patients[each.study]}.html"
             write_atomic(place / "report.html", read_bytes(page, MAX_IMAGE))
-            # The likelihood is written last, so that a folder with a likelihood is complete.
+            # The likelihood is written last. A folder that has this file is therefore complete.
             write_json(place / LIKELIHOOD, each.likelihood)
         return len(scored), problems
 

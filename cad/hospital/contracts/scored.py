@@ -1,4 +1,7 @@
-"""Share the steps of the contracts: score a study, and make a map of its regions on the T2 grid."""
+"""Hold the steps that all contracts with platforms need.
+
+A study is scored, and a map of its regions' probabilities is made on the T2 grid.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Scored:
 
 
 def require_empty(out: Path) -> None:
-    """Refuse an output folder that is not empty, because a platform gives an empty one.
+    """Raise an error for an output folder that is not empty: a platform gives an empty folder.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ def require_empty(out: Path) -> None:
     Raises
     ------
     CadError
-        When it is a file, or not empty.
+        When ``out`` is a file, or a folder that is not empty.
     """
     if out.exists() and not out.is_dir():
         raise CadError("a folder is needed, this is a file", file=out)
@@ -73,11 +76,11 @@ def score(
     Parameters
     ----------
     cohort : Path
-        The cohort.
+        The cohort folder.
     run : Path
         Run folder; made when absent.
     models : list of str
-        Models in order of preference.
+        Models in order of preference. A study is scored by the first whose images it has.
     highest : bool
         Whether a man to whom the model gives no probability gets the highest probability of his
         regions.
@@ -148,10 +151,11 @@ def _scored_study(ref: StudyRef, results: Results, highest: bool) -> Scored | No
 
 
 def candidates(labels: np.ndarray, probability: dict[int, float], patient: str = "") -> np.ndarray:
-    """Return a detection map: every region's probability, and between regions a voxel of 0.
+    """Return a detection map: every region has its probability, and between two regions lies 0.
 
-    Readers of such maps take connected voxels for one candidate, also voxels that touch at corners.
-    Where two regions touch, the region of lower probability loses the voxels beside the other.
+    Programs that read such maps take connected voxels for one candidate, also voxels that touch at
+    corners only. Where two regions touch, the region of lower probability therefore loses its
+    voxels beside the other.
 
     Parameters
     ----------
@@ -160,12 +164,12 @@ def candidates(labels: np.ndarray, probability: dict[int, float], patient: str =
     probability : dict of int to float
         Probability by label; other labels are left out.
     patient : str
-        Named in the error.
+        Name of the patient for an error message.
 
     Raises
     ------
     CadError
-        For a region of which no voxel would be left.
+        For a region that would have no voxel in the map.
 
     Examples
     --------
@@ -191,12 +195,12 @@ def candidates(labels: np.ndarray, probability: dict[int, float], patient: str =
 
 @door("out", "MetaImage", owner="the caller's folder, owned or new")
 def write_map(path: Path, volume: Volume, grid: Path) -> None:
-    """Write a map as MHA on the grid of an image, whole or not at all.
+    """Write a map as an MHA file on the grid of an image; after an error there is no file.
 
     Parameters
     ----------
     path : Path
-        The file.
+        The file to write.
     volume : Volume
         The map.
     grid : Path

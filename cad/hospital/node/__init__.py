@@ -1,4 +1,4 @@
-"""Run a hospital node: studies come by DICOM and results go back, without any command.
+"""Run a hospital node: a service to which studies come by DICOM, and which sends results back.
 
 :mod:`cad.hospital.node.receiver` and :mod:`cad.hospital.node.watch` put arriving instances into
 :mod:`cad.hospital.node.inbox`. :mod:`cad.hospital.node.queue` stores the state of every study on

@@ -1,4 +1,8 @@
-"""Change the champion of a node; the change is recorded, and the same command can undo it."""
+"""Change the champion of a node, the model whose results people see.
+
+The other models of a node are shadows: they are on trial, and their results are only compared. The
+change is recorded in the audit trail, and the same command can undo it.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,10 @@ from cad.run.model.bundle import load_bundle
 
 
 def promote(config: Path, challenger: str, in_place_of: str | None = None) -> JsonObject:
-    """Exchange a shadow model and a champion of a node.
+    """Make a shadow model of a node a champion, and the champion a shadow.
 
-    Only the entry ``models`` of the node's file changes. Before that, the audit trail gets a line
-    with both models' hashes. The node must not run; its next start uses the new champion.
+    Only the entry ``models`` of the node's settings file changes. Before that, the audit trail gets
+    a line with both models' hashes. The node must not run; its next start uses the new champion.
 
     Parameters
     ----------
@@ -37,19 +41,20 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     challenger : str
         A shadow model of the node.
     in_place_of : str, optional
-        The champion that becomes a shadow; the first one by default.
+        The champion that becomes a shadow; by default the first champion in the settings.
 
     Returns
     -------
     dict
-        ``champion`` and ``shadow``, the two new lists; ``back``, the arguments that undo the
-        change.
+        ``champion`` and ``shadow``, the new lists of models; ``back``, the arguments of the command
+        that undoes the change.
 
     Raises
     ------
     CadError
         When the model is no shadow or cannot be used, when the node runs or has never run, when its
-        trail is damaged, or when more of the file than the entry ``models`` would change.
+        audit trail is damaged, or when more of the settings file would change than the entry
+        ``models``.
     """
     settings = read_settings(NodeSettings, config)
     champions = list(settings.models.champion)
@@ -98,7 +103,9 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
 
 @door("own", "the node's settings")
 def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
-    """Return the text of the file with other models; refuse if anything else would change."""
+    """Return the text of the settings file with other models; raise an error if anything else of
+    the settings would change.
+    """
     text = read_text(config)
     # The entry ends at the next line that is not indented and begins with a word.
     entry = re.compile(r"^models:.*\n(?:[ \t-].*\n|\n(?=[ \t-]))*", re.MULTILINE)

@@ -35,8 +35,8 @@ DECISIONS = "configs/decision"
 MODELS = "models"
 WATCH = "watch"
 _SCRATCH = ".scratch"
-# Modules that a process loads before it loses the right to write outside the node's folder: numba
-# stores compiled code beside a module.
+# Modules that a process imports before it loses the right to write outside the node's folder.
+# numba stores the compiled code of a module beside the module, which is outside this folder.
 _LOADED = (
     "cad.run.pipeline",
     "cad.run.workflows.delivery",
@@ -53,11 +53,12 @@ _LOADED = (
 
 
 def may_open(settings: NodeSettings) -> Confined:
-    """Return the files that a process which computes studies may open, if the kernel has Landlock.
+    """Return which files a process that computes studies may open.
 
-    The process may read the node's folder, the rules, the costs and the models. It may write
-    results and numbers for comparisons, but neither the queue nor the received images. Missing
-    folders for writing are made.
+    The limits hold if the kernel has Landlock, by which Linux can deny a process access to files.
+    The process may read the node's folder, the rules of the import, the costs and the models. It
+    may write results and the numbers for comparisons of models, but neither the queue nor the
+    received images. Missing folders for writing are made.
 
     Parameters
     ----------
@@ -103,12 +104,12 @@ def ready(settings: NodeSettings) -> None:
 
 
 def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, float]:
-    """Import a study that has arrived, predict its regions and write the results for the archive.
+    """Import a study that has arrived, score its regions and write the results for the archive.
 
     Parameters
     ----------
     settings : NodeSettings
-        Rules, models and costs.
+        All settings of the node; import rules, models and costs are read.
     incoming : Path
         The study's folder of received files.
     work : Path
@@ -134,15 +135,15 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     logging.disable()  # messages of libraries may quote headers
     warnings.simplefilter("ignore")
     start = time.perf_counter()
-    # Without this check the system's error would count as a fault of the machine, and the node
-    # would wait until the fault is over.
+    # Without this check the system would raise an OSError later. The node would take it for a fault
+    # of the machine, such as a full disk, and would wait until the fault is over.
     if work.exists() and not work.is_dir():
         raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
     with _scratch(work):
         cohort = work / COHORT
         run = work / RUN
-        # The cohort is made anew. The import leaves existing images as they are, and an image that
-        # was imported before all its instances had come would stay incomplete.
+        # The cohort is deleted and imported again. The import leaves existing images as they are,
+        # so that an image of which not all instances had come would stay incomplete.
         if cohort.is_dir():
             with owned(cohort):  # raises an error while a process of a killed node still uses it
                 pass
@@ -176,7 +177,10 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
 
 @contextmanager
 def _scratch(work: Path) -> Iterator[None]:
-    """Put temporary files into the study's folder, to be removed with it after a kill."""
+    """Put temporary files into the study's folder while the block runs.
+
+    If the process is killed, the files that it leaves are removed with the study.
+    """
     usual = tempfile.tempdir
     folder = work / _SCRATCH
     shutil.rmtree(folder, ignore_errors=True)
@@ -192,13 +196,15 @@ def _scratch(work: Path) -> Iterator[None]:
 def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     """Score a computed study with the shadow models, and keep the numbers of all models.
 
-    Only numbers are kept, in ``watch/KEY.json`` of the node. Secret keys replace the man's label
-    and the ids of his regions. No page and no DICOM object is made.
+    Shadow models are on trial beside the champion, the model whose results people see. Only their
+    numbers are kept, in ``watch/KEY.json`` of the node, and no page or DICOM object is made. In
+    place of the man's label and the ids of his regions the file has keys. Nobody can tell from a
+    key whose it is without the node's secret.
 
     Parameters
     ----------
     settings : NodeSettings
-        Champion and shadow models.
+        All settings of the node; champion and shadow models are read.
     work : Path
         The study's folder of cohort and run, named by its key.
 
@@ -214,7 +220,8 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     logging.disable()
     warnings.simplefilter("ignore")
     models = settings.models
-    # The files are in the study's folder, so that files left by a kill are removed with it.
+    # The temporary files are in the study's folder. If the process is killed, they are removed with
+    # the study.
     with tempfile.TemporaryDirectory(prefix="shadow-", dir=work) as scratch:
         rows, failed = watch_cohort(
             models.champion, models.shadow, work / COHORT, work / RUN, Path(scratch)

@@ -1,4 +1,7 @@
-"""Keep arriving instances: an instance is safe once its file and its queue row are on the disk."""
+"""Keep DICOM instances that arrive at a node.
+
+An instance is safe once its file and its row of the queue are on the disk.
+"""
 
 import os
 import shutil
@@ -27,11 +30,13 @@ INCOMING = "incoming"
 STUDIES = "studies"
 SPOOL = ".spool"
 FETCHING = ".fetching"
-"""Folders in ``incoming`` for an instance, or for a polled study, that has not arrived completely.
+"""Folders in ``incoming`` for what has not arrived completely: SPOOL for an instance, and FETCHING
+for a study that the node fetches from an archive.
 """
 APART_SECONDS = 120.0
-"""Most seconds for a process that unpacks an instance."""
-# Least free disk, for any `reserve_gigabytes`: with less no study can be computed.
+"""Most seconds that a process may take to unpack an instance."""
+# Least free bytes of the disk, even if the setting `reserve_gigabytes` is smaller: with less no
+# study can be computed.
 LEAST_BYTES = 2**26
 _CHUNK = 2**20
 Returned = TypeVar("Returned")
@@ -47,7 +52,7 @@ class Inbox:
     Parameters
     ----------
     settings : NodeSettings
-        The node's folder and limits.
+        Settings of the node; its folder and limits are read.
     queue : Queue
         The node's queue, which gets a row for each instance.
 
@@ -91,12 +96,15 @@ class Inbox:
         for remains in (self.spool, self.home / INCOMING / FETCHING):
             shutil.rmtree(remains, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
-        # A node that was killed may not have flushed the names in these folders.
+        # A node that was killed may not have flushed to the disk the names of files and folders
+        # that it made here.
         for folder in (self.spool.parent, self.home):
             flush_names(folder)
 
     def _is_another(self) -> bool:
-        """Tell whether the folders of stored images were named with another secret than ours."""
+        """Tell whether the folders of stored images were named with another secret than the present
+        one.
+        """
         another = False
         for path in self.home.glob(f"{INCOMING}/{KEY}/[!.]*.dcm"):
             with suppress(CadError, OSError):
@@ -120,7 +128,7 @@ class Inbox:
         Yields
         ------
         Path
-            The copy.
+            Path of the copy.
 
         Raises
         ------
@@ -143,11 +151,10 @@ class Inbox:
     def keep(
         self, path: Path, sender: str, peer: str = "", announced: tuple[str, str] | None = None
     ) -> int:
-        """Keep an instance safely; return its size in bytes, or 0 for an instance that was stored
-        before.
+        """Keep an instance safely; return its size in bytes, or 0 if it was stored before.
 
-        The method returns only when the file is on the disk under its name, and its row in the
-        queue.
+        The method returns only when the file is on the disk under its name and the instance's row
+        is in the queue.
 
         Parameters
         ----------
@@ -184,8 +191,8 @@ class Inbox:
                 file == place and stored_digest == digest and not instance.is_whole(file, digest)
             ):
                 return self._enter(path, place, head, digest, sender, peer)
-            # This is within the lock: during the comparison below, which may take long, a sweep
-            # could otherwise remove the study.
+            # The comparison below may take long. So that no sweep removes the study meanwhile, the
+            # study is marked as wanted while the lock is held.
             if file == place:
                 self.queue.still_wanted(study, time.time())
         if stored_digest == digest:
@@ -218,7 +225,7 @@ class Inbox:
             flush_names(place.parent)
         now = time.time()
         due = now + self.settings.studies.quiet_seconds
-        # A result of this program that somebody forwards to the node needs no computing.
+        # If somebody forwards a result of this program to the node, nothing has to be computed.
         asks = not head.ours
         instance = (place.stem, head.modality, size, digest)
         self.queue.arrived(instance, study, sender, now, due, asks=asks, peer=peer)
@@ -250,19 +257,19 @@ class Inbox:
     def apart(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
         """Call a function in another process with limited time and memory; return its result.
 
-        It is meant for functions that unpack a file and may fill the memory.
+        The method is meant for functions that unpack a file and may fill the memory.
 
         Parameters
         ----------
         function : callable
-            The function.
+            The function to call.
         *arguments : object
-            Arguments of the function.
+            The arguments of the call.
 
         Raises
         ------
         CadError
-            The function's own error.
+            When the function raises it.
         MachineError
             When the process was killed or exceeded a limit, which tells nothing about the file.
         """
@@ -287,7 +294,7 @@ class Inbox:
         Raises
         ------
         OSError
-            When they cannot be written.
+            When arriving instances cannot be written.
         """
         make_folder(self.spool, mode=0o700)
         with tempfile.TemporaryFile(dir=self.spool) as trial:
@@ -302,7 +309,7 @@ class Inbox:
         return study_folder(self.home, STUDIES, study)
 
     def take_stock(self) -> tuple[int, int]:
-        """Make queue and disk agree: enter instances without a row, remove rows without a file.
+        """Make queue and disk agree: enter files that have no row, remove rows that have no file.
 
         Returns
         -------
@@ -343,15 +350,16 @@ class Inbox:
 
     def _take_up(self, path: Path, taken: set[str]) -> None:
         """Enter a file's instance into the queue, and into the set ``taken``."""
-        # An earlier version could store an instance in two studies. Its only row would move from
-        # one study to the other at every start.
+        # An earlier version of the program could store an instance in two studies. At every start
+        # its only row would move from one study to the other, so the second file is refused.
         if path.stem in taken:
             raise CadError("a file whose instance another study has")
         head = self._head(path)
         study = path.parent.name
         if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
             raise CadError("a file that has not the name of its instance")
-        # The node may have been killed between naming the file and flushing it.
+        # The node may have been killed after the file got its name and before the name was flushed
+        # to the disk.
         flush_names(path.parent)
         flush_names(path.parent.parent)
         self._enter(path, path, head, instance.digest_of(path), "", "")
@@ -367,8 +375,8 @@ class Inbox:
         study : str
             The study's key: the pseudonym of its StudyInstanceUID.
         before : float, optional
-            Seconds since 1970; a study that was not done or failed before this time is kept. By
-            default the study is removed in any state.
+            Time in seconds since 1970. The study is removed only if it was done, or failed, before
+            this time. By default it is removed in any state.
         """
         with self._lock:
             if before is not None and not self.queue.outdated(before, study):

@@ -29,7 +29,7 @@ from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.elements import PIXELS, Read, TooManyElements, data_set, elements
 from cad.mri.imaging.frames import UID
 
-_LONGEST = 2**10  # most bytes of an element that is read
+_LONGEST = 2**10  # elements with more bytes than this are not read
 _WANTED = (
     "SOPClassUID",
     "SOPInstanceUID",
@@ -41,12 +41,13 @@ _WANTED = (
 _ROWS = 0x00280010
 _SPECTRA = 0x56000020
 _PROVIDER = 0x00287FE0  # an element that names where the pixels are, instead of pixels
-# Classes with pixels, by their names; of the segmentations, only surfaces have none.
+# Names of the SOP classes whose objects have pixels. Of the segmentations, only those of surfaces
+# have none.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
 
-# Last required element of classes without pixels, by words in the class name (PS3.3 A.35, C.17.3,
-# C.8.8.8). A parser accepts a file that was cut off between two elements; only this element shows
-# that the file is complete.
+# For SOP classes without pixels: the last element that an object must have, by words in the name of
+# the class (DICOM PS3.3 A.35, C.17.3, C.8.8.8). A parser accepts a file that was cut off between
+# two elements. Only this element shows that the file is complete.
 _LAST = {
     " SR Storage": (0x0040A730, "the content of its report"),
     "Key Object Selection": (0x0040A730, "the content of its selection"),
@@ -79,7 +80,7 @@ class Head:
 
 
 def head_of(path: Path) -> Head | None:
-    """Read an instance's header, with little memory for a file of any content.
+    """Read an instance's header; whatever the file holds, this takes little memory.
 
     Parameters
     ----------
@@ -105,8 +106,9 @@ def head_of(path: Path) -> Head | None:
 def require_whole(path: Path, sop_class: str) -> None:
     """Raise an error for an instance whose file was cut off.
 
-    If it were kept, the complete file, sent later, would be refused as another instance of the same
-    UID. A deflated file needs no check: reading one that was cut off raises an error.
+    If such a file were kept, the complete file would be refused when it is sent later, as another
+    instance of the same UID. A deflated file needs no check here: if it was cut off, reading it
+    raises an error.
 
     Parameters
     ----------
@@ -131,8 +133,8 @@ def require_whole(path: Path, sop_class: str) -> None:
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return
-        # A file with very many elements, such as one of thousands of frames, counts as whole: the
-        # check would take too long.
+        # A file with very many elements, for example one with thousands of frames, would take too
+        # long to check, and counts as whole.
         with suppress(TooManyElements):
             for tag, *_ in elements(*_reader_of_file(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
@@ -162,7 +164,7 @@ def _reader_of_file(stream: io.BufferedReader) -> tuple[Read, int]:
 
 @door("in", "DICOM", bound="elements of at most _LONGEST bytes")
 def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> Dataset:
-    """Return the elements that identify an instance."""
+    """Return the elements of ``_WANTED``, which identify an instance."""
     read, size = _reader_of_file(stream)
     tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
     values = dict[int, bytes]()

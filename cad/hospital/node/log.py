@@ -15,7 +15,7 @@ def tell(event: str, **facts: object) -> None:
     Parameters
     ----------
     event : str
-        The event.
+        Name of the event.
     **facts : object
         Further values of the line; none may name a patient.
     """

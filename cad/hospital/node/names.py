@@ -1,10 +1,10 @@
-"""Remove identities: keys replace UIDs, and errors are reported in the program's own words.
+"""Remove what identifies patients: keys replace UIDs, and errors are reported without values.
 
-Only two folders of a node contain identities: ``incoming/`` has the received files, and
-``studies/`` has the cohorts made of them and the full texts of errors. Queue, log, metrics and
-status page identify a study by its key. They show an error by its place in the code and by the
-words that the program has there, with ``…`` instead of values: values may come from a patient's
-file.
+A key is a pseudonym, made from a UID and the node's secret. Only two folders of a node tell who a
+patient is: ``incoming/`` has the received files, and ``studies/`` has the cohorts made of them and
+the full texts of errors. Queue, log, metrics and status page identify a study by its key. They show
+an error by its place in the code and by the words that the program has there. ``…`` stands for
+values in these words, because values may come from a patient's file.
 """
 
 import ast
@@ -44,7 +44,7 @@ def node_key(home: Path) -> bytes:
     Raises
     ------
     CadError
-        When the file does not hold a secret as this function writes it.
+        When the file of the secret does not have the form in which this function writes it.
     """
     path = home / KEY_FILE
     if not path.is_file():
@@ -97,7 +97,7 @@ def study_folder(home: Path, section: str, key: str) -> Path:
 
 
 def wording(error: BaseException) -> dict[str, str]:
-    """Return those facts of an error that name no patient, for the log and the queue.
+    """Return what may be told of an error in the log and the queue, because it names no patient.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def _words_of_error(place: str) -> tuple[str, str]:
     The words are read from the program's own source.
     """
     module, _, line = place.rpartition(":")
-    for call in _calls(module):  # the outermost call of a line comes first
+    for call in _calls(module):  # of several calls on a line the outermost comes first
         name = ast.unparse(call.func).rpartition(".")[2]
         if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
             hint = ""
@@ -157,8 +157,8 @@ def _calls(module: str) -> list[ast.Call]:
 def _constant_text(node: ast.expr) -> str:
     """Return the text of an expression, with ``…`` for everything that is not constant.
 
-    A status of DICOM, which the program formats as four hexadecimal digits, becomes ``0x…``. A
-    status names no patient, so that :func:`_filled` may insert it again.
+    A DICOM status code, which the program formats as four hexadecimal digits, becomes ``0x…``. Such
+    a code names no patient, so that :func:`_filled` may insert it again.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)
@@ -170,7 +170,7 @@ def _constant_text(node: ast.expr) -> str:
 
 
 def _filled(words: str, sentence: str) -> str:
-    """Return the program's words, with the statuses from the error's own sentence filled in."""
+    """Return the program's words with the DICOM status codes that the error's sentence has."""
     if _STATUS not in words:
         return words
     pattern = re.escape(words).replace(_STATUS, "(0x[0-9a-f]{4})").replace("…", ".*?")

@@ -23,8 +23,8 @@ SENDER = "poll"
 class Poller:
     """Ask an archive for new studies and fetch their series into the inbox.
 
-    A series is fetched once, and again when it has more instances. Nothing in the archive is
-    changed.
+    A series is fetched once. It is fetched again when it has more instances than before. Nothing in
+    the archive is changed.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ class Poller:
         with self._telling():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
-                # An archive may return invalid text as a UID. The text still gets a key, under
-                # which the error is logged.
+                # An archive may return text that is no valid UID. The text gets a key all the same,
+                # and the error is logged under this key.
                 text = uid.encode(errors="replace").decode()
                 with self._telling(study=key_of(self._secret, text)):
                     taken = self._look_at(series) or taken
@@ -83,7 +83,7 @@ class Poller:
 
     @contextmanager
     def _telling(self, **facts: str) -> Iterator[None]:
-        """Log an error of the block; the next query tries it again."""
+        """Log an error that the block raises; the next query repeats what failed."""
         try:
             yield
         except QueueError:
@@ -92,7 +92,7 @@ class Poller:
             tell("poll failed", **facts, **wording(error))
 
     def _take(self, series: list[FoundSeries]) -> bool:
-        """Fetch a study's new series completely or not at all, and keep their instances."""
+        """Fetch a study's new series and keep their instances; if a fetch fails, keep none."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         make_folder(self._scratch, mode=0o700)
         try:
@@ -110,8 +110,8 @@ class Poller:
     def _keep(self, path: Path, lost: list[MachineError]) -> bool:
         """Keep one instance; if it contradicts a stored instance, leave it out and log this.
 
-        If the machine lacks disk or memory, the error goes to ``lost``, so that the other instances
-        can still be kept.
+        If the machine lacks disk space or memory, the error is appended to ``lost`` and not raised,
+        so that the other instances can still be kept.
         """
         try:
             return self.inbox.keep(path, SENDER) > 0

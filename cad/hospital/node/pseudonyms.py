@@ -1,4 +1,7 @@
-"""Replace men and regions by keys in the numbers that a node keeps for comparisons."""
+"""Replace the names of men and regions by keys in the numbers that a node keeps.
+
+The node keeps these numbers of each man to compare models and to notice drift.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
     home : Path
         The node's folder, whose secret makes the keys.
     rows : sequence of Watched
-        Numbers of some men, by model.
+        The numbers that models gave to the regions of men.
     """
     secret = node_key(home)
     hidden = []
@@ -29,7 +32,10 @@ def hidden_rows(home: Path, rows: Sequence[Watched]) -> list[Watched]:
 
 
 def hidden_truths(home: Path, truths: Sequence[Truth]) -> list[Truth]:
-    """Return truths in which the same keys replace men and regions, in the same order."""
+    """Return histology in which the keys of :func:`hidden_rows` replace men and regions.
+
+    The order stays the same.
+    """
     secret = node_key(home)
     return [
         Truth(key_of(secret, truth.man), _region_key(secret, truth.man, truth.roi), truth.malignant)

@@ -1,4 +1,4 @@
-"""Receive by DICOM networking: C-ECHO and C-STORE, from callers that are allowed to send.
+"""Receive instances by DICOM networking (C-ECHO and C-STORE), from callers that may send.
 
 An instance is written to the disk as it comes, and is acknowledged when
 :meth:`cad.hospital.node.inbox.Inbox.keep` has returned. The receiver computes nothing: studies are
@@ -43,8 +43,10 @@ _LAST_ANSWER = 0.5  # seconds for sending an acknowledgement after its instance 
 
 
 Promised = Callable[[str, dict[str, int]], None]
-"""Function that gets an archive's answer: our transaction UID, and by SOPInstanceUID 0 for an
-object that the archive promises to keep, else the code of a reason.
+"""Function that gets an archive's answer to a storage commitment request (will it keep objects?).
+
+Its arguments are the transaction UID of the request and, by SOPInstanceUID, 0 for an object that
+the archive promises to keep, else the code of a reason.
 """
 
 
@@ -72,7 +74,8 @@ class Receiver:
         # For each association: the time at which its present instance came, and its thread.
         self._begun: dict[Any, tuple[float, int]] = {}
         self._ended = threading.Event()
-        # Bytes that each association may still send; the library drops associations without notice.
+        # Bytes that each association may still send. The references are weak, because the library
+        # drops associations without notice.
         self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # The library writes received data to this folder.
         tempfile.tempdir = str(inbox.spool)
@@ -85,8 +88,8 @@ class Receiver:
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
         for kind in FETCHED:  # classes that are fetched from archives are also accepted here
-            # Any transfer syntax is accepted, because a refusal would lose the image. Whether it
-            # can be unpacked shows later.
+            # Any transfer syntax is accepted, because a refusal would lose the image. Only later it
+            # shows whether the image can be unpacked.
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
         if inbox.settings.archive.commitment:  # for commitment the archive has the role of the SCP
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
@@ -108,8 +111,8 @@ class Receiver:
         """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
         with self._change:
             self._stopping = True
-            # The wait for the acknowledgements of instances in progress has an end: a sender
-            # without an answer sends again.
+            # Instances in progress are waited for, but not for ever: a sender that gets no answer
+            # sends again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         self._ended.set()
@@ -137,13 +140,15 @@ class Receiver:
         association: Any = event.assoc
         sender = association.requestor.ae_title
         request = cast(C_STORE, event.request)
-        # The connection was cut, and an acknowledgement could not reach the sender any more.
+        # The connection was cut, so that no acknowledgement can reach the sender any more. The
+        # instance is not kept.
         if self._left.get(association, -1.0) < 0:
             return _OUT_OF_RESOURCES
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
             self.inbox.keep(event.dataset_path, sender, association.peer, announced)
-        # A full disk must not look like a stored instance.
+        # If the machine could not store the instance, for example because the disk is full, the
+        # sender must not be told that it is stored.
         except (OSError, QueueError, MachineError) as error:
             return self._refuse(sender, error, _OUT_OF_RESOURCES)
         except DuplicateInstance as error:
@@ -158,7 +163,8 @@ class Receiver:
     def _look_for_late(self) -> None:
         """Cut every association whose instance is not answered in time; log where its thread waits.
 
-        Without an answer a sender might wait for ever. It notices a cut, and sends again.
+        A sender that gets no answer might wait for ever. If the association is cut it notices this,
+        and sends the instance again.
         """
         limit = max(self.settings.idle_seconds, APART_SECONDS) + _LATE_SECONDS
         while not self._ended.wait(_LOOK_SECONDS):
@@ -220,7 +226,7 @@ class Receiver:
     def _opened(self, event: evt.Event) -> None:
         """Set how many bytes a new connection may bring, and check that they can be written."""
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
-        # An error is not reported here, but for each instance that cannot be written.
+        # An error is not reported here. It is reported for each instance that cannot be written.
         with suppress(OSError):
             self.inbox.check_spool()
 
@@ -232,12 +238,13 @@ class Receiver:
         try:
             if bytes_left < 0:
                 raise CadError("an association brings more than `association_gigabytes`")
-            # A query of the file system for every packet would take longer than the packet.
+            # The free disk is queried only now and then, because a query for every packet would
+            # take longer than the packet itself.
             if before // _LOOK_BYTES != bytes_left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:
-            # Set before the connection is cut: an instance that has already come completely must
-            # not be acknowledged any more.
+            # This is set before the connection is cut, so that an instance which has already come
+            # completely is not acknowledged any more.
             self._left[event.assoc] = -1.0
             self._refuse(event.assoc.requestor.ae_title, error, 0)
             self._cut(event.assoc)

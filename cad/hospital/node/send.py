@@ -1,4 +1,4 @@
-"""Send a study's result to the archive; an object is stored once the archive lists it."""
+"""Send a study's result to the archive. An object counts as stored once the archive lists it."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -21,13 +21,13 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
     work : Path
         The study's folder of cohort and run.
     ask_first : bool
-        Ask first which objects the archive has, and leave these out. This works because equal
-        results have equal UIDs (:mod:`cad.dicom.out.results`).
+        Whether to ask first which objects the archive has, and to leave these out. Objects can be
+        found there because equal results have equal UIDs (:mod:`cad.dicom.out.results`).
 
     Raises
     ------
     CadError
-        When the archive does not prove for every object that it is stored.
+        When the archive does not list every object after the sending.
     """
     archive = connect(settings.address, settings.aet, settings.limits)
     objects_to_send = objects(work)
@@ -39,7 +39,7 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
 
 
 def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
-    """Ask the archive for storage commitment (PS3.4 J) of a study's objects.
+    """Ask the archive to promise that it keeps a study's objects (storage commitment, PS3.4 J).
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
 
 
 def result_is_whole(work: Path) -> bool:
-    """Tell whether a study has a result, and none of its objects was cut off.
+    """Tell whether a study has a result all of whose files are complete.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def result_is_whole(work: Path) -> bool:
 
 
 def broken(work: Path, answered: dict[str, int]) -> list[str]:
-    """Return the reasons why objects of a study are not kept, from the archive's answer.
+    """Return why an archive does not keep some objects of a study, from its answer.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ from cad.run.execution.pool import Caller
 
 QUEUE = "queue.sqlite"
 _PAUSE = 0.5  # seconds between looks at the queue
-_TROUBLE = 5.0  # seconds until a step is repeated that the machine refused
+_TROUBLE = 5.0  # seconds until a step is tried again that failed, for example by a full disk
 _CLOCK_SECONDS = 60.0  # a larger change of the clock means that it was wrong before
 _SWEEP_SECONDS = 3600.0
 _HOUR = 3600.0
@@ -68,9 +68,10 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     settings : NodeSettings
         All settings of the node.
     retry_failed : bool
-        Compute failed studies again.
+        Whether to compute failed studies again.
     new_trail : bool
-        If the last audit trail is missing, begin another one; by default that is an error.
+        Whether to begin another audit trail if the last one is missing; by default this is an
+        error.
 
     Returns
     -------
@@ -87,7 +88,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _tell_of_ended_thread
-    # Nothing is sent. The call raises an error now if the address or certificates cannot be used.
+    # Nothing is sent here. If the address or the certificates cannot be used, this call raises an
+    # error at the start, and not only when the first result is ready.
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)
     studies = settings.studies
     limits = ExecutionOptions(1, time_limit=studies.time_limit, memory_limit=studies.memory_limit)
@@ -123,16 +125,18 @@ class Node:
     settings : NodeSettings
         All settings of the node.
     retry_failed : bool
-        Compute failed studies again.
+        Whether to compute failed studies again.
     new_trail : bool
-        If the last audit trail is missing, begin another one; by default that is an error.
+        Whether to begin another audit trail if the last one is missing; by default this is an
+        error.
     """
 
     def __init__(
         self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False
     ) -> None:
         self.settings = settings
-        with ExitStack() as undo:  # if starting fails, it is tried again in this process
+        # A start that fails is tried again in this process, so it must leave nothing open.
+        with ExitStack() as undo:
             self.queue = _sound_queue(settings.home / QUEUE)
             undo.callback(self.queue.close)
             self.inbox = Inbox(settings, self.queue)
@@ -197,9 +201,9 @@ class Node:
     def _thread(self, step: Callable[[], bool]) -> None:
         """Repeat a step in a thread, with pauses.
 
-        A failure of one study does not stop other studies (:meth:`_step`). If the machine refuses,
-        for example because the disk is full, the step is tried again later. A damaged trail or
-        queue, or an error of the program, ends the node.
+        A failure of one study does not stop other studies (:meth:`_step`). If the machine prevents
+        the step, for example because the disk is full, the step is tried again later. A damaged
+        audit trail or queue, or an error of the program itself, ends the node.
         """
 
         def repeat() -> None:
@@ -214,7 +218,8 @@ class Node:
                 except (CadError, OSError) as error:
                     trouble = _tell_once(trouble, "step waits", error)
                     self.stop.wait(_TROUBLE)
-                # An error of the program ends the node: it cannot work without one of its threads.
+                # An error of the program would end this thread, and without one of its threads the
+                # node cannot work. So the whole node ends.
                 except BaseException as error:
                     self._fault(error)
 
@@ -234,7 +239,9 @@ class Node:
         work: Callable[[Entry], None],
         failed: Callable[[Entry, Exception], None],
     ) -> bool:
-        """Do a step for the study that waits longest; ``failed`` handles an error in it."""
+        """Do a step (``work``) for the study that has waited longest in ``state``; if the step
+        raises an error, call ``failed``.
+        """
         with self.queue.claimed(state, into, time.time()) as entry:
             if entry is None:
                 return False
@@ -249,9 +256,9 @@ class Node:
     def complete_one(self) -> bool:
         """Check whether one study is complete, and queue it for computing if it is.
 
-        A study is due when none of its instances has come for the time in the settings. With the
-        setting `count` the number of its images is compared with the archive's. If some are
-        missing, the study is checked again later, and fails after `wait_hours`.
+        A study is due when none of its instances has come for `quiet_seconds` of the settings. With
+        the setting `count` the number of its images is compared with the number that the archive
+        has. If some are missing, the study is checked again later, and fails after `wait_hours`.
 
         Returns
         -------
@@ -300,7 +307,10 @@ class Node:
                 watch(entry, folder)
 
         def watch(entry: Entry, work: Path) -> None:
-            """Keep the numbers of champion and shadow models; an error here fails no study."""
+            """Keep the numbers of champion and shadow models for comparisons.
+
+            An error here is only logged, so that no study fails by it.
+            """
             try:
                 failed = call(keep_watch, self.settings, work)
             except (CadError, OSError) as error:
@@ -314,7 +324,7 @@ class Node:
                 self.inbox.check_room()
             except OSError as full:
                 error = full
-            # If disk or memory ran short, the study is not the cause and is tried again.
+            # If disk or memory ran short, the study is not the cause, and it is computed again.
             if isinstance(error, OSError | MachineError):
                 self._later(entry, self._patience(entry), error, states.QUEUED)
             else:
@@ -334,7 +344,8 @@ class Node:
 
     def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)
-        # The folder is damaged, or a backup is incomplete: the study is computed again.
+        # If the result is incomplete, the folder was damaged or comes from an incomplete backup.
+        # The study is then computed again.
         if not result_is_whole(work):
             self.queue.settle(entry, states.QUEUED, time.time())
             return
@@ -367,7 +378,8 @@ class Node:
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
         """Ask the archive to promise to keep its stored objects, and wait for the answer."""
         number = str(generate_uid(prefix=None))
-        # Noted before the request, because the answer may come before the request returns.
+        # The number is noted before the request is sent, because the answer may come before the
+        # call returns.
         self.queue.ask(entry, number)
         try:
             ask_promise(self.settings.archive, work, number)
@@ -432,8 +444,8 @@ class Node:
         return wait
 
     def _failed(self, entry: Entry, error: Exception) -> None:
-        # A stop of the node ends the processes that compute: the study has not failed, and the next
-        # start computes it.
+        # When the node stops, the processes that compute are ended. Their study has not failed; the
+        # next start of the node computes it.
         if self.stop.is_set():
             return
         problem = self._problem_of(entry, error)
@@ -456,7 +468,10 @@ class Node:
             )
 
     def _problem_of(self, entry: Entry, error: Exception) -> dict[str, str]:
-        """Return the public text of an error; its full text is stored in the study's own folder."""
+        """Return the text of an error without values, for queue and log.
+
+        The full text is stored in the study's own folder, because it may name a patient.
+        """
         with suppress(OSError):
             text = f"{wording(error)['code']}\n{error}\n".encode(errors="replace")
             write_atomic(self.inbox.work(entry.key) / REASON_FILE, text, mode=0o600)
@@ -466,8 +481,9 @@ class Node:
     def sweep(self) -> bool:
         """Remove studies that were done or failed longer ago than the setting `keep_days`.
 
-        Only some calls look for such studies, at intervals. Every call corrects the queue's times
-        if the system clock was changed. The result is always False, which makes the thread pause.
+        The thread calls this method often, but it looks for such studies only at intervals. Every
+        call corrects the queue's times if the system clock was changed. The result is always False,
+        which makes the thread pause.
         """
         self._set_clock()
         if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
@@ -477,7 +493,7 @@ class Node:
                 try:
                     if self.inbox.sweep(study, before):
                         tell("swept", study=study)
-                except OSError as error:  # must not keep other studies from being removed
+                except OSError as error:  # the other studies are removed all the same
                     tell("not swept", study=study, **wording(error))
         return False
 
@@ -497,7 +513,10 @@ class Node:
 
 
 def _tell_once(trouble: str, event: str, error: Exception) -> str:
-    """Log an error that is waited out, unless its code is ``trouble``; return its code."""
+    """Log an error after which a step is tried again, and return the error's code.
+
+    ``trouble`` is the code of the last such error. If it is the same, nothing is logged.
+    """
     words = wording(error)
     if words["code"] != trouble:
         tell(event, wait=_TROUBLE, **words)
@@ -514,7 +533,10 @@ def _tell_of_ended_thread(failure: threading.ExceptHookArgs) -> None:
 
 @door("out", "whole file", owner="the node's own folder")
 def _sound_queue(path: Path) -> Queue:
-    """Open the queue; move a damaged one aside and make an empty one, which the inbox fills."""
+    """Open the queue; if it is damaged, rename its file and make an empty queue.
+
+    The inbox then fills the empty queue from the received files.
+    """
     try:
         return Queue(path)
     except DamagedQueue:

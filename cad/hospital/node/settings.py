@@ -24,11 +24,11 @@ class ReceiverSettings(Section):
     aet
         our AE title; a caller that asks for another title is refused
     callers
-        AE titles that may send; all others are refused
+        AE titles of the callers that may send; all other callers are refused
     associations
-        most associations of one caller at once
+        most associations (DICOM connections) that one caller may have at once
     association_gigabytes
-        most gigabytes that one association may bring; then it is cut off
+        most gigabytes that one association may bring; if more come it is cut off
     idle_seconds
         silence after which a caller is cut off
     reserve_gigabytes
@@ -188,8 +188,8 @@ class ModelsInUse(Section):
         models in order; each study is scored by the first one whose images it has, and this result
         is shown and sent
     shadow
-        models on trial, which score every study, too; their numbers are kept for comparison and
-        never shown or sent
+        models on trial, which score every study, too; their numbers are kept for comparison, and
+        are never shown or sent
     """
 
     champion: tuple[str, ...] = Field(min_length=1)

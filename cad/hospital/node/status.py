@@ -24,9 +24,9 @@ from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.settings import NodeSettings
 
-_MEN = 100  # number of latest men whose results show drift
+_MEN = 100  # number of the latest studies from whose results drift is computed
 _HOUR = 3600.0
-# Most seconds for a request, even if it comes slowly, and most connections at once.
+# Most seconds that a request may take, even if it comes slowly, and most connections at once.
 _SECONDS = 10.0
 _CONNECTIONS = 16
 _HOSTS = ("127.0.0.1", "localhost")
@@ -88,8 +88,8 @@ class StatusPage:
             timeout = _SECONDS
 
             def do_GET(self) -> None:
-                # Only these names are answered: a foreign page in the operator's browser could
-                # reach this server under a name of its own.
+                # Requests are answered only if they name this machine. A foreign web page in the
+                # operator's browser could reach the server under another name.
                 host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
                 answer = answers.get(self.path)
                 if host not in _HOSTS or answer is None:
@@ -139,11 +139,14 @@ class StatusPage:
         return "application/json", json.dumps(health) + "\n"
 
     def _men(self) -> tuple[dict[str, float], dict[str, str]]:
-        """Count decided men and cancers among the last men, beside the numbers that were promised.
+        """Count decided men and cancers among the last men, beside the numbers to be expected.
 
-        Drift shows in these numbers first. Cancers are counted for men whose histology came with
-        the study. The second value has, by study, the code of an error if its results cannot be
-        read because they were removed, damaged, or incompletely brought back from a backup.
+        A man is decided if the decision is benign or malignant. The model's validation says which
+        share of men to expect, and the sum of the men's probabilities says how many cancers. A
+        change of scanner or patients (drift) shows in these numbers first. Cancers are counted for
+        men whose histology came with the study. The second value has, by study, the code of an
+        error if its results cannot be read because they were removed, damaged, or incompletely
+        brought back from a backup.
         """
         men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
         shares = list[float]()

@@ -23,9 +23,9 @@ _TAIL = 4096
 
 @door("own", "link to the node's audit trail")
 def _place_of_trail(settings: NodeSettings) -> Path:
-    """Return the path of the trail; let ``HOME/audit.jsonl`` be a link to a trail elsewhere.
+    """Return the path of the trail; if it lies elsewhere, make ``HOME/audit.jsonl`` a link to it.
 
-    A withdrawal knows only the node's folder, and finds the trail by this link.
+    When a patient withdraws, only the node's folder is known, and the trail is found by this link.
 
     Raises
     ------
@@ -48,10 +48,10 @@ def _place_of_trail(settings: NodeSettings) -> Path:
 
 
 class Trail:
-    """Add lines to a node's audit trail; each is on the disk before its method returns.
+    """Add lines to a node's audit trail; each line is on the disk before the method returns.
 
-    The whole trail is verified at the start against the last hash, which the queue keeps. Lines
-    that were changed, or cut off at the end, are detected.
+    The whole trail is verified at the start. The queue keeps the hash of the last line, so that
+    lines which were changed, or cut off at the end, are detected.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Trail:
     queue : Queue
         The node's queue, which keeps the hash of the last line.
     new : bool
-        If the last trail is missing, begin another one. If False, a missing trail raises an error.
+        Whether to begin another trail if the last one is missing; otherwise this is an error.
 
     Raises
     ------
@@ -72,7 +72,8 @@ class Trail:
         self.path = _place_of_trail(settings)
         self._to = settings.archive.address
         self._queue = queue
-        self._end = 0, b""  # end of our last line, and the bytes before it
+        # Position in the trail at which the node's last line ends, and the bytes before it.
+        self._end = 0, b""
         last = queue.last_line()
         if new and not self.path.exists():
             self.note("start", after=last)
@@ -132,7 +133,9 @@ class Trail:
         )
 
     def _noted(self, add: Callable[[], str]) -> None:
-        """Add lines, unless our last line is missing: new lines would hide its loss."""
+        """Add lines; if the node's last line is missing, raise an error, as new lines would hide
+        its loss.
+        """
         end, tail = self._end
         if end and (not self.path.exists() or self._tail(end) != tail):
             raise DamagedTrail(

@@ -62,7 +62,7 @@ class Watcher:
         reasons = dict[str, str]()
 
         def waits(path: Path, error: Exception) -> None:
-            """Log once why a file or folder has to wait; the next search tries it again."""
+            """Log, only once, why a file or folder has to wait; the next search tries it again."""
             key = self._key(path)
             code = wording(error)["code"]
             if self._told.get(key) != code:
@@ -108,7 +108,8 @@ class Watcher:
         try:
             taken = self._take(path, key, now)
         except MachineError as error:
-            # The quiet time starts anew, because each try may take long in a separate process.
+            # The time in which the file must not change starts again. So there is a pause between
+            # tries, each of which may take long in a separate process.
             still[key] = (*now, time.monotonic())
             if not self._is_parked(key, now, error):
                 raise
@@ -117,10 +118,10 @@ class Watcher:
         return taken
 
     def _is_parked(self, key: str, now: tuple[int, int], error: MachineError) -> bool:
-        """Count a failed attempt; tell whether the file has used up its attempts.
+        """Count a failed attempt to read a file; tell whether the file has used up its attempts.
 
-        Such a file is tried again only once it changes. Only exceeded time counts: missing memory
-        may soon be available again.
+        Such a file is tried again only after it has changed. An attempt counts if it exceeded its
+        time, and not if memory was missing: memory may soon be available again.
         """
         if "time limit" not in error.problem:
             return False
@@ -134,7 +135,7 @@ class Watcher:
         return True
 
     def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
-        """Take one file; if it is not DICOM or not wanted, only log this, once."""
+        """Copy one file into the inbox; if it is not DICOM or not wanted, log this once."""
         try:
             with self.inbox.copied(path) as copy:
                 # A file that changed while it was copied is taken at a later search.

@@ -1,4 +1,4 @@
-"""Remove a patient who withdrew from a node: received files, results, and rows of the queue."""
+"""Remove a patient who withdrew his consent from a node: received files, results, queue rows."""
 
 import re
 import shutil
@@ -30,7 +30,10 @@ _OURS = {
     f"{FILE}.key",
     *(QUEUE + end for end in ("", "-wal", "-shm", "-journal")),
 }
-"""Names in a node's folder that belong to the node, besides locks, damaged files and settings."""
+"""Names of files and folders in a node's folder that the node itself makes.
+
+It also makes locks and renames damaged queues, and the settings file may lie there.
+"""
 
 
 class NodeHome:
@@ -92,17 +95,18 @@ class NodeHome:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
             keys, _ = self._sorted(names, same)
-            # The keys are recorded before the removal, because nothing would tell them after a
-            # kill.
+            # The keys are recorded in the audit trail before the removal. If the process were
+            # killed during the removal, nothing else could tell which keys they were.
             if keys and (self.home / FILE).is_file():
                 queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": keys}))
             self._unwatch(keys, names)
             for study in keys:
-                # Rows go before files: after a kill the files still tell whose study it was.
+                # Rows are removed before files. If the process is killed in between, the files
+                # still tell whose study it was.
                 queue.forget(study)
                 sweep_study(self.home, queue, study)
-            # Empty folders without rows are removed, too: an earlier removal that was killed left
-            # them.
+            # Empty folders without rows in the queue are removed, too. They are left by an earlier
+            # removal that was killed.
             instances = queue.instances()
             for place in self._places(INCOMING):
                 if place.name not in instances and not any(place.iterdir()):
@@ -116,10 +120,10 @@ class NodeHome:
         return len(keys)
 
     def _unwatch(self, studies: Sequence[str], names: Names) -> None:
-        """Remove the numbers of these studies, and of the man, kept for comparisons and drift.
+        """Remove the numbers of a man that the node keeps to compare models and to notice drift.
 
-        The numbers are kept longer than the images, so that the node may no longer know the man's
-        studies. The key of his label then identifies his numbers.
+        They are kept longer than the images, so that the node may no longer know the man's studies.
+        The key of his label then identifies his numbers.
         """
         man = f'"{key_of(node_key(self.home), names.participant)}"'
         for path in sorted((self.home / WATCH).glob("*.json")):
@@ -127,13 +131,13 @@ class NodeHome:
                 path.unlink()
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
-        """Return the keys of a patient's studies on the node, and places that may be the patient's.
+        """Return the keys of a patient's studies on the node, and files that may be the patient's.
 
         A study is the patient's if one of its received files has the patient's study UID or
         PatientID, which is one of ``names`` or accepted by ``same``. It is also the patient's if a
         file or folder of its cohort or run is named after the patient, unless its images have
-        another PatientID with the same label. Three kinds of places may be the patient's: files
-        that cannot be read, files that are not the node's, and images whose PatientID has the
+        another PatientID with the same label. Three kinds of files may be the patient's: files that
+        cannot be read, files that the node did not make, and images with a PatientID that gives the
         patient's label but is not known to be the patient's.
 
         Parameters
@@ -167,7 +171,7 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
-            # The label is in the results, but the images are another patient's.
+            # The results have the patient's label, but the images have the id of another patient.
             elif heads and names.source_ids:
                 theirs.discard(place.name)
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):

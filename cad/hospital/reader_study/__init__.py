@@ -1,1 +1,1 @@
-"""Run reader studies: pages on which readers score, and the collection of their answers."""
+"""Run reader studies: write pages on which readers score, and collect the readers' answers."""

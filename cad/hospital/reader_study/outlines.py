@@ -1,4 +1,4 @@
-"""Make label maps of the outlines that readers corrected, with every rule checked."""
+"""Make label maps of the outlines that readers corrected on their pages, and check each outline."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,12 +29,12 @@ def outline_maps(
     Parameters
     ----------
     cohort : Cohort
-        The cohort as it is now.
+        The cohort as it is when the outlines are collected.
     contents : sequence of (Path, dict)
         Path and content of each export, as :func:`cad.hospital.reader_study.exports.read_export`
         checked it.
     key : dict
-        Content of the reader study's ``reading.json``.
+        Content of the reader study's ``reading.json``, which says which patient each case is.
 
     Returns
     -------
@@ -46,10 +46,10 @@ def outline_maps(
     Raises
     ------
     CadError
-        Where the image differs from the image that was drawn on; where an outline is too small to
-        be measured, or lies beside the region that it corrects; where two outlines of a reader
-        share a voxel; or where the reader's earlier map lies on another grid or has another outline
-        of the region.
+        If the image is not the one that the reader drew on; if an outline is too small to be
+        measured, or shares no voxel with the region that it corrects; if two outlines of a reader
+        share a voxel; or if the reader's earlier map lies on another grid or already has another
+        outline of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
     groups: dict[tuple[str, str], list[JsonObject]] = {}
@@ -91,7 +91,7 @@ def is_placed(outline: JsonObject) -> bool:
             return False
     runs = outline["runs"]
     (depth, height, width) = outline["shape"]
-    end = -1  # two runs that touch would be one run
+    end = -1  # a run must not begin at the end of the one before: both would be one run
     for start, length in zip(runs[::2], runs[1::2], strict=False):
         if start <= end or length < 1:
             return False
@@ -100,7 +100,7 @@ def is_placed(outline: JsonObject) -> bool:
 
 
 def _outline_error(outline: JsonObject, problem: str, hint: str = "") -> CadError:
-    """Return the error that names an outline."""
+    """Return an error that names an outline's reader, case and region."""
     return CadError(
         f"the outline of {outline['by']}: {problem}",
         file=outline["path"],
@@ -111,7 +111,7 @@ def _outline_error(outline: JsonObject, problem: str, hint: str = "") -> CadErro
 
 
 def _map_so_far(path: Path, study: Study) -> Volume:
-    """Return the reader's label map, empty where there is none, on the image's grid."""
+    """Return the reader's label map on the image's grid; an empty map if he has none."""
     image = study.anatomical
     if not path.exists():
         return image.with_array(np.zeros(image.shape, np.int32))
@@ -129,8 +129,9 @@ def _map_so_far(path: Path, study: Study) -> Volume:
 def _with_outlines(
     labels: Volume, study: Study, outlines: Sequence[JsonObject], path: Path
 ) -> Volume:
-    """Return a reader's label map with the outlines added; an outline that would replace one is
-    refused.
+    """Return a reader's label map with the outlines added.
+
+    An error is raised for an outline that would replace another outline of the same region.
     """
     array = labels.array.copy()
     numbers = {roi.roi_id: roi.label for roi in study.rois}
@@ -179,8 +180,8 @@ def _outlined_voxels(outline: JsonObject, study: Study) -> np.ndarray:
 
 
 def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
-    """Raise an error for an outline too small to be measured, or beside the region that it
-    corrects.
+    """Raise an error for an outline that is too small to be measured, or that shares no voxel with
+    the region that it corrects.
     """
     image = study.anatomical.with_array(inside)
     too_little = fill(image, image).too_little

@@ -1,9 +1,10 @@
 """Write a reader study: pages on which several readers score a cohort, blinded, without a server.
 
-Each reader gets the cases in his own random order, and sees nothing of patient, other readers,
-histology or tool. With a tool there are two sessions. In the first, a reader sees the tool's
-probability for a random half of the cases, and in the second for the other half. Case, reader and
-session are thus crossed with the tool (:mod:`cad.learning.evaluation.readers.mrmc`).
+Each reader gets the cases in his own random order. He learns nothing about the patient, the other
+readers' scores or histology. A study may test a tool: the model whose probabilities the readers
+see. There are then two sessions. In the first, a reader sees the tool's probability for a random
+half of the cases, and in the second for the other half. Every reader thus reads every case with and
+without the tool (:mod:`cad.learning.evaluation.readers.mrmc`).
 """
 
 import hashlib
@@ -92,11 +93,14 @@ SCALES = ("likert5", "pirads")
 FORMAT = "cad reading 1"
 KEY = "reading.json"
 READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
-"""The study's key: the identity of each case. Readers do not need it, but collecting does."""
+"""A folder with a reader study has the file KEY. It says which patient each case is.
+
+Readers do not need this file; it is needed to collect their answers.
+"""
 ALONE = "alone"
 WITH_TOOL = "with_tool"
 WASH_OUT_DAYS = 28
-NOTE = 500  # in characters
+NOTE = 500  # largest number of characters of a reader's note on a case
 LARGEST_LABEL = 254  # a page could not distinguish larger labels
 
 
@@ -141,12 +145,14 @@ def write_reading(
     out : Path
         Folder to write: a page for each reader and session, ``cases/`` and ``reading.json``.
     settings : ReadingSettings
-        Readers, scale, seed.
+        Settings of the reader study.
     tool : Path, optional
-        Run folder. With it there are two sessions. Each reader sees its probability on one half of
-        the cases in the first session, and on the other half in the second.
+        Run folder with the probabilities of the tool that the study tests. There are then two
+        sessions. Each reader sees the tool's probability on one half of the cases in the first
+        session, and on the other half in the second.
     order : Path, optional
-        ``suggestions.csv``: every reader reads only its cases, in its order.
+        File ``suggestions.csv`` with the regions to score next. Every reader then reads only its
+        cases, in its order.
 
     Returns
     -------
@@ -197,7 +203,11 @@ def write_reading(
 
 
 def _asked(settings: ReadingSettings) -> JsonObject:
-    """Return the settings for the key; a study without outlines has the key of earlier versions."""
+    """Return the settings that ``reading.json`` gets.
+
+    Where readers do not correct outlines, the entry ``outlines`` is left out, so that the file is
+    the same as in earlier versions of the program.
+    """
     return {name: v for name, v in asdict(settings).items() if name != "outlines" or v}
 
 
@@ -222,7 +232,11 @@ def _check_request(readers: Sequence[str], settings: ReadingSettings, in_table: 
 
 
 def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
-    """Return the cases; with suggestions only the suggested cases, the most valuable first."""
+    """Return the cases to read, in order.
+
+    If ``order`` is a file of suggestions, these are only the suggested cases, the most valuable
+    first.
+    """
     if order is None:
         chosen = refs
     else:
@@ -272,7 +286,7 @@ def _sessions(
     *,
     ordered: bool,
 ) -> list[JsonObject]:
-    """Return every reader's sessions: cases by code in their order, each with its condition.
+    """Return every reader's sessions: codes of cases in order, each with or without the tool.
 
     With the tool each reader has two sessions. Half of the cases, drawn for each reader, show the
     tool's probability in the first session; the other half shows it in the second.
@@ -352,7 +366,7 @@ def drawn_on(study: Study) -> JsonObject:
     Parameters
     ----------
     study : Study
-        The case.
+        The study that the case shows.
 
     Returns
     -------

@@ -1,4 +1,8 @@
-"""Remove a patient who withdrew from a reader study: images, plans, key, exports and readings."""
+"""Remove a patient who withdrew his consent from the files of a reader study.
+
+These files are images, plans (the data of readers' pages), the key ``reading.json`` (which patient
+each case is), exports (readers' answers) and collected readings.
+"""
 
 import json
 import re
@@ -73,7 +77,7 @@ class ReadingFolder:
         names : Names
             Label, PatientIDs and UIDs of the patient; the label decides which cases are removed.
         same
-            Not used here.
+            Not used here; other folders need it to recognise the patient.
 
         Raises
         ------
@@ -115,15 +119,15 @@ class ReadingFolder:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         If ``reading.json`` is missing, nobody can tell whose cases and exports these are. All files
-        are then returned, with that remark. A file that names a case which ``reading.json`` does
-        not have (any more) is returned as well, unless it is an export of another study.
+        are then returned, with that remark. A file is also returned if it names a case that is not
+        in ``reading.json`` (any more), unless it is an export of another study.
 
         Parameters
         ----------
         names : Names
             Label, PatientIDs and UIDs of the patient.
         same
-            Not used here.
+            Not used here; other folders need it to recognise the patient.
         """
         blind = []
         if (self.folder / KEY).is_file():
@@ -162,7 +166,7 @@ def _plan_of_page(page: Path) -> JsonObject | None:
 
 
 def _without_cases(content: JsonObject, codes: set[str]) -> JsonObject:
-    """Return a key, a plan or an export without some cases."""
+    """Return the content of a key, a plan or an export without the cases that ``codes`` name."""
 
     def code(entry: object) -> object:
         if isinstance(entry, list):
@@ -184,9 +188,9 @@ def _without_cases(content: JsonObject, codes: set[str]) -> JsonObject:
 
 
 class _CodesOfFile(NamedTuple):
-    """Hold the study that a file names, and its codes.
+    """Hold which study a file belongs to, and the codes of the cases that it names.
 
-    The study is empty where it is unknown, and None where the file is no export or case.
+    The study is an empty text if it is unknown, and None if the file is no export or case.
     """
 
     study: str | None
@@ -195,15 +199,18 @@ class _CodesOfFile(NamedTuple):
 
 
 def _exports_in_file(path: Path) -> list[_CodesOfFile]:
-    """Return the exports of readers, and the pages' cases, that a file is or holds packed."""
+    """Return the exports of readers and the cases of pages in a file.
+
+    The file may be one of these itself, or have them packed in it.
+    """
     return [entry for entry in _named_cases(path) if entry.study is not None]
 
 
 def _named_cases(path: Path) -> list[_CodesOfFile]:
     """Return the cases that a file and all files packed in it name.
 
-    A file that cannot be read holds nothing here: :func:`cad.folders.cohort.traces.traces` names
-    it.
+    For a file that cannot be read the list is empty; :func:`cad.folders.cohort.traces.traces` names
+    such files.
     """
     if path.suffix == ".npz":  # arrays only
         return []
@@ -241,7 +248,10 @@ def _study_of_export(name: str, content: bytes) -> str | None:
 
 
 def _export(path: Path, study: str, codes: set[str]) -> bytes:
-    """Return an export without some cases, proved anew; other exports stay the same to the byte."""
+    """Return the content of an export without some cases, with a new checksum.
+
+    An export that has none of these cases, or is of another study, is returned as it is.
+    """
     content = read_bytes(path, MAX_JSON)
     with reading(path, "no whole export", hint="collect it, or move it away"):
         before = parse_json(content.split(b"\n")[0])

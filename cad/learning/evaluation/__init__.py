@@ -1,5 +1,5 @@
-"""Provide measures, folds of whole patients, intervals, tests, and what readers and decisions
-do.
+"""Measure learners, readers and decisions, with folds, intervals and tests that keep patients
+whole.
 """
 
 from cad.learning.evaluation.folds.crossval import OutOfFold, out_of_fold

@@ -1,4 +1,4 @@
-"""Measure the predictions of a run: the content of ``metrics.json``."""
+"""Measure the predictions of a run. The result is the content of ``metrics.json``."""
 
 from __future__ import annotations
 
@@ -54,13 +54,11 @@ class Sizes:
     Parameters
     ----------
     rois, patients : int
-        All regions, and their patients.
+        Numbers of all regions and of their patients.
     predicted, not_predicted : int
-        Regions with and without a prediction.
+        Numbers of regions with and without a prediction.
     with_histology, with_consensus : int
-        Regions with histology, and with a score of at least one reader.
-    waiting : int
-        Studies without a region, which wait for somebody to draw one.
+        Numbers of regions with histology, and of regions with a score of at least one reader.
     """
 
     rois: int = 0
@@ -81,20 +79,20 @@ class FoldResult:
     name : str
         Name of the patient or site that is left out.
     n_train, n_unlabelled, n_test : int
-        Number of labelled training rows, of rows without a label that the learner also saw, and of
-        test rows.
+        Numbers of labelled training rows, of rows without a label that the learner also used, and
+        of test rows.
     selected : dict
         Chosen parameters by name.
     features : list of str or None
-        Names of the selected features; None where all are used.
+        Names of the selected features; None if all features were used.
     warnings : list of str
         Warnings of the fit.
     error : str
-        Why the fold failed; empty where it did not fail.
+        Reason why the fold failed; empty if it did not fail.
     base : float
         Log-odds of the mean label of the training rows. For a learner without probabilities it is
-        the mean decision value of the training rows. Values of different folds can be ranked
-        together once the base of its fold is subtracted from each value.
+        the mean decision value of the training rows. Log-odds of different folds can be ranked
+        together after the base of its fold was subtracted from each.
     """
 
     name: str
@@ -112,16 +110,17 @@ class FoldResult:
 class Given:
     """Hold values per region that trained models return with a prediction.
 
-    Measures and pages of a prediction use these values. A validation needs no given values: it
-    computes them from the other patients' regions.
+    They are used for measures and pages of a prediction. A validation needs no such values: it
+    computes them from the regions of the other patients.
 
     Parameters
     ----------
     p_benign, p_malignant : ndarray, shape (n,)
-        Conformal p-values of the two classes, calibrated on the regions of the training.
+        Conformal p-values of both classes (how implausible each class is), calibrated on the
+        regions of the training.
     with_tool : DataFrame, shape (n, readers)
-        Every reader's probability of malignancy with the model's help: the reader's score and the
-        model's probability combined.
+        For every reader, the probability of malignancy that combines the reader's score with the
+        model's probability.
     """
 
     p_benign: np.ndarray
@@ -140,61 +139,66 @@ class Summary:
     label_kinds : dict of str to int
         Number of regions by kind of label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
     warnings : list of str
-        Sentences on what limits the meaning of the numbers.
+        Sentences on what limits the validity of the numbers.
     thresholds : Thresholds
-        P- and P+: a region with a probability below P- is benign, above P+ malignant, and between
-        them referred.
+        The thresholds P- and P+. A region is called benign if its probability is below P-,
+        malignant if it is above P+, and is referred otherwise.
     histology, consensus : Comparison or None
-        Measures against histology, and against the readers' mean. For AUC and rates the readers'
-        mean is thresholded at .5; the measures of a probability take the mean as it is.
+        Measures against histology, and against the readers' mean. For AUC and rates a region is
+        malignant if the readers' mean is above .5; measures of a probability compare it with the
+        mean itself.
     readers : dict of str to ReaderResult
-        Each reader against histology.
+        How well each reader agrees with histology and with the other readers, by reader id.
     agreement : Agreement or None
         How well the readers agree with each other.
     cad_vs_readers : AgainstReaders or None
-        The classifier's AUC against the readers' mean AUC; the reason for None is in
-        ``cad_vs_readers_note``.
+        Comparison of the classifier's AUC with the readers' mean AUC. If it is None, the reason is
+        in ``cad_vs_readers_note``.
     assisted : Assisted or None
-        How good readers are when the classifier helps them; the reason for None is in
-        ``assisted_note``.
+        How good readers are if their scores are combined with the classifier's probability. If it
+        is None, the reason is in ``assisted_note``.
     ceiling : Ceiling or None
         How near to the readers' mean score a classifier can come.
     operating_point : OperatingChoice or None
-        Thresholds that were chosen for an aim, where the settings have an aim.
+        Thresholds that were chosen for an aim (a predictive value); None if the settings have no
+        aim.
     reject : Reject or None
-        Errors and cost of referring; None without regions of both classes from enough patients.
+        How errors and cost change with the share of referred regions; None without regions of both
+        classes from enough patients.
     conformal : dict of str to list of ConformalLevel, or None
-        One key, ``levels``: coverage of conformal sets at each error level. None unless histology
-        has both classes.
+        One key, ``levels``: for each error level, how often conformal sets contain the truth. None
+        unless histology has both classes.
     folds : list of FoldResult
         One per fold of a validation; empty for predictions of a trained model.
     null : PermutationNull or None
-        AUC under permuted labels; None where the run did not compute it.
+        AUC of the validation with permuted labels; None if the run did not compute it.
     rows : Given or None
-        Values per region, which become columns of the result table and are not in ``metrics.json``.
+        Values per region. They become columns of the table of results, and are not in
+        ``metrics.json``.
     decisions : dict of str to Decisions
-        Counts, predictive values and cost of decisions, by the rule that makes them.
+        Counts, predictive values and cost of decisions, by the name of the rule that makes them.
     rivals : RivalTable or None
-        In a validation: other learners on the same folds.
+        In a validation, the comparison with other learners on the same folds.
     reader_skill : SkillTable or None
-        In a validation: how good each reader is, and how much each reader adds to the others.
+        In a validation, how good each reader is, and how much each reader adds to the others.
     disagreement : Disagreement or None
-        In a validation with several readers: whether their disagreement helps the learner.
+        In a validation with several readers, whether their disagreement helps the learner.
     unlabelled_rows : int or None
-        In a validation: the largest number of rows without a label that the learner of a fold saw.
+        In a validation, the largest number, over folds, of rows without a label that the learner
+        used.
     patient_level : PatientLevel or None
-        Measures with one probability per patient instead of per region.
+        Measures of one probability per patient instead of one per region.
     at_training : dict of str to OperatingChoice
-        In a prediction, by name of the model: the thresholds that its training chose for an aim,
-        and the rates that it found for them.
+        In a prediction, for each model by its name, the thresholds that its training chose for an
+        aim, and their predictive values in the training.
     images : Comparison or None
-        Measures against histology for the probability from images alone. Readers' scores took no
-        part in this probability, because it is compared with them.
+        Measures against histology of the probability from images alone. This probability is
+        computed without readers' scores, because it is compared with readers.
     unverified : Unverified or None
-        In a validation: how measures move when regions without histology count as benign.
+        In a validation, how measures change if regions without histology count as benign.
     venn_abers : VennAbersCheck or None
-        In a validation: how the probabilities lie in the intervals of a calibration without any
-        model.
+        In a validation, how many probabilities lie in their Venn-Abers intervals
+        (:mod:`cad.learning.evaluation.decisions.venn_abers`).
     """
 
     n: Sizes = field(default_factory=Sizes)
@@ -228,13 +232,13 @@ class Summary:
     venn_abers: VennAbersCheck | None = None
 
     def scale_note(self) -> str:
-        """Say in one sentence on which scale a validation takes its measures; empty for other
+        """Return a sentence on the scale on which a validation ranks regions; empty for other
         runs.
         """
         return CENTRED if self.folds else ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the content of ``metrics.json`` as JSON-safe values."""
+        """Return the content of ``metrics.json`` as values that JSON can hold."""
         content = _fields(self)
         del content["rows"]
         content["null"] = self.null and self.null.as_dict()
@@ -248,7 +252,10 @@ class Summary:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Summary:
-        """Rebuild the summary from the result of :meth:`as_dict`; ``rows`` is None."""
+        """Return the summary from the result of :meth:`as_dict`.
+
+        Its ``rows`` are None.
+        """
         null = content.get("null")
         schemes = {k: v for k, v in (null or {}).items() if isinstance(v, dict)}
         return typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
@@ -272,28 +279,30 @@ def summarise(
     Parameters
     ----------
     frame : DataFrame
-        One row per region. The columns ``participant_id`` and ``roi_id`` name it. ``probability``,
-        ``truth`` (1 or 0 by histology) and ``p`` (the readers' mean) are NaN where unknown. The
-        other columns are optional. ``belief`` is measured against the readers' mean, and the
-        readers are compared with ``probability_images``; where one of the two is absent,
-        ``probability`` stands in for it. ``label_kind`` is the kind of each label, which is
-        counted. ``decision_value`` replaces a number that is NaN in every row. In a validation
-        regions of different folds are ranked by ``centred, centred_belief, centred_images``
-        (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        One row per region, which the columns ``participant_id`` and ``roi_id`` name.
+        ``probability``, ``truth`` (1 or 0 by histology) and ``p`` (the readers' mean) are NaN where
+        unknown. The other columns are optional. ``belief`` is measured against the readers' mean,
+        and the readers are compared with ``probability_images``. If one of these two columns is
+        absent, ``probability`` is used in its place. ``label_kind`` is the kind of each label; the
+        kinds are counted. ``decision_value`` is used in place of a probability that is NaN in every
+        row. In a validation, regions of different folds are ranked by ``centred, centred_belief,
+        centred_images`` (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     reader_scores : DataFrame, optional
         One row per score, with the columns ``participant_id, roi_id, reader_id, probability``.
     decision : DecisionSettings
-        Costs of errors and of referring; P- and P+ follow from them.
+        Costs of errors and of referring a region. The thresholds P- and P+ follow from them.
     folds, feature_names
-        Out-of-fold predictions, and the names of the feature columns. Only a validation has them.
+        Out-of-fold predictions, and the names of the feature columns; for a validation only.
     null : PermutationNull, optional
-        AUC under permuted labels, copied into the result.
+        AUC with permuted labels, which is copied into the result.
     operating_point : OperatingChoice, optional
-        Thresholds chosen for an aim, copied into the result; they replace those of the costs.
+        Thresholds that were chosen for an aim. They are copied into the result, and used in place
+        of those of the costs.
     given : Given, optional
-        Only for predictions: values per region that the trained models return.
+        For predictions only: values per region that the trained models return.
     bootstraps, seed : int
-        Number of patient resamples for the intervals of everything but the AUC, and their seed.
+        Number of bootstrap resamples of patients, and their seed. They are for all intervals but
+        that of the AUC.
     """
     frame = frame.reset_index(drop=True)
     columns = _RegionColumns.of(frame)
@@ -361,7 +370,7 @@ def summarise(
 
 @dataclass(frozen=True)
 class _RegionColumns:
-    """Hold truth, readers' mean and patient of every region, shape (n,), NaN where unknown."""
+    """Hold truth, readers' mean and patient of every region, shape (n,); NaN where unknown."""
 
     truth: np.ndarray
     consensus: np.ndarray
@@ -382,20 +391,20 @@ _CENTRED = "centred"
 
 @dataclass(frozen=True)
 class _Score:
-    """Hold one number per region, and the values that rank regions of different folds."""
+    """Hold one number per region, and the values by which regions of different folds are ranked."""
 
     value: np.ndarray
     centred: np.ndarray | None
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> _Score:
-        """Take one of three numbers from a frame; where the frame lacks the number, take the
-        probability.
+        """Take a number from the column ``name`` of a frame, or the probability if there is no such
+        column.
         """
         column = name if name in frame else "probability"
         value = frame[column].to_numpy(dtype=float)
-        # Discrimination can be measured on any score, so a decision value is used; measures of a
-        # probability are then left out.
+        # An AUC can be computed from any score. So if no region has a probability, the decision
+        # value is used, and measures of a probability are left out.
         if np.isnan(value).all() and "decision_value" in frame:
             value = frame["decision_value"].to_numpy(dtype=float)
         centred = _CENTRED
@@ -414,16 +423,16 @@ class _Score:
 
     @property
     def on_common_base(self) -> np.ndarray:
-        """Return the probability on the scale of a model that leaves nobody out.
+        """Return the probabilities as if all folds had the same base log-odds.
 
-        Models for new cases are fitted to these values.
+        What is fitted for new cases is fitted to these values.
         """
         return self.value if self.centred is None else np.asarray(expit(self.ranking))
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return a dataclass's fields by name; unlike ``asdict``, without copying or converting
-    them.
+    """Return the fields of a dataclass by name, without the copies and conversions of
+    ``asdict``.
     """
     return dict(vars(value))
 
@@ -436,8 +445,9 @@ def _tool_measures(
     given: Given | None,
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the measures that need a probability: readers with the tool, and the readers'
-    ceiling.
+    """Return measures of readers with the classifier, and of the limit that readers set to it.
+
+    The limit is how near to the readers' mean a classifier can come. Both need a probability.
     """
     measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     measures["assisted_note"] = "no readers" if wide is None else ""
@@ -481,16 +491,16 @@ def _sizes(columns: _RegionColumns, score: np.ndarray) -> Sizes:
 def _conformal(
     columns: _RegionColumns, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
-    """Measure conformal sets where histology has both classes, and return p-values.
+    """Measure conformal sets, and return the measures and the p-values.
 
-    Where a class is absent, the measures are None and the p-values NaN.
+    If histology does not have both classes, the measures are None and the p-values NaN.
     """
     truths = columns.truth[np.isfinite(columns.truth) & np.isfinite(ranking)]
     if not ((truths == 1).any() and (truths == 0).any()):
         return None, (np.full(len(ranking), np.nan), np.full(len(ranking), np.nan))
     if given is None:
-        # A validation calibrates on its other patients; a prediction uses the p-values of its
-        # models.
+        # In a validation p-values are calibrated on the other patients. In a prediction they come
+        # from the models.
         p_values = leave_patient_out_p_values(columns.truth, ranking, columns.patients)
     else:
         p_values = given.p_benign, given.p_malignant

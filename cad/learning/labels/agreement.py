@@ -2,10 +2,11 @@
 8).
 
 A reader's weight is max(0, r)^2. Here r is the correlation of the reader's scores with the weighted
-mean of the other readers' scores. It is taken over the regions that he and others scored. A
-correlation that comes from few regions is uncertain. Each r is therefore drawn towards the panel's
-mean on Fisher's scale, as far as chance explains the differences between readers (DerSimonian and
-Laird 1986). Where chance explains all differences, all readers have equal weights.
+mean of the other readers' scores, over the regions that he and others scored. A correlation that
+comes from few regions is uncertain. Each r is therefore written as Fisher's z = artanh(r), and each
+z is drawn towards the mean z of all readers, as far as chance explains the differences between
+readers (DerSimonian and Laird 1986). Where chance explains all differences, all readers have equal
+weights.
 """
 
 from dataclasses import dataclass
@@ -20,24 +21,26 @@ Array = NDArray[np.float64]
 
 FEWEST_READERS = 3
 """Least number of readers that can have different weights; fewer readers have equal weights."""
-# Number of times that weights are computed from the mean of the other readers. The first mean still
-# contains an odd reader (who agrees with nobody); the next means give him little or no weight.
+# Number of times that weights are computed from the mean of the other readers. In the first mean
+# all readers have equal weights, also a reader who agrees with nobody. In the next means he has
+# little or no weight.
 _ROUNDS = 3
 # Least number of regions for a correlation: the variance of Fisher's z is 1 / (n - 3), so that
 # three regions give no estimate.
 _FEWEST = 4
 # Correlations are clipped to this value, because Fisher's z of 1 is infinite.
 _HIGHEST = 0.99
-# Decimals to which a weighted mean and its deviation are rounded; scores have three at most.
+# Decimals to which a weighted mean and its deviation are rounded, to remove rounding errors.
 _DIGITS = 12
 # Two readers whose scores are equal in all common regions count as one person, if the probability
 # of such equality by chance is below this.
 _COINCIDENCE = 1e-3
-# Quantiles of the normal distribution: for the printed 95 % interval, and for the 99 % interval
-# that decides whether a reader is odd.
+# Quantiles of the normal distribution, for the printed 95 % interval and for the 99 % interval.
+# Both intervals decide whether a reader is odd, that is, adds nothing to the other readers.
 _Z95 = 1.959963984540054
 _Z99 = 2.5758293035489004
-# A reader is odd only if his whole interval lies below this share of the others' correlation.
+# A reader is odd only if his whole 95 % interval lies below this share of the other readers' median
+# correlation.
 _SHARE_OF_OTHERS = 0.5
 
 
@@ -50,19 +53,23 @@ class ReaderAgreement:
     reader : str
         Name of the reader.
     n : int
-        Number of regions that the reader and at least one other reader scored.
+        Number of regions that the reader and at least one other reader scored. Another reader
+        counts only if he has weight.
     correlation, lower, upper : float
         Correlation of the reader's scores with the weighted mean of the others' scores, and its 95
-        % interval; NaN below four regions or where the others gave one value only.
+        % interval. They are NaN if ``n`` is below four, or if the mean of the others is the same in
+        all regions.
     others : float
-        Median correlation of the other readers; NaN without other readers.
+        Median of the other readers' correlations; NaN where no other reader has a correlation.
     weight : float
-        The reader's share of the consensus in regions that everybody read.
+        The reader's share of the consensus in regions that everybody read, in [0, 1].
     copy_of : tuple of str
-        Names of readers whose scores equal this reader's scores more often than by chance.
+        Names of the readers whose scores equal this reader's scores in all common regions, where
+        chance does not explain this.
     odd : bool
-        Whether these regions show nothing that the reader adds: the 99 % interval of his
-        correlation contains 0, and its 95 % interval lies below half of ``others``.
+        Whether these regions do not show that the reader adds anything to the other readers. The 99
+        % interval of his correlation then reaches down to 0 or below, and the 95 % interval lies
+        below half of ``others``.
     """
 
     reader: str
@@ -83,11 +90,11 @@ class AgreementReaders:
     ----------
     weights_ : ndarray, shape (n_readers,)
         Weights of the readers, with sum 1. Weights are equal for fewer than three readers, and
-        where no reader agrees with the others. Readers whose scores are copies of each other
-        share the weight of one.
+        where no reader agrees with the others. Readers whose scores are copies of each other share
+        the weight of one reader.
     copies_ : ndarray of int, shape (n_readers,)
-        For each reader, the number of the first reader with the same scores, or the reader's own
-        number.
+        For each reader, the column of the first reader with the same scores. It is the reader's own
+        column if he is no copy.
     note : str
         Always empty; :func:`reader_agreement` makes the sentences about readers.
 
@@ -115,7 +122,8 @@ class AgreementReaders:
         grades : ndarray, shape (n, n_readers)
             Readers' probabilities; NaN where missing.
         truth : ignored
-            Accepted so that consensus rules can be exchanged.
+            This rule uses no histology. The argument is there because other consensus rules need
+            it.
 
         Raises
         ------
@@ -136,7 +144,8 @@ class AgreementReaders:
 
         ``grades`` has shape (n, n_readers), NaN where missing; a region without a grade gets NaN. A
         region that only readers without weight scored gets their plain mean. With equal weights the
-        deviation is the standard deviation with ddof 1. A region with one reader gets ``single``.
+        deviation is the standard deviation with ddof 1. Where one reader alone counts, the
+        deviation is ``single``, the uncertainty of one score.
         """
         refuse_outside(grades)
         scored = np.isfinite(grades)
@@ -149,12 +158,14 @@ class AgreementReaders:
         total = weight.sum(axis=1)
         nobody = total == 0
         share = weight / np.where(nobody, 1.0, total)[:, None]
-        # Rounding errors could carry a label out of [0, 1] or break a tie at 1/2. Where all readers
-        # state the same probability, rounding gives back exactly this probability.
+        # Errors of floating-point arithmetic could carry a label out of [0, 1] or break a tie at
+        # 1/2. So the mean is rounded. Where all readers state the same probability, the rounded
+        # mean is exactly this probability.
         p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
-        # A weighted variance underestimates by the factor 1 - sum of squared shares; with n equal
-        # weights this is 1 - 1/n, as with ddof 1.
+        # The expectation of a weighted variance is too small by the factor 1 - sum of squared
+        # shares, so the variance is divided by it. With n equal weights the factor is 1 - 1/n, as
+        # with ddof 1.
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9
         spread = np.round(np.sqrt(square / np.where(alone, 1.0, freedom)), _DIGITS)
@@ -174,7 +185,8 @@ def reader_agreement(
     readers : list of str
         Names of the columns.
     patients : array, shape (n,)
-        Patient of every region; the regions of one patient err together.
+        Patient of every region. The regions of one patient are treated as dependent in the
+        intervals.
 
     Returns
     -------
@@ -194,7 +206,7 @@ def reader_agreement(
     rule = AgreementReaders().fit(grades, np.full(len(grades), np.nan))
     group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
     persons, person_of_reader = np.unique(rule.copies_, return_inverse=True)
-    # Readers with the same scores count as one person.
+    # Readers with the same scores count as one person. ``each`` has a column per person.
     each = _persons(grades, rule.copies_)
     weight = np.bincount(person_of_reader, rule.weights_).astype(float)
     # z is Fisher's: tanh(z) is the correlation of a person with the mean of the others.
@@ -208,8 +220,8 @@ def reader_agreement(
         deviation = np.sqrt(variance[person])
         lower, upper = np.tanh(z[person] + _Z95 * deviation * np.array([-1.0, 1.0]))
         nothing_shown = z[person] - _Z99 * deviation <= 0
-        # A reader is odd if his 99 % interval reaches 0 and his 95 % interval lies far below the
-        # others' median. If only two persons disagree, nobody knows which one is odd.
+        # A reader is odd if his 99 % interval reaches down to 0 and his 95 % interval lies far
+        # below the others' median. Of only two persons who disagree, nobody knows which one is odd.
         odd = len(persons) >= FEWEST_READERS and bool(
             nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
         )
@@ -231,7 +243,8 @@ def reader_agreement(
 
 
 def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
-    """Say which readers add nothing and which are copies, with the evidence.
+    """Return sentences that name the readers who add nothing and the copies, with the numbers that
+    show it.
 
     Parameters
     ----------
@@ -241,8 +254,8 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
     Returns
     -------
     list of str
-        A sentence for each odd reader, a sentence for each group of copies, and a sentence where
-        all readers agree nearly everywhere; else empty.
+        One sentence for each odd reader, one for each group of readers with the same scores, and
+        one if all readers agree nearly everywhere. The list is empty if none of this is so.
     """
     sentences = []
     named: set[str] = set()
@@ -286,7 +299,9 @@ def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
 def _first_of_copies(grades: Array) -> NDArray[np.intp]:
     """Return for each reader the number of the first reader whose scores are a copy of his.
 
-    Equal scores count as a copy when so many equal scores are unlikely by chance.
+    Two readers are copies if their scores are equal in all common regions, and if that is unlikely
+    by chance. The chance is s^n for n common regions, where s is the median share of equal scores
+    in the other pairs of readers.
     """
     n_readers = grades.shape[1]
     first = np.arange(n_readers)
@@ -340,8 +355,8 @@ def _agreements(
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
     heard = scored * weight
-    # The mean is taken over readers who have weight; if no other reader has weight, over all other
-    # readers.
+    # The mean is taken over the other readers who have weight. If nobody who scored has weight, all
+    # readers count equally.
     if not heard.any():
         heard = scored.astype(float)
         total = np.where(scored, grades, 0.0)
@@ -361,7 +376,7 @@ def _agreements(
 
 
 def _variance_of_mean(total: Array, heard: Array) -> float:
-    """Return the variance of the readers' mean over the regions that somebody scored."""
+    """Return the variance, over the regions that somebody scored, of the readers' mean."""
     if not (heard > 0).any():
         return 0.0
     return float(np.var(total[heard > 0] / heard[heard > 0]))
@@ -370,8 +385,10 @@ def _variance_of_mean(total: Array, heard: Array) -> float:
 def _fisher(
     scores: Array, mean: Array, group: NDArray[np.intp], whole: float
 ) -> tuple[float, float]:
-    """Return Fisher's z of the correlation of two variables, and its variance; patients are
-    clusters.
+    """Return Fisher's z of the correlation of a reader's scores with a mean, and the variance of z.
+
+    The variance takes the regions of one patient as dependent. ``whole`` is the variance of the
+    readers' mean over all regions.
     """
     n = len(scores)
     if np.ptp(mean) == 0:

@@ -31,32 +31,34 @@ def reader_labels(
     readers : DataFrame
         Columns ``reader_id, expert`` (bool).
     settings : LabelSettings
-        Settings of labels: whose scores count, how eta is made, and whether histology overrides the
-        readers.
+        Settings of labels. They state whose scores count, how eta is computed, and whether
+        histology overrides the readers.
 
     Returns
     -------
     DataFrame
         One row per row of ``rois``, in the same order. ``participant_id, roi_id`` name the region,
-        and ``n_readers`` counts its readers. ``p`` is the probability by consensus of the readers,
-        and ``eta`` says how much they disagree (both NaN without a reader). ``certain`` is 1 or 0
-        where histology overrides the readers, else NaN. ``y`` is the label for a learner:
-        ``certain`` where that is not NaN, else ``p``.
+        and ``n_readers`` counts its readers. ``p`` is the probability that the readers state
+        together (their consensus), and ``eta`` says how much they disagree (both NaN without a
+        reader). ``certain`` is 1 or 0 where histology overrides the readers, else NaN. ``y`` is the
+        label for a learner: ``certain`` where that is not NaN, else ``p``.
 
     Raises
     ------
     CadError
-        For a score off its scale, a reader who is unknown or scored a ROI twice, and scores of a
-        ROI that does not exist. Also when the settings want an expert but none is declared.
+        For a score that its scale does not have; for an unknown reader, or one who scored a ROI
+        twice; for a score of a ROI that does not exist. Also if the settings want the expert's
+        scores, and ``readers`` declares no expert.
 
     Notes
     -----
     ``eta`` is the standard deviation of the readers' probabilities (ddof 1), or the constant
-    ``settings.eta``; a single reader has no spread and gets :data:`ETA0`, half a step of the
-    five-point scale. A learner makes the half-width of the label's interval from ``eta``
-    (docs/methods.md 8; [N14] V-B). With ``labels.consensus: agreement`` mean and deviation are
-    weighted; the weights are learned from all these regions, and are learned again inside each
-    fold. With ``pooled`` the mean is replaced later, inside each fold
+    ``settings.eta``. A single reader has no standard deviation, so ``eta`` is then
+    :data:`ETA0`, half a step of the five-point scale. A learner computes the half-width of the
+    label's interval from ``eta`` (docs/methods.md 8; [N14] V-B). With ``labels.consensus:
+    agreement`` mean and deviation are weighted. The weights are learned here from all regions, and
+    once more inside each fold of a validation, from the training regions of the fold. With
+    ``labels.consensus: pooled`` the mean is replaced later, inside each fold
     (:mod:`cad.learning.labels.rules`).
     """
     probabilities = reader_probabilities(scores, rois, settings)
@@ -93,7 +95,7 @@ def reader_probabilities(
     rois : DataFrame
         Columns ``participant_id, roi_id`` of the regions that exist.
     settings : LabelSettings
-        ``pirads_probability``: how PI-RADS becomes a probability.
+        ``pirads_probability`` states the probability of each PI-RADS category.
 
     Returns
     -------
@@ -104,8 +106,8 @@ def reader_probabilities(
     Raises
     ------
     CadError
-        For a score off its scale, a reader who scored a ROI twice, or a score of a ROI that does
-        not exist. The message names patient, ROI and reader.
+        For a score that its scale does not have, a reader who scored a ROI twice, or a score of a
+        ROI that does not exist. The message names patient, ROI and reader.
     """
     given_scores = scores[scores["score"].notna()].reset_index(drop=True)
     _refuse_inconsistent(given_scores, rois)
@@ -132,7 +134,7 @@ def reader_probabilities(
 
 
 def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
-    """Return the readers' probabilities as a matrix, for consensus rules and readers' skill.
+    """Return the readers' probabilities as a matrix, with a row per region and a column per reader.
 
     Parameters
     ----------
@@ -185,8 +187,8 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
     Returns
     -------
     list of str
-        A sentence on the named PI-RADS table, if such a table is used. A sentence if the scores are
-        on more than one scale. Else empty.
+        One sentence on the named PI-RADS table, if such a table is used, and one if the scores are
+        on more than one scale. The list is empty if neither is so.
     """
     sentences = []
     scales_used = scores.loc[scores["score"].notna(), "scale"]
@@ -215,7 +217,8 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
     Raises
     ------
     CadError
-        When nobody is declared an expert, or a named reader does not exist.
+        If ``choice`` is "expert" and no reader is declared an expert, and if a named reader does
+        not exist.
     """
     ids = [str(reader) for reader in readers["reader_id"]]
     if choice == "all":
@@ -239,11 +242,11 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
 
 
 def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
-    """Return the truth by histology of every region, 1 malignant or 0 not.
+    """Return the truth of every region by histology: 1 malignant, 0 benign, NaN unknown.
 
-    A grade is a range of grades (:func:`cad.base.terms.grades.grade_range`). A region is malignant
-    where the lowest grade of its range counts as malignant. It is benign where the highest grade
-    does not.
+    An ISUP grade may be known only as a range, such as ``>=2``; an exact grade is a range of one
+    grade (:func:`cad.base.terms.grades.grade_range`). A region is malignant where the lowest grade
+    of its range counts as malignant. It is benign where the highest grade does not.
 
     Parameters
     ----------
@@ -257,8 +260,8 @@ def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
     Returns
     -------
     ndarray, shape (n_rois,)
-        1, 0, or NaN where histology does not tell: no histology, or a malignant ROI without a
-        grade when ``isup_min`` is above 1.
+        1, 0, or NaN where histology does not decide. Examples are a region without histology, and a
+        malignant region without a grade if ``isup_min`` is above 1.
 
     Raises
     ------

@@ -5,9 +5,10 @@ the probability that reader r states, and m the mean of s_r over the R readers. 
 (R m + 1/2) / (R + 1). This fraction is the mean with half a reading of 1/2 added, so that z is
 finite. A missing s_r is replaced by m.
 
-The prior is a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1). So before any histology the result is the
-readers' mean. A little histology moves the result a little (partial pooling). The fit is the mode
-of the posterior; the uncertainty comes from the posterior's Laplace approximation.
+The priors are a ~ N(0, 1), b ~ N(1, 1/4) and w_r ~ N(0, 1), where the second number is the
+variance. At the priors' means the log-odds are z, those of the readers' mean. A little histology
+moves the result a little away from this mean (partial pooling). The fit is the mode of the
+posterior; the uncertainty comes from the posterior's Laplace approximation.
 """
 
 from dataclasses import dataclass, field
@@ -39,8 +40,8 @@ class Belief:
         Label for a learner: 1 or 0 where histology is certain, else p. A consensus rule returns an
         empty ``y``, which is filled in later.
     notes : tuple of str
-        Notes from the readers' agreement: who adds nothing to the other readers, and whose scores
-        are copies.
+        Sentences on how the readers agree. They name readers who add nothing to the other readers,
+        and readers whose scores are copies of another reader's scores.
     """
 
     p: Array
@@ -69,7 +70,7 @@ class Consensus(Protocol):
         """
 
     def predict(self, grades: Array) -> Belief:
-        """Return the consensus for regions, training or new.
+        """Return the consensus for any regions: those of the training, or new ones.
 
         Parameters
         ----------
@@ -111,7 +112,8 @@ class PooledReaders:
     """Pool readers by a logistic model with partial pooling, fitted on histology.
 
     Log-odds of malignancy are a + b z + sum_r w_r (s_r - m). Here s_r is the probability that
-    reader r states, m the readers' mean and z the log-odds of the mean.
+    reader r states, m the readers' mean, and z the log-odds of the mean after half a reading of 1/2
+    was added.
 
     Attributes
     ----------
@@ -122,7 +124,7 @@ class PooledReaders:
     identified_ : bool
         False where histology does not have both classes; the readers' mean is then used.
     note : str
-        Sentence that a run must show; empty when there is nothing to show.
+        Sentence that a run must show; empty when there is nothing to show. :meth:`fit` writes it.
     """
 
     note = ""
@@ -158,7 +160,8 @@ class PooledReaders:
         return self
 
     def predict(self, grades: Array) -> Belief:
-        """Return the pooled probability of every region (``p``) and its deviation (``eta``).
+        """Return the pooled probability of every region (``p``) and its standard deviation
+        (``eta``).
 
         ``grades`` has shape (n, n_readers); a region without a grade gets NaN. If ``identified_``
         is False, the result is the same as the result of :class:`MeanReaders`.
@@ -181,7 +184,8 @@ class PooledReaders:
         )
 
     def weights(self, grades: Array) -> tuple[Array, Array]:
-        """Return each reader's weight in log-odds, and the weight's standard deviation.
+        """Return each reader's weight, a difference of log-odds, and the weight's standard
+        deviation.
 
         A reader's weight is the change of the pooled log-odds when the score of this reader alone
         goes from 0 to 1, averaged over the given regions.
@@ -196,7 +200,7 @@ class PooledReaders:
         weight, deviation : ndarray, shape (n_readers,)
         """
         n_readers = grades.shape[1]
-        # As in the model, a missing score is replaced by the mean of the other readers' scores.
+        # As in the model, a missing score is replaced by the mean of the region's other scores.
         rows = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
         rows = rows[np.isfinite(rows).all(axis=1)]
         slopes = []
@@ -270,7 +274,7 @@ def refuse_outside(grades: Array) -> None:
     Parameters
     ----------
     grades : ndarray
-        NaN where missing.
+        Readers' probabilities; NaN where missing.
 
     Raises
     ------

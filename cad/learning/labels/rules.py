@@ -1,4 +1,4 @@
-"""Find a consensus rule by its name, and make the labels of a validation fold by it."""
+"""Find a consensus rule by its name, and compute the labels of a validation fold with it."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,8 @@ def fold_labels(
     name : str
         Name of the rule, as in the setting ``labels.consensus``: "agreement", "mean" or "pooled".
     grades : ndarray, shape (n, n_readers)
-        Probabilities that scores state (:func:`cad.learning.labels.consensus.grade_matrix`).
+        Probabilities that the readers' scores state, NaN where missing
+        (:func:`cad.learning.labels.consensus.grade_matrix`).
     truth : ndarray, shape (n,)
         Histology: 1 malignant, 0 benign, NaN unknown. Only the rows of ``train`` are used.
     certain : ndarray, shape (n,)
@@ -39,8 +40,8 @@ def fold_labels(
     Returns
     -------
     y, eta : ndarray, shape (n,)
-        Label and uncertainty of every row. Where nobody read, eta is NaN. There y is NaN, too,
-        unless ``certain`` gives a label.
+        Label and uncertainty of every row. Where nobody scored, eta is NaN, and y is NaN unless
+        ``certain`` gives a label.
     note : str
         Sentence that the run must show; empty when there is nothing to show.
 

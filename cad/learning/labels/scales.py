@@ -24,8 +24,8 @@ PIRADS_TABLES = {
 }
 """Tables of the PI-RADS categories, by their name in the settings.
 
-Each entry has the source of its lesions, and for every category the number of lesions of ISUP grade
-2 or above and the number of all lesions.
+Each entry has the source of the lesions and, for every category, two numbers: how many lesions have
+ISUP grade 2 or above, and how many lesions there are.
 """
 
 
@@ -57,7 +57,7 @@ def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
     Raises
     ------
     CadError
-        For an unknown name, and for a mapping in which a higher category is less probable.
+        For an unknown name, and for a mapping in which a higher category has a lower probability.
     """
     if isinstance(choice, str):
         if choice not in PIRADS_TABLES:
@@ -116,7 +116,8 @@ def score_probability(
         The score as the reader gave it.
     pirads_probability : str or mapping of int to float
         Name of a table in :data:`PIRADS_TABLES`, or the probability of each category. Only the
-        scale ``pirads`` uses it, because its categories are not equidistant.
+        scale ``pirads`` uses it, because equal steps of PI-RADS categories are not equal steps of
+        probability.
 
     Returns
     -------

@@ -18,12 +18,12 @@ _Z = 1.959963984540054
 class SkillRow(TypedDict):
     """Hold one reader's row of the table of :func:`reader_skill`.
 
-    ``n`` counts regions; names that end in ``_lower`` and ``_upper`` are the ends of 95 %
-    intervals. ``weight`` is the reader's weight in the pooled log-odds, and ``adds`` says whether
-    the weight's interval lies above 0. ``correlation`` is the correlation with the weighted mean of
-    the other readers, and ``share`` the reader's weight in the consensus by agreement. ``odd`` says
-    whether the reader adds nothing to the other readers, judged without histology
-    (:mod:`cad.learning.labels.agreement`).
+    ``n`` counts regions. Keys that end in ``_lower`` and ``_upper`` are the ends of 95 % intervals.
+    ``weight`` is the change of the log-odds by all readers together, when this reader's score goes
+    from 0 to 1. ``adds`` says whether the interval of ``weight`` lies above 0. ``correlation`` is
+    the correlation with the weighted mean of the other readers, and ``share`` the reader's weight
+    in the consensus by agreement. ``odd`` says whether the reader adds nothing to the other
+    readers, judged without histology (:mod:`cad.learning.labels.agreement`).
     """
 
     reader: str
@@ -48,8 +48,8 @@ class SkillRow(TypedDict):
 class SkillTable(TypedDict):
     """Hold the results of :func:`reader_skill` as they stand in ``metrics.json``.
 
-    ``table`` has a row for each reader, ``against`` names the truth that the readers were measured
-    against, and ``sentence`` says who adds nothing.
+    ``table`` has a row for each reader. ``against`` names the truth that the readers were measured
+    against. ``sentence`` names the readers who add nothing to the others.
     """
 
     against: str
@@ -77,16 +77,17 @@ def reader_skill(
     -------
     table : DataFrame
         A row for each reader. ``reader`` is the name, and ``n`` the number of measured regions.
-        ``sensitivity`` and ``specificity`` are those of a score above .5, with ``_lower`` and
-        ``_upper`` (95 %, patients as clusters). ``weight`` is the change of the pooled log-odds
-        when this reader's score alone goes from 0 to 1, with ``weight_lower`` and ``weight_upper``
-        (95 %, Laplace). ``adds`` says whether ``weight_lower`` is above 0. Where histology does not
-        have both classes, ``weight`` is NaN and ``adds`` None. ``correlation`` is the correlation
-        with the others' weighted mean, with its 95 % interval. ``share`` is the reader's share of
-        the consensus by agreement. ``odd`` says whether the reader adds nothing to the others.
+        ``sensitivity`` and ``specificity`` are computed with a score above .5 as a call of cancer.
+        The columns with ``_lower`` and ``_upper`` are their 95 % intervals, which take the regions
+        of a patient as dependent. ``weight`` is the change of the pooled log-odds when this
+        reader's score alone goes from 0 to 1, with ``weight_lower`` and ``weight_upper`` (95 %,
+        Laplace). ``adds`` says whether ``weight_lower`` is above 0. Where histology does not have
+        both classes, ``weight`` is NaN and ``adds`` None. ``correlation`` is the correlation with
+        the others' weighted mean, with its 95 % interval. ``share`` is the reader's share of the
+        consensus by agreement. ``odd`` says whether the reader adds nothing to the others.
     sentence : str
-        Sentence that names the readers of whom these regions show no contribution, by histology and
-        by agreement. It also names the readers whose scores are copies.
+        Sentences that name the readers of whom these regions show no contribution, by histology and
+        by agreement. They also name the readers whose scores are copies.
     against : str
         Truth that readers are measured against: "histology", or "the mean of the other readers"
         where histology does not have both classes.
@@ -111,9 +112,9 @@ def reader_skill(
     agreements = reader_agreement(grades, readers, patients)
     rows = []
     for j, reader in enumerate(readers):
-        # Without histology a reader is measured against the majority of the other readers.
+        # If histology does not have both classes, a reader is measured against the other readers.
         aim = truth if identified else _others(grades, j)
-        # As in all measures, a score in the middle of the scale does not count as a call of cancer.
+        # As in all measures, a score of exactly 1/2 does not count as a call of cancer.
         called = np.where(np.isfinite(grades[:, j]), grades[:, j] > 0.5, np.nan)
         used = np.isfinite(called) & np.isfinite(aim)
         sick = used & (aim == 1)
@@ -144,18 +145,19 @@ def reader_skill(
 
 
 def _others(grades: Array, reader: int) -> Array:
-    """Return the majority of all readers but this one, for every region.
+    """Return for every region what all readers but this one say in the mean.
 
-    The value is 1 where more than half of them call cancer, 0 where fewer than half do, and NaN for
-    a tie or where no other reader scored.
+    The value is 1 where the mean of their probabilities is above 1/2, and 0 where it is below. It
+    is NaN where the mean is 1/2, and where no other reader scored.
     """
     mean = mean_of_known(np.delete(grades, reader, axis=1))
     return np.where(np.isnan(mean) | (np.abs(mean - 0.5) < 1e-9), np.nan, mean > 0.5)
 
 
 def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]:
-    """Return the share of hits with its 95 % interval (Student's t on the logit scale, by
-    patient).
+    """Return the share of hits with its 95 % interval, by Student's t on the logit scale.
+
+    A hit is a right call. The regions of one patient are taken as dependent.
     """
     n = len(hits)
     if n == 0:
@@ -164,8 +166,9 @@ def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str
     code = np.unique(group, return_inverse=True)[1]
     m = int(code.max()) + 1
     if m < 2 or p in (0.0, 1.0):
-        # Without an error (or without a hit) there is no variance to estimate: take the exact
-        # one-sided bound for m patients.
+        # If all are hits, or none is a hit, no variance can be estimated. One end of the interval
+        # is then the exact one-sided 97.5 % bound, as if each of the m patients had one region.
+        # With one patient who has both hits and misses, the interval is [0, 1].
         bound = 0.025 ** (1 / m)
         lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
         return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}

@@ -1,4 +1,4 @@
-"""Provide the learners as scikit-learn estimators; :data:`LEARNERS` has their names.
+"""Provide the learners as scikit-learn estimators. :data:`LEARNERS` has their names.
 
 The module of a learner is imported when its name is first used. Type checkers read the stub file
 beside this module instead.

@@ -1,14 +1,16 @@
-"""Average P-SVMs over all their settings, each with a weight, instead of choosing one setting.
+"""Average probabilistic SVMs over all their settings, instead of choosing one setting.
 
-A setting of the P-SVM is a combination of values of scaling, C, gamma, eta_0 and kappa. With a few
-hundred regions, choosing one setting by inner folds is a lottery. The losses of neighbours in the
-grid differ by less than chance, but the neighbours predict differently.
+A setting of the probabilistic SVM (P-SVM, docs/methods.md 2) is a combination of values of scaling,
+C, gamma, eta_0 and kappa. With a few hundred regions, the choice of one setting by inner folds
+depends on chance. The losses of settings that are neighbours in the grid differ by less than their
+random error, but the neighbours predict differently.
 
 Here every setting predicts the inner folds, and the log-odds of all settings are averaged. The
-weights are pseudo-BMA+ weights (Yao, Vehtari, Simpson and Gelman 2018, section 3.4). A weight is
-exp of minus the setting's summed cross-entropy, averaged over Bayesian-bootstrap resamples of
-patients. The average of kernel machines is again a kernel machine. The average's log-odds are
-finally shifted and stretched by a logistic regression on the predictions of the inner folds.
+weights are pseudo-BMA+ weights (Yao, Vehtari, Simpson and Gelman 2018, section 3.4). In each
+Bayesian-bootstrap resample of the patients, a weight is proportional to exp(-L), with L the
+setting's summed cross-entropy. The weights are then averaged over the resamples. The average of
+kernel machines is again a kernel machine. Finally its log-odds are shifted and multiplied by a
+slope, which a logistic regression on the predictions of the inner folds gives.
 """
 
 from __future__ import annotations
@@ -36,30 +38,32 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, floats, whole, words
 
 _RESAMPLES = 200
-# After `_TRIAL_FOLDS` inner folds, a setting is dropped if its loss is `_HOPELESS` nats or more
-# above that of the best one. This difference is computed without the patient who contributes most
-# to it, since a resample may lack that patient. In 36 fits to 12 tables of real readers, no setting
-# that had weight in the end was more than 4.6 nats behind the best one.
+# From the inner fold number `_TRIAL_FOLDS` on, a setting is dropped if its summed loss is more than
+# `_HOPELESS` nats above that of the best setting. This difference is computed without the patient
+# who contributes most to it, since a resample may lack that patient. In 36 fits to 12 tables of
+# real readers' scores, no setting that had weight in the end was more than 4.6 nats behind the best
+# one.
 _TRIAL_FOLDS = 2
 _HOPELESS = 6.0
 MOST_ROWS = 3000
-"""Most rows that kernels are fitted to. Of more rows, this number is drawn (30,000 rows would take
-7 GB).
+"""Largest number of rows that kernels are fitted to. If there are more, this number is drawn at
+random, because a kernel matrix of 30,000 rows would need 7 GB.
 """
-# Loss, in nats per region, of a setting that cannot be fitted; it is finite so that such settings
-# can be compared.
+# Loss, in nats per region, that stands for the infinite loss of a setting that cannot be fitted. It
+# is finite, because differences of infinite losses are not defined.
 _LOST = 1e6
 GIVEN = "given"
-# Probabilities stay this far from 0 and 1: a few regions that agree must not give a probability of
-# 0, whose loss could be infinite.
+# Probabilities are clipped to this distance from 0 and 1. Without it, a few regions whose labels
+# are all 0 could give a probability of 0, and its loss for a label of 1 is infinite.
 CLIP = 0.01
-# Precision of the normal prior on the slope and on a member's weight; a few dozen regions outweigh
-# this prior.
+# Precision (1 / variance) of two normal priors: of the slope, and of the weight of a member of
+# :class:`cad.learning.learners.ProbabilisticEnsemble`. A few dozen regions outweigh it.
 _PRECISION = 6.0
-# Precision of the normal prior on the shift: a shift of one unit of log-odds up or down is likely.
+# Precision of the normal prior on the shift: its standard deviation is one unit of log-odds.
 _SHIFT_PRECISION = 1.0
-# Least slope. Without a signal, the predictions of inner folds correlate negatively with the
-# labels, and a negative slope would reverse the order of the regions.
+# Least slope. If the features tell nothing about the labels, the predictions of inner folds
+# correlate negatively with the labels. The fitted slope is then negative, and would reverse the
+# order of the regions.
 _LEAST_SLOPE = 0.1
 
 
@@ -72,12 +76,13 @@ class Point:
     scaling : "rank", "clipped" or "given"
         How features are scaled before the Gaussian kernel; "given" leaves them as they are.
     gamma : float
-        Width of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
+        gamma of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
     eta0, kappa : float
         A soft label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2), with eta the
         readers' spread (docs/methods.md 8).
     C : float
-        Cost of a violated margin (of a certain label) or interval (of a soft label).
+        Cost of a unit of violation: of the margin of a certain label, or of the interval of a soft
+        label.
     """
 
     scaling: str
@@ -92,9 +97,10 @@ class AveragedProbabilisticSVC(KernelMachine):
     """Average probabilistic SVMs over settings, weighted by how well each predicts inner folds.
 
     The log-odds are z_0 + c + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0). Setting k has weight w_k,
-    decision value f_k + b_k and scale s_k = 1 / ln(1/eta0_k - 1); z_0 are the log-odds of the mean
-    label. Slope a and shift c are fitted by logistic regression, with priors around 1 and 0. They
-    are fitted to the predictions of inner folds, in which z_0 replaces each fold's base log-odds.
+    decision value f_k + b_k and scale s_k = 1 / ln(1/eta0_k - 1). z_0 are the log-odds of the mean
+    label. Slope a and shift c are fitted by logistic regression, with priors around 1 and 0, to the
+    predictions of inner folds. In these predictions each fold's base log-odds (the log-odds of the
+    mean label of its training rows) are first replaced by z_0.
 
     Parameters
     ----------
@@ -104,19 +110,21 @@ class AveragedProbabilisticSVC(KernelMachine):
     gamma : float or sequence of float
         gamma of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
     eta0 : float or sequence of float
-        Reading precisions: the narrowest half-widths of a soft label's interval.
+        Reading precisions to try: the least half-width of a soft label's interval.
     kappa : float or sequence of float
-        Shares of the readers' spread that become half-width; 1 is the adaptive eta of [N14].
+        Shares of the readers' spread to try as half-width of a soft label's interval; 1 is the
+        adaptive eta of [N14].
     scaling : str or sequence of str
         "rank": ranks among the training rows; "clipped": standardised values within three standard
         deviations (:mod:`cad.learning.learners.scaling`); "given": the features as they are.
     boundary : "drop" or "paper"
-        How an interval that leaves (0, 1) is treated: "drop" ignores the bound that lies outside,
-        "paper" makes the label certain (docs/methods.md 1).
+        What is done with an interval that reaches 0 or 1: "drop" ignores the bound that lies
+        outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
     folds : int
-        Number of inner folds; they keep patients whole where ``fit`` is given ``groups``.
+        Number of inner folds. All rows of a patient are in one fold, if ``fit`` is given
+        ``groups``.
     drop : float
-        Settings with a smaller weight are left out of the average.
+        Settings with a weight below this value are left out of the average.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
@@ -125,20 +133,23 @@ class AveragedProbabilisticSVC(KernelMachine):
     Attributes
     ----------
     points_ : list of dict
-        Settings with their ``weight`` and mean inner ``cross_entropy`` (at a = 1), heaviest first.
+        Settings that have weight, the one with the largest weight first. Each has its ``weight``
+        and its mean ``cross_entropy`` on inner folds, before slope and shift are applied.
     best_params_ : dict
-        The heaviest setting.
+        The setting with the largest weight.
     label_kinds_, label_counts_
-        Kind of every label that the settings were fitted to, and number of labels of each kind, at
-        the heaviest setting.
+        Kind of every label (certain, two-sided, one-sided, ...) at the setting with the largest
+        weight, and number of labels of each kind.
     scalers_ : dict of str to transformer
-        Fitted transformer by name of the scaling.
+        For each name of a scaling, the fitted transformer.
     scalings_, gammas_ : list of str and ndarray, shape (k,)
-        The k kernels of the average: scaling, and gamma of exp(-gamma |u - v|^2), not divided by d.
+        Scaling and gamma of each of the k kernels of the average. A kernel is exp(-gamma |u - v|^2)
+        here, without division by d.
     base_, slope_ : float
         z_0 and a, which ``dual_coef_`` and ``intercept_`` already include.
     support_, support_vectors_, classes_
-        Numbers and features of the training rows that any kernel uses; and the two classes.
+        Numbers of the training rows that have a coefficient in any kernel, their features, and the
+        two classes.
     dual_coef_ : ndarray, shape (k, n_support)
         Coefficients of the log-odds, one row per kernel.
     intercept_ : ndarray, shape (1,)
@@ -208,15 +219,15 @@ class AveragedProbabilisticSVC(KernelMachine):
         eta : float or array, shape (n,), optional
             Uncertainty of the labels (the readers' spread); 0 when not given.
         sample_weight : array, shape (n,), optional
-            Multiplies the costs and the inner losses.
+            Weight of every row: its cost and its loss on inner folds are multiplied by it.
         groups : array, shape (n,), optional
             Patient of every row; when not given, every row counts as another patient.
 
         Raises
         ------
         LearnerError
-            For labels out of range, one class, fewer than two patients, or when no setting can be
-            fitted.
+            For labels outside [0, 1] or all equal, for fewer than two patients, and if no setting
+            can be fitted.
         """
         self._fit_inside(X, y, eta, sample_weight, groups)
         return self
@@ -229,10 +240,12 @@ class AveragedProbabilisticSVC(KernelMachine):
         X_new: ArrayLike,
         groups: ArrayLike | None = None,
     ) -> Array:
-        """Fit to the same rows under several spreads of the readers and return the predictions.
+        """Fit to the same rows once for each of several spreads of the readers; return the
+        predictions.
 
-        The settings are weighed without any spread, so that no spread is favoured. Their averages
-        are then fitted with each spread at the largest of ``kappa``.
+        The weights of the settings and the slope are found without any spread, so that no spread is
+        favoured. With each spread the settings are then fitted at the largest value of ``kappa``
+        and averaged. The shift is not applied.
 
         Parameters
         ----------
@@ -241,7 +254,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         y : array, shape (n,)
             Labels as in :meth:`fit`.
         spreads : array, shape (k, n)
-            Readers' standard deviations.
+            For each of the k fits, the readers' standard deviation in every row.
         X_new : array, shape (m, d)
             Rows to predict.
         groups : array, shape (n,), optional
@@ -301,8 +314,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> Array:
-        """Fit the average, and return its log-odds for rows that inner folds leave out; NaN where a
-        row has none.
+        """Fit the average, and return its log-odds for every row, from inner folds that left the
+        row out.
+
+        They are NaN for a row that was not drawn, or whose fold could not be fitted.
         """
         rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
         try:
@@ -350,13 +365,12 @@ class AveragedProbabilisticSVC(KernelMachine):
         labels = task.labels(points[order[0]], np.arange(len(p)))
         self.label_kinds_ = np.array(soft_labels.KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
-        # Log-odds are stretched around those of the mean label, so that a slope below 1 draws them
-        # towards the base rate and not towards 1/2.
+        # The slope multiplies the difference from the log-odds of the mean label. So a slope below
+        # 1 draws probabilities towards the mean label and not towards 1/2.
         self.base_ = _log_odds_of_mean(p, weight)
         judged = np.isfinite(left_out)
         beyond_base = left_out[judged] - self.base_
-        # The shift is needed because the mean prediction of an SVM differs from the mean label. The
-        # mean prediction also varies more from fold to fold than the mean label.
+        # A shift is needed because the mean prediction of an SVM differs from the mean label.
         shift, slope = fit_logistic(
             np.column_stack([np.ones(len(beyond_base)), beyond_base]),
             p[judged],
@@ -365,8 +379,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             mean=np.array([0.0, 1.0]),
             precision=np.array([_SHIFT_PRECISION, _PRECISION]),
         )[0]
-        # A slope of 0 or less would reverse the order of the regions, on the evidence of a few
-        # inner folds.
+        # A negative slope, from a few inner folds, would reverse the order of the regions.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
         self._average(task, [points[k] for k in order], share[order], float(shift), rows, used)
         stretched = np.full(every, np.nan)
@@ -375,19 +388,19 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     @property
     def n_fitted_(self) -> int:
-        """Return how many rows the kernels were fitted to: all, or :data:`MOST_ROWS` drawn at
-        random.
+        """Return how many rows the kernels were fitted to: all rows, or :data:`MOST_ROWS` if there
+        are more.
         """
         return len(self.label_kinds_)
 
     def _stacked(self, log_odds: Array, p: Array, weight: Array, towards: float | Array) -> Array:
-        """Return weights, shape (k,), that combine the log-odds of k members to predict p.
+        """Return weights, shape (k,), with which a sum of k members' log-odds predicts p.
 
-        ``log_odds`` has shape (n, k); the base log-odds are subtracted from it first. The weights
-        have a normal prior with the mean ``towards``.
+        ``log_odds`` has shape (n, k), a column per member. The log-odds of the mean label are
+        subtracted first. The weights have a normal prior with the mean ``towards``.
         """
-        # Rows of a fold in which no setting could be fitted are left out, because they have no
-        # log-odds.
+        # A row without log-odds, for example of a fold in which no setting could be fitted, is left
+        # out.
         predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(
             log_odds[predicted] - self.base_,
@@ -409,14 +422,15 @@ class AveragedProbabilisticSVC(KernelMachine):
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
         """Return the decision values of rows that take some of their features from another row.
 
-        The result is the same as :meth:`decision_function` of the mixed rows. Scaling works feature
-        by feature, and a squared distance is a sum over features. So the distance of a mixed row is
-        a sum of two parts, and no mixed row has to be made and scaled.
+        The result is the same as :meth:`decision_function` of the mixed rows, but takes less time.
+        Scaling works feature by feature, and a squared distance is a sum over features. So the
+        squared distance of a mixed row is a sum of two parts, and no mixed row has to be made and
+        scaled.
 
         Parameters
         ----------
         rows, other : ndarray, shape (n, d) and (d,)
-            Rows to mix, and the other row, which each of them is mixed with.
+            The rows, and the one other row from which they take features.
         mixed : ndarray of bool, shape (m, d)
             Which features of each mixed row come from ``other``.
 
@@ -428,8 +442,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
         views = self._views(every, self.scalings_)
         unmixed = np.asarray(~mixed, dtype=float)
-        # Squared distances are summed separately over the mixed and the unmixed features.
-        # Correcting one sum by differences would lose precision where a feature is huge.
+        # Squared distances are summed separately over the mixed and the unmixed features. To
+        # compute the distance of the unmixed row, and then correct it by differences, would lose
+        # precision where a feature is huge.
         mixed_squares = {}
         for scaling, view in views.items():
             other_view = view[-1]
@@ -444,7 +459,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         return np.array(decided)
 
     def _decided(self, distances: dict[str, Array]) -> Array:
-        """Return decision values, given the squared distances to the support vectors of each
+        """Return decision values, given the squared distances to the support vectors in each
         scaling.
         """
         values = self.intercept_[0]
@@ -458,14 +473,17 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Return the rows in each of the named scalings."""
         views = {}
         for name in dict.fromkeys(scalings):
-            # If a constant prediction satisfies all labels, there are no support vectors, and hence
-            # no rows to scale.
+            # If a constant prediction satisfies all labels, there are no support vectors, so there
+            # may be no rows to scale.
             as_given = name == GIVEN or len(rows) == 0
             views[name] = rows if as_given else self.scalers_[name].transform(rows)
         return views
 
     def _points(self) -> list[Point]:
-        """Return all settings of the grid; raise an error for a parameter out of its range."""
+        """Return all settings: every combination of the values of the parameters.
+
+        An error is raised for a parameter out of its range.
+        """
         scalings = [self.scaling] if isinstance(self.scaling, str) else list(self.scaling)
         if not scalings or any(name not in (*SCALERS, GIVEN) for name in scalings):
             raise LearnerError(
@@ -488,18 +506,19 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _weigh(
         self, task: _Task, points: list[Point], owner: NDArray[Any]
     ) -> tuple[Array, Array, Array]:
-        """Return weight and mean cross-entropy of every setting, and the log-odds of their
-        average.
+        """Return the weight and the mean cross-entropy of every setting on inner folds, and the
+        log-odds of the weighted average for every row, by settings that were fitted without the
+        row.
         """
         patient = np.unique(owner, return_inverse=True)[1]
         n_patients = int(patient.max()) + 1
         if n_patients < 2:
             raise LearnerError("inner folds need two patients or more to weigh settings")
-        # A setting that cannot be fitted in some fold has an infinite loss there, and hence weight
-        # 0.
+        # A setting that cannot be fitted in a fold, in which others can, has an infinite loss
+        # there, and hence weight 0.
         losses = np.full((len(points), len(patient)), np.inf)
         values = np.full_like(losses, np.nan)
-        # Folds are made without shuffling or a seed, so that they depend on the patients alone.
+        # Folds are made without shuffling or a seed, so they depend on the patients alone.
         folds = min(self.folds, n_patients)
         splits = list(GroupKFold(folds).split(task.p, groups=owner))
         common = _log_odds_of_mean(task.p, task.weight)
@@ -536,13 +555,14 @@ class AveragedProbabilisticSVC(KernelMachine):
                 hint="more patients, or smaller eta0 and kappa",
             )
         # Losses are summed by patient, because errors in the regions of one patient depend on each
-        # other; patients are then resampled.
+        # other. So the Bayesian bootstrap resamples patients.
         sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
-        # The base rate of each inner fold is replaced by the common base rate. A fold's base rate
-        # leans against the labels of the left-out rows. A slope fitted to predictions with
-        # different base rates would be too small.
+        # The base log-odds of each inner fold are replaced by those of all rows. A fold that leaves
+        # out many malignant rows has a low base rate in its training, so base rates and left-out
+        # labels correlate negatively. A slope that is fitted to predictions with different base
+        # rates would be too small.
         left_out += common - base
         return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
 
@@ -558,8 +578,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
         beta = np.zeros((len(gaussians), len(rows)))
-        # z_0 + a (z - z_0) = (1 - a) z_0 + a z: the stretched log-odds are again a sum of kernels
-        # and a constant.
+        # z_0 + a (z - z_0) = (1 - a) z_0 + a z. So log-odds multiplied by a slope are again a sum
+        # of kernels and a constant.
         intercept = (1 - self.slope_) * self.base_ + shift
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
@@ -580,12 +600,12 @@ class AveragedProbabilisticSVC(KernelMachine):
         self._supports = self._views(self.support_vectors_, self.scalings_)
 
     def check_stored(self) -> None:
-        """Prove that every kernel's scaling is stored.
+        """Check, on loading, that the scaling of every kernel is stored.
 
         Raises
         ------
         LearnerError
-            Where a scaling is not stored; the message names the scalings.
+            If a scaling is not stored; the message names the scalings.
         """
         fitted = {GIVEN, *self.scalers_}
         named = isinstance(self.scalings_, list) and fitted.issuperset(self.scalings_)
@@ -606,7 +626,7 @@ class _Task:
     tol: float
 
     def labels(self, point: Point, rows: NDArray[np.intp]) -> soft_labels.SoftLabels:
-        """Return the constraints that a setting makes of the labels of the given rows."""
+        """Return the constraints that the labels of the given rows become with a setting."""
         half_width = soft_labels.half_widths(self.spread[rows], point.eta0, point.kappa)
         try:
             return soft_labels.soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
@@ -616,13 +636,14 @@ class _Task:
     def solutions(
         self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float, Array]]:
-        """Fit each setting to ``rows`` and yield its index, solution, scale s and f + b of ``new``
-        rows.
+        """Fit each setting to ``rows``; yield its index, its solution, its scale and the values of
+        ``new`` rows.
 
-        Settings that cannot be fitted to the labels are left out.
+        The values are decision values f + b. Settings that cannot be fitted to the labels are left
+        out.
         """
-        # The problem depends on eta0, kappa and C only, so settings with another scaling or gamma
-        # share it.
+        # The optimisation problem without its kernel depends on eta0, kappa and C only. So settings
+        # that differ in scaling or gamma share it.
         point_by_problem = {(point.eta0, point.kappa, point.C): point for point in points}
         problems = {key: self._problem(point, rows) for key, point in point_by_problem.items()}
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
@@ -641,8 +662,8 @@ class _Task:
                 yield k, solution, margin_scale(point.eta0), values
 
     def _problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
-        """Return the optimisation problem of the rows at a setting; None where the labels constrain
-        nothing.
+        """Return the optimisation problem of the rows at a setting; None if no P-SVM can be fitted
+        to their labels, for example because they constrain nothing.
         """
         labels = self.labels(point, rows)
         try:
@@ -654,7 +675,8 @@ class _Task:
 
 
 def drawn_notes(learner: object, n_rows: int) -> list[str]:
-    """Return a sentence where a learner's kernels are fitted to a sample of the rows only, else [].
+    """Return a sentence if the kernels of a learner are fitted to only a sample of the rows, else
+    [].
 
     Parameters
     ----------
@@ -678,7 +700,8 @@ def drawn_notes(learner: object, n_rows: int) -> list[str]:
 
 
 def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
-    """Return the rows that a learner of at most ``most`` rows is fitted to, in ascending order.
+    """Return the numbers of the rows, at most ``most``, that a learner is fitted to, in ascending
+    order.
 
     Parameters
     ----------
@@ -686,7 +709,7 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
         Weights of the rows. If there are more than ``most`` rows, rows of weight zero are not
         drawn.
     most : int
-        Largest number of rows; of more rows, this number is drawn at random.
+        Largest number of rows. If there are more, this number is drawn at random.
 
     Examples
     --------
@@ -698,8 +721,7 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
     """
     if len(weight) <= most:
         return np.arange(len(weight))
-    # Rows are drawn at random instead of patients, so that rows of as many patients as possible are
-    # used.
+    # Rows are drawn and not patients, so that rows of as many patients as possible are used.
     order = np.random.default_rng(0).permutation(np.flatnonzero(weight > 0))
     return np.sort(order[:most])
 
@@ -711,16 +733,16 @@ def _log_odds_of_mean(p: Array, weight: Array) -> float:
 
 
 def _pseudo_bma(sums: Array, drop: float) -> Array:
-    """Return weights of settings from their summed losses, shape (k, n_patients).
+    """Return weights of settings from their losses, summed by patient, shape (k, n_patients).
 
     For each Bayesian-bootstrap resample of the patients, exp(-loss) of the settings is normalised
-    to sum 1. The mean over resamples is the weight. Settings with less than ``drop`` of the whole
-    weight get none.
+    to sum 1. The mean over resamples is the weight. A setting whose weight is below ``drop`` gets
+    weight 0, and the others are divided by their sum.
     """
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]
-    # n times a Dirichlet(1, .., 1) sample: the weights of the Bayesian bootstrap (Rubin 1981) of n
-    # patients.
+    # In the Bayesian bootstrap (Rubin 1981) the weights of n patients are n times a sample of the
+    # distribution Dirichlet(1, .., 1).
     score = -(np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n @ sums[possible].T)
     # The largest score is subtracted, because exp of minus a sum over hundreds of regions
     # underflows.

@@ -1,4 +1,4 @@
-"""Provide the base classes of learners: labels, kernel, decision values, warnings, Platt's sigmoid.
+"""Provide the base classes of learners, and functions on labels, warnings and Platt's sigmoid.
 
 The sigmoid turns decision values into probabilities (Platt 2000; Lin, Lin and Weng 2007).
 """
@@ -33,11 +33,11 @@ class LearnerWarning(UserWarning):
 
 
 class RangeWarning(LearnerWarning):
-    """Warn of rows to predict that are unlike the training rows."""
+    """Warn that rows to be predicted are unlike the training rows."""
 
 
 def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
-    """Return the two classes, and the probability of the positive class that the labels state.
+    """Return the two classes, and for each row the probability of the positive class by its label.
 
     Parameters
     ----------
@@ -47,15 +47,16 @@ def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
     Returns
     -------
     classes : ndarray, shape (2,)
-        Negative and positive class, sorted: the positive class is the larger; (0, 1) for soft
-        labels.
+        Negative and positive class, in sorted order, so the positive class is the larger one. For
+        probabilities the classes are 0 and 1.
     p : ndarray, shape (n,)
-        Probability of the positive class; 0 or 1 for hard labels.
+        Probability of the positive class; 0 or 1 if the labels are classes.
 
     Raises
     ------
     LearnerError
-        For one class, more than two, values outside [0, 1], NaN or a wrong shape.
+        For one class or more than two, for probabilities outside [0, 1], for NaN, and for a wrong
+        shape.
 
     Examples
     --------
@@ -113,7 +114,7 @@ def _is_plain(X: ArrayLike) -> bool:
 def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
     """Return checked weights of the rows, shape (n,); 1 each where ``sample_weight`` is None.
 
-    ``rows``, shape (n, d), only tells the number of rows.
+    Of ``rows``, shape (n, d), only the number is used.
 
     Raises
     ------
@@ -138,7 +139,7 @@ def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
 
 
 def check_cost(name: str, value: Any) -> float:
-    """Check a cost and return it as a float; ``name`` names the cost in the message.
+    """Check a cost and return it as a float; the error's message has its ``name``.
 
     Raises
     ------
@@ -200,15 +201,16 @@ def training_range(rows: Array) -> Array:
 
 
 def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[str]:
-    """Return warnings where rows differ from the training rows by more than chance.
+    """Return warnings if rows differ from the training rows by more than chance.
 
-    One warning is about column means of values that are clipped at three standard deviations. A
-    mean differs when it is more than four standard errors away from the training mean. The rows of
-    a patient depend on each other, so that six rows count as one.
+    One warning is about columns. The values of a column, as distances from the training mean, are
+    clipped at three standard deviations. The column differs if their mean is more than four
+    standard errors away from 0. The rows of a patient depend on each other, so in the standard
+    error six rows count as one.
 
-    The other warning is about single rows. A row differs when two conditions hold. More than a
-    fifth of its values lie outside the training's range, and one of these values lies outside by
-    more than the range's width.
+    The other warning is about single rows. A row differs if two conditions hold. More than a fifth
+    of its values lie outside the range of their column in the training, and at least one value lies
+    outside by more than the width of the range.
 
     Parameters
     ----------
@@ -236,7 +238,7 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     True
     """
     lowest, highest, mean, deviation = trained
-    # A constant column counts as different only if it differs by more than rounding.
+    # The least width lets a column that was constant in the training differ by a rounding error.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
     distance = np.clip((rows - mean) / width, -3, 3)
     off = np.abs(np.nan_to_num(distance).mean(axis=0))
@@ -261,8 +263,9 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Provide ``predict`` and a ``score`` for soft labels to all learners of two classes.
 
     A subclass supplies ``fit``, which sets ``classes_``, and ``decision_function`` and
-    ``predict_proba``. scikit-learn's classifiers score by accuracy, which is not defined for soft
-    labels. scikit-learn's grid search would turn the error into NaN and keep the first grid point.
+    ``predict_proba``. This class has a ``score`` of its own, because scikit-learn's classifiers
+    score by accuracy, which raises an error for soft labels. scikit-learn's grid search would turn
+    the error into NaN and choose the first grid point.
     """
 
     stored: ClassVar[Declared] = {
@@ -276,16 +279,19 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     trained_: int
 
     def _keep_range(self, rows: Array) -> None:
-        """Store the ranges that :func:`outside` needs; for a precomputed kernel matrix there are no
-        ranges.
+        """Store the statistics of the training rows that :func:`outside` needs.
+
+        A precomputed kernel matrix has no features, so for it nothing is stored.
         """
         if getattr(self, "kernel", None) != "precomputed":
             self.range_ = training_range(rows)
             self.trained_ = len(rows)
 
     def _warn_outside(self, X: ArrayLike) -> None:
-        """Warn of rows unlike the training rows; a learner from an older bundle has no ranges, so
-        no warning.
+        """Emit a warning if rows are unlike the training rows.
+
+        A learner from an older bundle (a stored model) has no ``range_``, and then there is no
+        warning.
         """
         if not hasattr(self, "range_"):
             return
@@ -307,7 +313,9 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[(values > 0).astype(int)])
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return minus the mean cross-entropy, in nats: higher is better, 0 is certain and right.
+        """Return minus the mean cross-entropy, in nats.
+
+        Higher is better; 0 is reached if all predictions are certain and right.
 
         Parameters
         ----------
@@ -332,7 +340,8 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
     Parameters
     ----------
     target, q : ndarray, shape (n,)
-        Soft labels and predicted probabilities, in [0, 1]; a target of NaN is not known.
+        Soft labels and predicted probabilities, in [0, 1]. A row whose target is NaN does not
+        count.
     sample_weight : array, shape (n,), optional
 
     Raises
@@ -407,7 +416,7 @@ def cross_entropies(p: Array, q: Array) -> Array:
 
 
 class SoftLearner(BinaryLearner):
-    """Share the methods of the learners from soft labels that have no kernel.
+    """Share the methods of learners that learn from soft labels and have no kernel.
 
     A subclass supplies ``fit`` and ``_probability``, which returns the probability of the positive
     class for rows (n, d), shape (n,).
@@ -468,10 +477,10 @@ class SoftLearner(BinaryLearner):
 
 
 class KernelMachine(BinaryLearner):
-    """Share the methods of estimators with a kernel; subclasses declare parameters and ``fit``.
+    """Share the methods of estimators with a kernel. Subclasses declare the parameters and ``fit``.
 
-    A subclass may replace ``_probability``, which makes the probability of the positive class from
-    decision values. The method of this class takes decision values as log-odds.
+    A subclass may replace ``_probability``, which computes the probability of the positive class
+    from decision values. The method of this class takes decision values as log-odds.
 
     Every subclass has the parameter ``kernel`` and after ``fit`` the attributes ``classes_,
     support_, support_vectors_, dual_coef_, intercept_``.
@@ -485,14 +494,15 @@ class KernelMachine(BinaryLearner):
     def _read_inputs(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[Array, NDArray[Any], Array, Array]:
-        """Return features, classes, p and weights, checked; a row of weight 0 stays and costs
-        nothing.
+        """Check and return features, classes, labels as probabilities, and weights.
+
+        A row of weight 0 stays in the result, but violating its label costs nothing.
         """
         if y is None:
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        # A kernel matrix has its own check, which also looks for NaN.
+        # A kernel matrix is checked elsewhere, also for NaN.
         is_precomputed = self.kernel == "precomputed"
         rows: Array = validation.validate_data(
             self,
@@ -520,8 +530,9 @@ class KernelMachine(BinaryLearner):
         return np.column_stack([1.0 - positive, positive])
 
     def _probability(self, values: Array) -> Array:
-        """Return P(y = 1) for decision values, taken as log-odds; a subclass may replace this
-        method.
+        """Return P(y = 1) for decision values, which are taken as log-odds.
+
+        A subclass may replace this method.
         """
         return np.asarray(expit(values))
 
@@ -552,8 +563,9 @@ class OneKernelMachine(KernelMachine):
         return make_gram(kernel, X, self.cache_size)
 
     def _keep(self, gram: Gram, solution: Solution) -> None:
-        """Set the fitted attributes from a solution; support rows have coefficients beyond
-        rounding.
+        """Set the fitted attributes from a solution.
+
+        The support rows are those whose coefficient is not 0.
         """
         intercept = solution.u[0] if len(solution.u) else 0.0
         self._remember(gram, solution.beta, intercept, solution.iterations)
@@ -596,7 +608,7 @@ class OneKernelMachine(KernelMachine):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PointwiseMachine(OneKernelMachine):
-    """Share the call of the solver among estimators whose loss is a sum over single rows."""
+    """Share the call of the solver among estimators whose loss is a sum of one term per row."""
 
     solver: str = "auto"
 
@@ -614,8 +626,9 @@ class PointwiseMachine(OneKernelMachine):
 def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:
     """Return Platt's targets for fitting a sigmoid, shape (n,).
 
-    The targets replace the classes 1 and 0. They are (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2)
-    for negatives, with N+ and N- the numbers of positives and negatives.
+    The targets replace the classes 1 and 0, so that the sigmoid is not fitted to certainty. They
+    are (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives, with N+ and N- the numbers of
+    positives and negatives.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Provide baselines built on scikit-learn: kernel logistic regression, and SVR on logits.
+"""Provide two baselines built on scikit-learn: kernel logistic regression, and support vector
+regression (SVR) of the labels' logits.
+
+Baselines are simpler learners that the P-SVM is compared with.
 
 A third baseline, an SVM with Platt's sigmoid on soft labels, is
 :class:`cad.learning.learners.SoftPlattSVC`.
@@ -18,8 +21,8 @@ from cad.learning.learners.base import OneKernelMachine, check_cost
 from cad.learning.learners.solvers.kernels import Gram
 from cad.learning.learners.solvers.problem import Array, LearnerError
 
-# Eigenvectors of the kernel matrix whose eigenvalue is below this share of the largest one contain
-# only rounding errors.
+# An eigenvector of the kernel matrix is dropped if its eigenvalue is below this share of the
+# largest one, because such an eigenvalue may be only a rounding error.
 _RANK_TOL = 1e-12
 
 
@@ -41,9 +44,9 @@ class KernelLogistic(_Baseline):
     """Learn kernel logistic regression on soft labels.
 
     Minimises 1/2 |f|^2 + C times the sum of cross-entropies, with |f| the norm of the decision
-    function in the space of the kernel. A soft label p counts as a positive of
-    weight p and a negative of weight 1 - p. scikit-learn's LogisticRegression is fitted by Newton
-    steps to an exact feature map of the kernel (eigenvectors of the kernel matrix).
+    function in the space of the kernel. A soft label p counts as two rows: a positive of weight p
+    and a negative of weight 1 - p. scikit-learn's LogisticRegression is fitted by Newton steps to
+    an exact feature map of the kernel (eigenvectors of the kernel matrix).
 
     Parameters
     ----------
@@ -55,7 +58,7 @@ class KernelLogistic(_Baseline):
     tol : float
         Tolerance of LogisticRegression.
     max_iter : int
-        Most Newton steps.
+        Largest number of Newton steps.
 
     Examples
     --------
@@ -108,7 +111,9 @@ class KernelLogistic(_Baseline):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogitSVR(_Baseline):
-    """Learn soft labels p by support vector regression of logit(p), p clipped to [clip, 1 - clip].
+    """Learn soft labels p by support vector regression of logit(p).
+
+    Labels are first clipped to [clip, 1 - clip], so that their logits are finite.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
-"""Provide the default learner: a line, P-SVMs, trees and boosting, combined in log-odds.
+"""Provide the default learner: four learners whose log-odds are combined.
 
-The four members make different errors. The line (a logistic regression) needs few patients. The
-P-SVMs are smooth in all features. Trees and boosting split single features. Few patients cannot
-show which member is best, so a prior keeps the weights near an average of the first three.
-Boosting, which is worst with few patients, starts at weight 0.
+The four members are a line (a logistic regression), averaged probabilistic SVMs (P-SVMs), trees and
+boosting. They make different errors. The line needs few patients. The P-SVMs are smooth in all
+features. Trees and boosting split single features. Few patients cannot show which member is best,
+so a prior keeps the weights near an average of the first three members. Boosting, which is worst
+with few patients, has the prior weight 0.
 """
 
 from __future__ import annotations
@@ -24,34 +25,38 @@ from cad.learning.stored import Declared, Inside, floats
 
 MEMBERS = ("line", "P-SVMs", "trees", "boosting")
 """Names of the members, in the order of ``member_weights_``."""
-# Share of the patients that each tree of the ensemble is grown on. The tree predicts the other
-# patients, and is judged by these predictions.
+# Share of the patients that each tree is grown on. The tree predicts the other patients, and the
+# weight of the trees is found from these predictions.
 _GROWN_ON = 0.8
 MOST_LINED = 20_000
-"""Most rows that the line and boosting learn from; of more rows, this number is drawn."""
-# Most rows on which a tree is grown; each tree draws its own.
+"""Largest number of rows that the line and boosting learn from; of more, this number is drawn."""
+# Largest number of rows on which a tree is grown; each tree draws other rows.
 _MOST_GROWN = 50_000
 # With more rows than this, boosting uses two inner folds, to save time.
 _MANY = 5000
-# These values were chosen on fourteen tables of readers' scores, with five folds of all patients
-# and with only ten patients of each table (docs/probability.md).
+# The prior means were chosen on fourteen tables of readers' scores: once with five folds of all
+# patients, and once with only ten patients of each table (docs/probability.md).
 TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
-"""Prior means of the members' weights; the weights equal the prior means where there is no
-evidence.
+"""Prior means of the members' weights, in the order of :data:`MEMBERS`. The more patients there
+are, the further the weights may move away from them.
 """
 # Levels of the quantiles in ``scatter_``.
 _LEVELS = np.linspace(0.0, 1.0, 201)
-# Added to q (1 - q), so that the expected spread of labels around a prediction q is never 0.
+# Added to q (1 - q), so that the variance of labels that is expected around a prediction q is never
+# 0.
 _ROOM = 0.02
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProbabilisticEnsemble(AveragedProbabilisticSVC):
-    """Average the log-odds of a line, the averaged P-SVM, random trees and boosted trees on p.
+    """Average the log-odds of a line (a logistic regression), averaged probabilistic SVMs (P-SVMs),
+    random trees and boosting.
 
-    The members' log-odds, minus the log-odds of the mean label, are added with weights that
-    minimise the cross-entropy on inner folds (stacking; Wolpert 1992). A prior draws the weights
-    towards :data:`TOWARDS`. Where the members are too certain, the weights sum to less than 1.
+    All members learn from the label p. From the log-odds of each member the log-odds of the mean
+    label are subtracted. The differences are added up with weights that minimise the cross-entropy
+    on inner folds (stacking; Wolpert 1992), and the log-odds of the mean label are added again. A
+    prior draws the weights towards :data:`TOWARDS`. If the members are too certain, the weights sum
+    to less than 1.
 
     Features need no scaling, and no parameter has to be chosen. :func:`cad.default_learner` returns
     this learner.
@@ -75,7 +80,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         :class:`AveragedProbabilisticSVC`.
     scatter_ : ndarray, shape (201,)
         Quantiles of (p - q) / sqrt(q (1 - q) + .02) on inner folds, with p the label and q the
-        prediction. They tell how labels lie around predictions.
+        prediction. They say how far labels lie from predictions.
 
     Examples
     --------
@@ -155,11 +160,16 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return the weighted log-odds of the positive class, shape (n,)."""
+        """Return the log-odds of the positive class, combined from those of the members, shape
+        (n,).
+        """
         return self._together(super().decision_function(X), np.asarray(X, dtype=float))
 
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
-        """Return decision values of mixed rows, like the method ``decide_mixed`` of the P-SVM."""
+        """Return the decision values of rows that take some of their features from another row.
+
+        Parameters and result are as in :meth:`AveragedProbabilisticSVC.decide_mixed`.
+        """
         decided = []
         for smooth, row in zip(super().decide_mixed(rows, other, mixed), rows, strict=True):
             decided.append(self._together(smooth, np.where(mixed, other, row)))
@@ -168,8 +178,8 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Array:
         """Return quantiles of what the readers' mean of each row may be, shape (n, n_levels).
 
-        Labels of new rows are taken to lie around the prediction as labels lay in inner folds.
-        Distances are relative to the room that a probability q leaves: sqrt(q (1 - q) + .02).
+        The labels of new rows are assumed to differ from their predictions as much as labels did on
+        inner folds. The differences are in units of sqrt(q (1 - q) + .02), with q the prediction.
 
         Parameters
         ----------
@@ -193,16 +203,17 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return quantiles
 
     def predict_range(self, X: ArrayLike, level: float = 0.95) -> Array:
-        """Return the range in which the readers' mean of each row lies, shape (n, 2).
+        """Return for each row the range in which the mean of its readers' scores is expected.
 
-        The range contains the probability that :meth:`predict_proba` states.
+        The result has shape (n, 2). The range contains the probability that :meth:`predict_proba`
+        states.
 
         Parameters
         ----------
         X : array, shape (n, d)
             Features.
         level : float
-            Share of new rows whose readers' mean lies in its range, in (0, 1).
+            Share of new rows, in (0, 1), whose readers' mean shall lie in the range.
         """
         q = self.predict_proba(X)[:, 1]
         ends = self.predict_quantiles(X, ((1 - level) / 2, (1 + level) / 2))

@@ -1,20 +1,22 @@
-"""Fit one P-SVM to the rows of several sites, which exchange sums and never a row.
+"""Fit one probabilistic SVM to the rows of several sites, which send sums and never a row.
 
 The kernel is linear, or a Gaussian kernel by random Fourier features of an agreed seed (Rahimi and
-Recht 2007). Either kernel has few weights w, however many rows there are (docs/methods.md 2). The
-problem is, with Z the matrix of the constraints, t their margins, c their costs, and b and s
-intercept and scale::
+Recht 2007). With both kernels the decision function has a fixed number of weights w, however many
+rows there are. The problem of the probabilistic SVM (P-SVM, docs/methods.md 2) is then the one
+below. Z is the matrix of the constraints, t has their margins and c their costs, b is the
+intercept, s the scale, and ' stands for transposition::
 
     min over w, b, s, xi >= 0    1/2 |w|^2 + c' xi ,    Z x - t + xi = v >= 0 ,    x = (w, b, s)
 
-An interior-point method for this problem needs only sums over the rows: Z' diag(give) Z and Z' h,
-where ``give`` and h have a number for each row. Each row also has its own variables: the dual
-variables gamma and c - gamma, the surplus v and the shortfall xi. These variables stay at the row's
-site. So the fit equals the fit to all rows together, step by step, and is not an average of fits.
+An interior-point method for this problem needs only sums over the rows of Z: Z' diag(give) Z and Z'
+h, where ``give`` and h have a number for each row. Each row also has variables of its own: the dual
+variables gamma and c - gamma, the surplus v and the shortfall xi. These variables stay at the site
+of the row. So each step equals the step of a fit to all rows together; the result is no average of
+the sites' fits.
 
-Questions and answers are JSON objects of numbers. docs/federated.md names them, and says what an
-answer can reveal. No landmarks and no support vectors are sent, because each would be a patient's
-row.
+A coordinator asks the sites questions. Questions and answers are JSON objects of numbers.
+docs/federated.md lists them, and says what an answer can reveal. No support vectors and no
+landmarks of a kernel approximation are sent, because each of them would be a patient's row.
 """
 
 from __future__ import annotations
@@ -45,24 +47,26 @@ from cad.learning.learners.solvers.problem import Array, LearnerError
 Message = dict[str, Any]
 Send = Callable[[Message], Message]
 
-# A step goes at most this share of the way to the nearest bound.
+# A step goes at most this share of the way at whose end a variable would reach its bound.
 _CLOSE = 0.999
-# Step lengths to choose from. A site answers how many of its rows forbid each length, and this
-# count is a sum over rows. The largest length that a site allows would instead be a number of a
-# single row.
+# Step lengths to choose from. A site answers how many of its rows forbid each length, which is a
+# sum over rows. If it answered with the largest length that it allows, this would be a number from
+# a single row.
 LENGTHS = np.concatenate([[1.0, 0.995], 0.99 * 0.93 ** np.arange(60)])
 _STEPS = 80
 # A learned scale below this share of the decision values has collapsed to 0 (docs/methods.md 2).
 _COLLAPSED = 1e-6
-# An objective below this share of the sum of costs is only rounding.
+# An objective below this share of the sum of costs may be only a rounding error.
 _FLOOR = 1e-9
-# First value of a learned scale. It is small, because the solution is found in fewer steps from
-# below.
+# First value of a learned scale. It is small, because fewer steps are needed when the scale grows
+# during the fit.
 _FIRST_SCALE = 0.05
 
 
 class Refused(LearnerError):
-    """Report that a site sends no more, because too few patients would make up its sums."""
+    """Report that a site sends no further answers, because too few patients would contribute to its
+    sums.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,19 +78,21 @@ class FederatedPlan:
     features : int
         Number of features of a row, in the order that the sites agree on.
     C : float
-        Cost of a certain label inside its margin, and of a prediction outside a soft label's
-        interval.
+        Cost of a unit of violation: of the margin of a certain label, or of the interval of a soft
+        label.
     eta0, kappa : float
-        A label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2).
+        A soft label's interval has the half-width clip(max(eta0, kappa eta), 0, 1/2), with eta the
+        uncertainty of the label.
     boundary : "drop" or "paper"
-        How an interval that leaves (0, 1) is treated (docs/methods.md 1).
+        What is done with an interval that reaches 0 or 1: "drop" ignores the bound that lies
+        outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
     scale : "fixed", "learned" or float
         The scale s that divides decision values, as in :class:`cad.learners.ProbabilisticSVC`.
     clip : float
         Standardised features are clipped at this number of standard deviations.
     components : int
         Number of random Fourier features of the Gaussian kernel exp(-gamma |u - v|^2), an even
-        number; 0 is the linear kernel.
+        number. With 0 the kernel is linear.
     gamma : float
         gamma of the Gaussian kernel, for standardised features.
     seed : int
@@ -137,29 +143,32 @@ class FederatedPlan:
         return self.features
 
     def unknowns(self) -> int:
-        """Return the number of unknowns: the weights, the intercept, and a learned scale."""
+        """Return the number of unknowns: the weights, the intercept and, if it is learned, the
+        scale.
+        """
         if self.scale == "learned":
             return self.size + 2
         return self.size + 1
 
     def fixed_scale(self) -> float:
-        """Return the scale s where it is not learned."""
+        """Return the scale s of a plan in which it is not learned."""
         if self.scale == "fixed":
             return margin_scale(self.eta0)
         return check_cost("scale", self.scale)
 
     def expand(self, rows: Array) -> Array:
-        """Return the values that weights multiply, shape (n, size), of rows (n, features).
+        """Return the values that the weights multiply, shape (n, size), for rows of shape (n,
+        features).
 
-        Random Fourier features are cosines and sines of the same random directions, so that the
-        kernel of a row with itself is exactly 1.
+        Random Fourier features are the cosines and the sines along the same random directions. So
+        the kernel of a row with itself is 1, as for the Gaussian kernel.
         """
         held = np.clip(rows, -self.clip, self.clip)
         if not self.components:
             return np.asarray(held)
         half = self.components // 2
-        # The random generator is named explicitly. With another default generator, another site
-        # would have another kernel.
+        # The random generator is named explicitly. If a site's version of numpy had another default
+        # generator, the site would have another kernel.
         normal = np.random.Generator(np.random.PCG64(self.seed))
         directions = normal.standard_normal((self.features, half)) * np.sqrt(2 * self.gamma)
         angles = held @ directions
@@ -183,20 +192,21 @@ class FederatedSite:
     groups : array, shape (n,), optional
         Patient of every row; by default each row counts as a patient of its own.
     least_patients : float
-        A sum in which fewer patients count is not sent (:attr:`patients_in_sums`). With 0 all sums
-        are sent.
+        A weighted sum to which fewer patients contribute is not sent (:attr:`patients_in_sums`).
+        With 0 all sums are sent.
 
     Attributes
     ----------
     patients_in_sums : list of float
-        How many patients made up each weighted sum that was sent: the squared sum of the patients'
-        weights, divided by the sum of squared weights. It falls towards the end of a fit, where
-        rows on the margin alone have weight.
+        For each step of the fit, how many patients contribute to the weighted sums. It is the
+        squared sum of the patients' weights, divided by the sum of their squared weights. It falls
+        towards the end of a fit, when only rows on the margin have weight.
 
     Raises
     ------
     LearnerError
-        For rows that do not fit the plan, or a number that is not finite.
+        For rows with another number of features than in the plan, for labels or groups of another
+        length, and for a number that is not finite.
 
     Examples
     --------
@@ -251,19 +261,19 @@ class FederatedSite:
         Parameters
         ----------
         question : dict
-            ``ask`` names the question; the other entries are its numbers.
+            The entry ``ask`` names the question; the other entries are its numbers.
 
         Returns
         -------
         dict
-            Sums, as numbers and lists of numbers; or only ``refused``, which says why this site
-            sends no more.
+            Sums, as numbers and lists of numbers. If the site refuses, the only entry is
+            ``refused``, the reason in words.
 
         Raises
         ------
         LearnerError
-            For a question that is unknown, comes out of turn or is put more often than a fit needs.
-            Also for a question with numbers of another shape than in a fit.
+            For a question that is unknown, comes out of turn, or is asked more often than a fit
+            needs. Also for a question whose numbers have another shape than in a fit.
         """
         answers: dict[str, Callable[[Message], Message]] = {
             "sums": self._sums,
@@ -282,7 +292,8 @@ class FederatedSite:
         before = {"system": "start", "predictor": "system", "corrector": "predictor"}.get(name)
         if before is not None and not self._asked[before]:
             raise LearnerError(f'the question "{name}" came before "{before}"')
-        # Repeated sums over the same rows, each with other weights, would reveal the rows.
+        # Each question may be asked only so often, because many sums over the same rows, each with
+        # other weights, would reveal the rows.
         self._asked[name] += 1
         limit = 1
         if name in ("system", "predictor", "corrector"):
@@ -322,7 +333,7 @@ class FederatedSite:
         return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
 
     def _start(self, question: Message) -> Message:
-        """Scale the rows, set up the problem and choose a start in the middle of all bounds."""
+        """Standardise the rows, set up the problem, and choose first values between the bounds."""
         mean = self._numbers(question, "mean", self.plan.features)
         deviation = self._numbers(question, "deviation", self.plan.features)
         if not (deviation > 0).all():
@@ -353,8 +364,8 @@ class FederatedSite:
         return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
 
     def _system(self, question: Message) -> Message:
-        """Make the step of the agreed length, and return the sums for the equations of the next
-        step.
+        """Make the last step, by the length that the coordinator chose, and return the sums for the
+        equations of the next step.
         """
         x = self._numbers(question, "x", self.plan.unknowns())
         if self._moves is not None:
@@ -383,7 +394,7 @@ class FederatedSite:
         }
 
     def _count_patients(self) -> None:
-        """Raise Refused when too few patients contribute to a weighted sum."""
+        """Raise Refused if too few patients contribute to the weighted sums of a step."""
         weight = self._give * (self._Z**2).sum(axis=1)
         of_patient = np.bincount(self._owner, weight)
         total = float(of_patient.sum())
@@ -400,11 +411,11 @@ class FederatedSite:
         self.patients_in_sums.append(count)
 
     def _change(self, dx: Array, to_v: Array, to_xi: Array) -> tuple[Array, Array, Array]:
-        """Return the changes of the dual variables gamma and of v and xi, for a change of x.
+        """Return the changes of gamma, v and xi that belong to a change ``dx`` of the unknowns x.
 
-        v is how far each row lies above its margin, and xi how far the row falls short of the
-        margin. ``to_v`` is the change that the product of v and its dual variable shall have;
-        ``to_xi`` is the same for xi.
+        gamma are the dual variables. v is how far each row lies above its margin, and xi how far it
+        falls short of it. ``to_v`` is the change that the product gamma v shall have, and ``to_xi``
+        the change that the product (c - gamma) xi shall have, with c the costs.
         """
         h = self._off - to_xi / self._back + to_v / self._gamma
         d_gamma = self._give * (h - self._Z @ dx)
@@ -423,7 +434,8 @@ class FederatedSite:
     def _predictor(self, question: Message) -> Message:
         """Return how far the predictor step may go, and the sums for the corrector.
 
-        The predictor is the step at whose end all products of a variable and its dual would be 0.
+        The predictor is the step at whose end all products of a variable and its dual variable
+        would be 0, if second-order terms were 0.
         """
         dx = self._numbers(question, "dx", self.plan.unknowns())
         to_v = -self._gamma * self._v
@@ -454,7 +466,7 @@ class FederatedSite:
 
 @dataclass(frozen=True)
 class FederatedRound:
-    """Hold one step of a federated fit: the cost of the fit so far, and the state before the step.
+    """Hold the state of a federated fit before one step, and the number of bytes sent until then.
 
     Parameters
     ----------
@@ -485,7 +497,8 @@ class FederatedFit:
     mean, deviation : ndarray, shape (features,)
         Mean and standard deviation of the features over all sites.
     weights : ndarray, shape (plan.size,)
-        Weights w.
+        The weights w of the decision function w'z + b, with z the values of a row from
+        :meth:`FederatedPlan.expand`.
     intercept, scale : float
         Intercept b and scale s: P = 1 / (1 + exp(-(w'z + b) / s)).
     gap : float
@@ -493,7 +506,7 @@ class FederatedFit:
     converged : bool
         Whether the gap is at most the wanted gap ``tol``.
     refused : str
-        Why a site sent no more; empty where no site refused.
+        The reason why a site refused to answer; empty if no site refused.
     rounds : list of FederatedRound
         Every step of the fit.
     rows : int
@@ -544,7 +557,8 @@ def fit_federated(plan: FederatedPlan, sites: Sequence[Send], tol: float = 1e-12
     Returns
     -------
     FederatedFit
-        The fit; ``converged`` is False where a site refused, or steps became too short.
+        The fit with the smallest gap. ``converged`` is False if the gap stayed above ``tol``,
+        because a site refused, steps became too short or too many steps were made.
 
     Raises
     ------
@@ -677,7 +691,10 @@ def _moments(wire: _Wire) -> tuple[Array, Array, int]:
 
 
 def _checked_scale(plan: FederatedPlan, wire: _Wire) -> float | None:
-    """Return s where it is fixed, None where it is learned; raise an error for unusable labels."""
+    """Return the scale s if it is fixed, None if it is learned.
+
+    An error is raised if no P-SVM can be fitted to the labels of all sites.
+    """
     counts = wire.ask({"ask": "labels"})
     kinds = dict(zip(KIND_NAMES, counts["kinds"], strict=True))
     certain = kinds["certain_negative"] + kinds["certain_positive"]
@@ -740,15 +757,16 @@ class _Coordinator:
         counts = wire.ask(start)
         self.constraints = float(counts["constraints"])
         self.cost = float(counts["cost"])
-        # The multiplier starts at the mean cost of a row.
+        # The multiplier of the bound s >= 0 starts at the mean cost of a constraint.
         self.price = self.cost / self.constraints
         self.gap = np.inf
         self.typical_value = 0.0
         self.rounds: list[FederatedRound] = []
 
     def run(self, tol: float) -> str:
-        """Make steps until the gap is within ``tol``; return the reason if a site refuses, else
-        "".
+        """Make steps until the gap is at most ``tol``, a site refuses or no step is possible.
+
+        The result is the site's reason if it refused, else "".
         """
         best_gap = np.inf
         best_x = self.x
@@ -892,8 +910,9 @@ class _Coordinator:
         return dx, float(d_price)
 
     def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
-        """Return the longest of :data:`LENGTHS` that neither a row nor the scale forbids; 0 if each
-        is forbidden.
+        """Return the longest of :data:`LENGTHS` that neither a row nor the scale forbids.
+
+        It is 0 if all lengths are forbidden.
         """
         free = blocked == 0
         if self.learned:

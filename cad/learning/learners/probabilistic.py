@@ -1,4 +1,6 @@
-"""Provide the probabilistic SVM: hard and soft labels in one convex problem ([N14] III-IV)."""
+"""Provide the probabilistic SVM, which learns from certain and from soft labels in one convex
+problem ([N14] III-IV).
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,14 @@ from cad.learning.stored import SMALLEST, Declared, Plain, floats, words
 # A learned scale below this share of the largest decision value has collapsed to 0 (docs/methods.md
 # 2).
 _COLLAPSED = 1e-6
-# If the standard deviations of two features differ by more than this factor, kernels ignore the
-# feature with the smaller deviation.
+# If the standard deviations of two features differ by more than this factor, the feature with the
+# smaller deviation has hardly any effect on a kernel.
 _UNLIKE = 100.0
-# Shares of kappa that are tried in turn when every interval contains 1/2.
+# Factors of kappa that are tried, in this order, if every interval contains 1/2 at kappa itself.
 _NARROWER = (0.5, 0.25)
 
 
-# Exceptions that mean that one of many fits is impossible.
+# Exceptions that mean, in a method that makes many fits, that one of the fits is impossible.
 _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -36,59 +38,65 @@ _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 class ProbabilisticSVC(base.PointwiseMachine):
     """Learn a probabilistic SVM (P-SVM) from certain and soft labels in one convex problem.
 
-    This is the bare machine of the papers. Use it for features on one scale (standardised, say)
-    with a grid of C and gamma, or to reproduce a paper. :func:`cad.default_learner` scales by
-    itself, and nothing is chosen by hand. On real readers a single setting of this class is worse
-    than that learner.
+    This is the machine of the papers. Use it to reproduce a paper, or with a grid of C and gamma
+    for features that are on one scale, for example standardised. :func:`cad.default_learner` scales
+    the features itself and has no parameters that must be chosen. On the scores of real readers,
+    this class with a single setting is worse than that learner.
 
-    A certain label demands a margin. A soft label p demands that the probability lies in p +- eta.
-    The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the decision value f + b
-    and the scale s.
+    A certain label (0 or 1) is a constraint that the row lies beyond a margin. A soft label p is a
+    constraint that the predicted probability lies within p - eta to p + eta. A violated constraint
+    has a cost. The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the decision
+    value f + b and the scale s.
 
     Parameters
     ----------
     C : float
-        Cost of a certain label inside its margin.
+        Cost of a unit of violation of a certain label's margin.
     C_soft : float, optional
-        Cost of a probability outside the interval of a soft label; C when None.
+        Cost of a unit of violation of a soft label's interval; None stands for C.
     eta : float
         Uncertainty of every label, used when ``fit`` gets no ``eta``.
     eta0 : float, optional
-        Reading precision, used in three places: as the narrowest half-width; under "drop", where a
-        label is certain (p <= eta0 or p >= 1 - eta0); and for the fixed scale. None is the papers'
-        protocol: there is no narrowest half-width, and the parameter ``eta`` is used in the other
-        two places.
+        Reading precision. It has three uses. It is the least half-width of an interval. With
+        ``boundary="drop"`` a label is certain if p <= eta0 or p >= 1 - eta0. And the fixed scale is
+        computed from it. None is the protocol of the papers: there is no least half-width, and the
+        parameter ``eta`` takes the place of eta0 in the other two uses.
     kappa : float
-        Share of the uncertainty that becomes half-width: clip(max(eta0, kappa eta), 0, 1/2)
-        (docs/methods.md 8).
+        Share of the uncertainty eta that becomes the half-width of an interval. The half-width is
+        clip(max(eta0, kappa eta), 0, 1/2) (docs/methods.md 8).
     boundary : "drop" or "paper"
-        How an interval that leaves (0, 1) is treated: "drop" ignores the bound that lies outside,
-        "paper" makes the label certain (docs/methods.md 1).
+        What is done with an interval that reaches 0 or 1: "drop" ignores the bound that lies
+        outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
     scale : "learned", "fixed" or float
-        The scale s. "learned": s >= 0 is a variable of the problem ([N14] (13), where it is 1/A);
-        where several values are optimal, s is the smallest. "fixed": 1 / ln(1/eta0 - 1), so that
-        the margin of a certain label has probability 1 - eta0 ([N14] (14)). A number: that scale.
+        The scale s. With "learned", s >= 0 is a variable of the problem ([N14] (13), where it is
+        1/A); if several values are optimal, s is the smallest of them. With "fixed", s is 1 /
+        ln(1/eta0 - 1), so that the probability at the margin of a malignant label is 1 - eta0
+        ([N14] (14)). With a number, s is this number.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
     Attributes
     ----------
     scale_ : float
-        The scale s. It is the fixed scale where the labels cannot determine s: where every label is
-        certain, or where every interval contains 1/2 at any kappa.
+        The scale s. Even if ``scale`` is "learned", s is the fixed scale if the labels cannot
+        determine it: if every label is certain, or if every interval contains 1/2 at any kappa that
+        is tried.
     kappa_ : float
-        kappa, or a smaller value that was needed to learn the scale; a warning then says so.
+        The kappa that was used. It is smaller than the parameter if this was needed to learn the
+        scale; a warning then says so.
     label_kinds_ : ndarray of str, shape (n,)
         Kind of every label (:data:`cad.learning.learners.soft_labels.KIND_NAMES`).
     label_counts_ : dict
@@ -100,7 +108,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of the support rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Coefficients of the support rows, signed by class.
+        Coefficients of the support rows in f.
     intercept_ : ndarray, shape (1,)
         The intercept b, which is added to f.
     solution_ : Solution
@@ -153,15 +161,15 @@ class ProbabilisticSVC(base.PointwiseMachine):
             Uncertainty of the labels, in place of the constructor's ``eta``; a single number is for
             all labels.
         sample_weight : array, shape (n,), optional
-            Multiplies the costs.
+            Weight of every row: its costs are multiplied by it.
         start : array, shape (n,), optional
             Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
 
         Raises
         ------
         LearnerError
-            For y or eta out of range, one class, and where the scale cannot be learned: no
-            certain label, or a scale that collapses.
+            For y or eta out of range, and for labels of one class. Also if the scale cannot be
+            learned, because no label is certain or because the learned scale goes to 0.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         if self.kernel != "precomputed":
@@ -184,8 +192,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
         X_new: ArrayLike,
         eta: ArrayLike | None = None,
     ) -> Array:
-        """Fit at every point of a grid and return the predictions; this is quicker than single
-        fits.
+        """Fit at every point of a grid and return the predictions.
+
+        This is quicker than a call of :meth:`fit` for every point.
 
         Parameters
         ----------
@@ -208,7 +217,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         unknown = {name for point in points for name in point} - set(self.get_params(deep=False))
         if unknown:
             raise LearnerError(f"{type(self).__name__} has no parameter {', '.join(unknown)}")
-        # The learners are copied, as scikit-learn's clone takes as long as a fit.
+        # The learners are copied by copy.copy, because scikit-learn's clone takes as long as a fit.
         learners = [copy.copy(self) for _ in points]
         for learner, point in zip(learners, points, strict=True):
             learner.__dict__.update(point)
@@ -225,8 +234,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 continue
             between = gram.kernel.between(new, rows)
             last_fit = None
-            # Costs are taken in rising order: a solution that no cost limits also holds for all
-            # higher costs.
+            # Fits are made in the order of rising costs, because a solution in which no dual
+            # variable is at its cost also holds for all higher costs.
             for k in sorted(same_kernel, key=lambda k: _cost_order(learners[k].C)):
                 each = learners[k]
                 label_settings = each.eta, each.eta0, each.kappa, each.boundary, each.scale
@@ -245,8 +254,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
                         solution = each._solve(gram, problem)
                         s = each._accept(solution, labels, weight, scale)
                         last = expit(_decision_values_of(between, solution) / s)
-                        # If every dual is strictly below its cost, the optimality conditions do not
-                        # depend on the costs, so the solution also holds at higher costs.
+                        # If every dual variable is strictly below its cost, the optimality
+                        # conditions do not depend on the costs. So the solution also holds at
+                        # higher costs.
                         free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
                         last_fit = (same_problem, costs) if free else None
                     probability[k] = last
@@ -262,20 +272,20 @@ class ProbabilisticSVC(base.PointwiseMachine):
         etas: ArrayLike | None = None,
         starts: ArrayLike | None = None,
     ) -> tuple[Array, Array, Array]:
-        """Fit the same rows under many labellings and return the predictions.
+        """Fit to the same rows once for each of many labellings; return the predictions.
 
         Parameters
         ----------
         X : array, shape (n, d)
             Features; for a precomputed kernel the (n, n) kernel matrix.
         labellings : array, shape (k, n)
-            Labels as :meth:`fit` takes them.
+            For each of the k fits, labels as in :meth:`fit`.
         X_new : array, shape (m, d)
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
-            Uncertainties of the labels, and coefficients of similar fits to start from. Starts save
-            time. They change decision values only within ``tol`` (the largest observed change was
-            6e-5).
+            For each fit, the uncertainties of the labels, and the coefficients of a similar fit to
+            start from. Starts save time. They change decision values only as far as ``tol`` allows
+            (the largest observed change was 6e-5).
 
         Returns
         -------
@@ -294,8 +304,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         probability = np.full(shape, np.nan)
         decision = np.full(shape, np.nan)
         coefficients = np.zeros(y.shape)
-        # Starts are used only with solvers that end in the active-set method, whose answer does not
-        # depend on the start.
+        # Starts are used only with solvers that end in the active-set method, because its solution
+        # does not depend on the start.
         is_warm = (
             starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
         )
@@ -308,8 +318,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 labels, _, scale = self._read_labels(p, spread, weight)
                 problem = self._problem(labels, weight, scale)
                 solution = self._solve(gram, problem, start)
-                # Here another solver than the active-set method has answered, and its answer
-                # depends on the start: solve again without a start.
+                # A solution by another solver than the active-set method depends on the start. Then
+                # the problem is solved again without a start.
                 if start is not None and solution.solver != "hybrid":
                     solution = self._solve(gram, problem)
                 s = self._accept(solution, labels, weight, scale)
@@ -328,7 +338,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         X_new: ArrayLike,
         groups: ArrayLike | None = None,
     ) -> Array:
-        """Fit to the same rows under several spreads of the readers and return the predictions.
+        """Fit to the same rows once for each of several spreads of the readers; return the
+        predictions.
 
         Parameters
         ----------
@@ -337,11 +348,11 @@ class ProbabilisticSVC(base.PointwiseMachine):
         y : array, shape (n,)
             Labels as in :meth:`fit`.
         spreads : array, shape (k, n)
-            Readers' standard deviations.
+            For each of the k fits, the readers' standard deviation in every row.
         X_new : array, shape (m, d)
             Rows to predict; for a precomputed kernel (m, n).
         groups : ignored
-            Accepted so that learners with spreads can be exchanged.
+            The argument is there because the averaged machine's method of the same name needs it.
 
         Returns
         -------
@@ -356,8 +367,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
     def _read_labels(
         self, p: Array, spread: ArrayLike | None, weight: Array
     ) -> tuple[SoftLabels, float, float | None]:
-        """Return the labels' constraints, the kappa that was used, and s (None where it is
-        learned).
+        """Return the labels' constraints, the kappa that was used, and the scale s.
+
+        The scale is None if it is learned.
         """
         spread = _in_range("eta", self.eta, 0.5) if spread is None else spread
         used = weight > 0
@@ -376,17 +388,22 @@ class ProbabilisticSVC(base.PointwiseMachine):
     def _accept(
         self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
     ) -> float:
-        """Return s of a solution; warn if it missed its tolerance, raise an error if s
-        collapsed.
+        """Return the scale s of a solution.
+
+        A warning is given if the solution missed its tolerance, and an error raised if a learned s
+        went to 0.
         """
         base.warn_unless_converged(solution, type(self).__name__)
         s = float(solution.u[1]) if scale is None else float(scale)
-        # Only a learned scale can collapse, so a given scale is replaced by infinity in this check.
+        # Only a learned scale can go to 0, so a given scale is replaced by infinity in this check.
         _refuse_collapse(s if scale is None else np.inf, solution, labels, weight > 0)
         return s
 
     def _precision(self) -> float:
-        """Return the reading precision eta_0; arguments of ``fit`` do not change it."""
+        """Return the reading precision: ``eta0``, or the parameter ``eta`` if ``eta0`` is None.
+
+        The argument ``eta`` of ``fit`` does not change it.
+        """
         return _in_range("eta", self.eta, 0.5) if self.eta0 is None else self._floor()
 
     def _floor(self) -> float:
@@ -396,15 +413,16 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """Return the labels' constraints, the kappa that was used, and whether a learned scale is
         bounded.
 
-        A learned scale has no bound when every interval contains 1/2. With binary scores one
-        dissenting reader is enough for an interval to contain 1/2, as the spread is then .38 or
-        more. When every interval contains 1/2, narrower intervals are tried.
+        A learned scale has no upper bound if every interval contains 1/2: s l <= f + b <= s h then
+        holds for every f + b, if only s is large enough. With binary scores of up to seven readers
+        one dissenting reader is enough for an interval to contain 1/2, because the spread is then
+        .38 or more. If every interval contains 1/2, narrower intervals are tried.
         """
         kappa = _in_range("kappa", self.kappa, np.inf)
         labels = self._labels_at(p, spread, kappa)
         if self.scale != "learned" or not _all_around_half(labels, used):
             return labels, kappa, True
-        # kappa = 0 is tried only with eta0, since otherwise intervals would have width 0.
+        # kappa = 0 is tried only if eta0 is given, since otherwise intervals would have width 0.
         shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
         for narrower in (kappa * share for share in shares):
             tried = self._labels_at(p, spread, narrower)
@@ -424,14 +442,16 @@ class ProbabilisticSVC(base.PointwiseMachine):
             half_width = (
                 kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
             )
-            # A half-width of 1 covers (0, 1) from any p, so larger half-widths are cut to 1.
+            # An interval of half-width 1 contains (0, 1) for any p, so larger half-widths are
+            # reduced to 1.
             return read_labels(p, np.minimum(half_width, 1.0), self.boundary, self._precision())
         except ValueError as error:
             raise LearnerError(str(error)) from error
 
     def _fixed_scale(self, labels: SoftLabels, used: Any, bounded: bool) -> float | None:
-        """Return s when it is fixed, None when it is learned; raise an error if s cannot be
-        determined.
+        """Return the scale s if it is fixed, None if it is learned.
+
+        An error is raised if s cannot be determined.
         """
         certain, informative = soft_labels.check_labels(labels, used)
         kinds = labels.kinds[certain]
@@ -443,7 +463,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 stacklevel=3,
             )
         if isinstance(self.scale, str) and self.scale == "learned":
-            # No soft label sets a constraint: this is the ordinary SVM, with a fixed s.
+            # If no soft label is a constraint, the problem is that of the ordinary SVM, and s is
+            # fixed.
             if not informative.any():
                 return margin_scale(self._precision())
             if not certain.any():
@@ -472,11 +493,10 @@ class ProbabilisticSVC(base.PointwiseMachine):
 
 
 def _warn_unscaled(rows: Array, names: Any) -> None:
-    """Warn where one feature's standard deviation is so large that kernels ignore another
-    feature.
-    """
+    """Warn if the standard deviation of one feature is so large that kernels ignore another one."""
     spread = rows.std(axis=0)
-    # A constant column has a standard deviation of rounding size, which does not count.
+    # The standard deviation of a constant column may be a rounding error, so constant columns do
+    # not count.
     varying = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
     if len(varying) < 2:
         return
@@ -497,12 +517,12 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
     values = solution.f + solution.u[0]
     largest = float(np.abs(values).max())
-    # Margins are exact to 1e-10. If decision values are below a thousandth, they cannot show that s
-    # is smaller.
+    # Margins are exact to 1e-10 only, so a scale near 1e-9 cannot be told from a rounding error.
+    # Therefore decision values that are all below a thousandth count as a thousandth here.
     if s <= _COLLAPSED * max(largest, 1e-3):
         soft = ~labels.certain & used
-        # At s = 0 both ends of an interval lie at f + b = 0, so the sign of f + b tells whether a
-        # bound is violated.
+        # At s = 0 the constraints of both ends of an interval have the limit f + b = 0. So the sign
+        # of f + b says whether an end is violated.
         out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
         out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
         raise LearnerError(
@@ -525,7 +545,7 @@ def _all_around_half(labels: SoftLabels, used: Any) -> bool:
 
 
 def _in_range(name: str, value: Any, end: float) -> float:
-    """Return a number in [0, end) as a float; refuse other numbers."""
+    """Return a number in [0, end) as a float; raise an error for any other value."""
     if not isinstance(value, (int, float, np.number)) or not 0 <= value < end:
         raise LearnerError(f"{name} = {value!r}, must lie in [0, {end:g})")
     return float(value)
@@ -554,13 +574,13 @@ def margin_scale(precision: float) -> float:
     return float(1.0 / np.log(1.0 / precision - 1.0))
 
 
-# The functions below make many fits to the same rows. Inputs, kernel and constraints are computed
-# once for all fits, and a fit is used for the next one where that changes no result.
+# The functions below serve the methods that make many fits to the same rows.
 
 
 def _cost_order(C: Any) -> float:
-    """Return the sort key of a cost. A cost that is no number gets a key, too; the fit with this
-    cost then refuses it.
+    """Return the sort key of a cost.
+
+    A value that is no number gets a key, too; the fit with it raises the error.
     """
     return float(C) if isinstance(C, (int, float, np.number)) else np.inf
 

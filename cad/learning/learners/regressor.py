@@ -20,13 +20,13 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
     """Wrap a learner as a regressor whose prediction is the probability of the positive class.
 
     scikit-learn's ``cross_val_predict`` turns the labels of a classifier into integers, which
-    destroys soft labels. The function leaves the labels of a regressor as they are.
+    destroys soft labels. It leaves the labels of a regressor as they are.
 
     Parameters
     ----------
     estimator : estimator
-        Any learner from soft labels, or a pipeline that ends in one; cloned by ``fit``. Parameters
-        that the learner requests by ``set_fit_request`` are passed to it.
+        Any learner from soft labels, or a pipeline that ends in one. ``fit`` fits a clone of it.
+        Arguments of ``fit`` that the learner requests by ``set_fit_request`` are passed to it.
 
     Attributes
     ----------
@@ -51,8 +51,8 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the learner to X and y; return this object.
 
-        ``fit_params`` are passed to the learner's ``fit``, by scikit-learn's metadata routing where
-        that is enabled.
+        ``fit_params`` are passed to the learner's ``fit``. If scikit-learn's metadata routing is
+        enabled, it decides which of them are passed.
         """
         if fit_params and get_config()["enable_metadata_routing"]:
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
@@ -85,7 +85,7 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # a high cross-entropy may be normal, so scikit-learn should not test for a good score
+        # a high cross-entropy may be normal, so scikit-learn's checks must not ask for a good score
         tags.regressor_tags.poor_score = True
         tags.input_tags = get_tags(self.estimator).input_tags
         return tags

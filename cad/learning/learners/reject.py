@@ -1,4 +1,7 @@
-"""Provide an SVM that can refer a case, by a double hinge, asymmetric or symmetric ([A14])."""
+"""Provide an SVM with reject option: it refers rows of which neither class is sure ([A14]).
+
+Its loss is a double hinge, either with different costs for both classes or symmetric.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,14 @@ class RejectRule(NamedTuple):
     Parameters
     ----------
     margins : tuple
-        For positives, then negatives: the two margins. A margin is a value of y f where the loss
-        changes slope, with the class y (+1 or -1) and the decision value f (docs/methods.md 3).
+        The two margins of positives, then those of negatives. A margin is a value of y f at which
+        the slope of the loss changes, with the class y (+1 or -1) and the decision value f
+        (docs/methods.md 3).
     costs : tuple
-        For positives, then negatives: the costs of the two margins, per unit of C.
+        The costs of the two margins of positives, then those of negatives, for C = 1.
     lower, upper : float
-        Decision values: a row is negative below ``lower``, positive above ``upper``, and referred
-        between them.
+        Thresholds of the decision value. A row is negative below ``lower``, positive above
+        ``upper``, and referred between them.
     slope : float
         Slope of the probability 1 / (1 + exp(-slope f)), where f is the decision value.
     """
@@ -43,8 +47,8 @@ class RejectRule(NamedTuple):
 def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     """Return the double hinge for four different costs.
 
-    The hinge is tangent to the log-loss at the two decision thresholds, which follow from the costs
-    ([A14] (7), docs/methods.md 3).
+    The thresholds of the decision follow from the costs. At both thresholds the double hinge
+    touches the log-loss ([A14] (7), docs/methods.md 3).
 
     Parameters
     ----------
@@ -54,7 +58,7 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     Raises
     ------
     LearnerError
-        For costs that are not > 0, and for costs with which referring never pays.
+        For costs that are not above 0, and for costs with which it never pays to refer a row.
     """
     if len(costs) != 4:
         raise LearnerError(f"costs = {costs!r}, must be (C_n, C_p, R_n, R_p)")
@@ -84,7 +88,7 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
 def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     """Return the double hinge for one cost of referring, the same for both classes.
 
-    docs/methods.md 3 has the formula (generalised hinge).
+    docs/methods.md 3 has the formula.
 
     Parameters
     ----------
@@ -105,22 +109,22 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     if not r <= delta0 <= 1 - r:
         raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
     pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
-    # The loss W of docs/methods.md 3 is divided by H(r), and its argument is H(r) f / r. So the
-    # factor H(r) / r turns a decision value f into a logit.
+    # The symmetric loss of docs/methods.md 3 is W(y, H(r) f / r) / H(r), with H the entropy. So the
+    # decision value f times H(r) / r is the logit.
     return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
 
 
 def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -> Problem:
-    """Return the optimisation problem of the double hinge: two margins for every sample.
+    """Return the optimisation problem of the double hinge, with two margins for every sample.
 
     Parameters
     ----------
     positive : ndarray of bool, shape (n,)
         Whether each sample is positive.
     cost : ndarray, shape (n,)
-        Cost of each sample; a sample of cost zero has no row.
+        Cost of each sample; a sample of cost zero is left out of the problem.
     rule : RejectRule
-        Margins and their shares of the cost, by class.
+        Margins of both classes, and the factors by which a sample's cost is multiplied.
 
     Returns
     -------
@@ -134,7 +138,7 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
 
     Examples
     --------
-    Each of two samples has two rows:
+    Each of two samples has two rows in the problem:
 
     >>> import numpy as np
     >>> positive = np.array([True, False])
@@ -159,12 +163,12 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RejectSVC(PointwiseMachine):
-    """Separate two classes, and refer rows that lie too close to call ([A14]).
+    """Separate two classes, and refer rows that lie too close to the boundary between them ([A14]).
 
     Parameters
     ----------
     C : float
-        Weight of the loss against the margin (C_0 in [A14]).
+        Factor of the loss, beside the penalty 1/2 |f|^2 (C_0 in [A14]).
     costs : (C_n, C_p, R_n, R_p)
         Costs of a false positive and a false negative, and of referring a negative and a positive.
         The default is an example; a site sets its own costs.
@@ -172,27 +176,31 @@ class RejectSVC(PointwiseMachine):
         Cost of referring relative to the cost of an error. When given, the symmetric rule replaces
         ``costs``.
     delta0 : float
-        Threshold of the symmetric rule, in [symmetric, 1 - symmetric].
+        Threshold of the symmetric rule, in [symmetric, 1 - symmetric]: rows with a decision value
+        between -delta0 and delta0 are referred.
     reject_label : int or str
         Value that ``predict`` gives to referred rows; must not be a class.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
     Attributes
     ----------
     thresholds_ : ndarray, shape (2,)
-        Decision values: a row is negative below the first threshold, and positive above the second.
+        Thresholds of the decision value. A row is negative below the first, positive above the
+        second.
     slope_ : float
         Slope of the sigmoid in ``predict_proba``: the log-odds are slope times the decision value.
     classes_ : ndarray, shape (2,)
@@ -202,7 +210,7 @@ class RejectSVC(PointwiseMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of the support rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Coefficients of the support rows, signed by class.
+        Coefficients of the support rows in the kernel expansion.
     intercept_ : ndarray, shape (1,)
         The intercept, which is added to the kernel expansion.
     solution_ : Solution
@@ -245,16 +253,18 @@ class RejectSVC(PointwiseMachine):
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1] (positive above .5).
         eta : ignored
-            Accepted so that learners from soft labels can be exchanged.
+            This learner does not use the labels' uncertainty. The argument is there so that
+            learners can be exchanged.
         sample_weight : array, shape (n,), optional
-            Multiplies C.
+            Weight of every row: C is multiplied by it.
         start : array, shape (n,), optional
             Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
 
         Raises
         ------
         LearnerError
-            For unusable labels or costs, and for a reject label that is a class.
+            For labels that cannot be learned from, for invalid costs, and for a reject label that
+            is a class.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         if self.reject_label in list(classes):

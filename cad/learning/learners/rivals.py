@@ -1,9 +1,12 @@
-"""Provide the rivals: other learners from soft labels, with which every validation compares the
-learner.
+"""Provide the rivals.
 
-Each of them chooses its scaling and the strength of its penalty by inner folds of whole patients
-(``groups``), within seconds. No rival is tuned by hand. A test compares each rival with a textbook
-implementation (tests/learning/learners/test_textbook.py).
+A rival is another learner from soft labels, with which every validation compares the learner that
+is validated.
+
+A rival that has settings, such as a scaling and a penalty, chooses them itself: by inner folds of
+whole patients (``groups``) or by a likelihood. No rival is tuned by hand. A test compares each
+rival with a simple implementation of the textbook formula
+(tests/learning/learners/test_textbook.py).
 """
 
 from __future__ import annotations
@@ -34,18 +37,18 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, check_trees, floats, whole
 
 _NEWTON = 50
-# Largest gradient at which Newton's method stops: a rough limit while C is chosen, a small limit
-# for the final fit.
+# Largest gradient at which Newton's method stops. The limit is larger while C is chosen, to save
+# time, and smaller for the final fit.
 _CHOOSING = 1e-3
 _FITTED = 1e-6
 _SCALINGS = ("rank", "clipped")
 MOST_SQUARE = 5000
-"""Most rows of a rival that needs a matrix of all pairs of rows; with so many rows a fold takes
-three minutes.
+"""Largest number of rows for a rival that needs a matrix of all pairs of rows. With so many rows a
+fold takes three minutes.
 """
 MOST_GROWN = 50_000
-"""Most rows on which a rival grows one tree; each tree draws its own rows."""
-# Boosting stops when this number of trees in a row has not lowered the loss.
+"""Largest number of rows on which a rival grows one tree; each tree draws other rows."""
+# Boosting stops when this number of consecutive trees have not lowered the loss on inner folds.
 _PATIENCE = 8
 
 
@@ -57,10 +60,9 @@ def rival_learners(n_rows: int = 0) -> dict[str, BaseEstimator]:
     Parameters
     ----------
     n_rows : int
-        Number of rows to learn from. With more than :data:`MOST_SQUARE` rows only learners are
-        returned whose time grows in proportion to the rows. Learners whose time grows with the
-        square or cube of the rows are left out. No tree is grown on more than :data:`MOST_GROWN`
-        rows.
+        Number of rows to learn from. With more than :data:`MOST_SQUARE` rows, learners are left out
+        whose time grows with the square or the cube of this number. No tree is grown on more than
+        :data:`MOST_GROWN` rows.
     """
     share = min(1.0, MOST_GROWN / max(n_rows, 1))
     trees: dict[str, BaseEstimator] = {
@@ -84,7 +86,8 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
     Parameters
     ----------
     n_rows : int
-        Number of rows to learn from. With more than :data:`MOST_SQUARE` there is no such rival.
+        Number of rows to learn from. With more than :data:`MOST_SQUARE` rows there is no such
+        rival.
 
     Examples
     --------
@@ -97,8 +100,10 @@ def histology_rivals(n_rows: int = 0) -> dict[str, BaseEstimator]:
 
 
 def rival_notes(names: list[str], n_rows: int) -> list[str]:
-    """Return sentences on rivals that are left out because of the number of rows, and on trees that
-    are grown on a sample of the rows.
+    """Return sentences on what is left out because of the number of rows.
+
+    They name the rivals of ``names`` that are not compared, and those whose trees are grown on a
+    sample of the rows.
     """
     compared = rival_learners(n_rows)
     without_comparison = [name for name in names if name not in compared]
@@ -111,9 +116,9 @@ def rival_notes(names: list[str], n_rows: int) -> list[str]:
 
 
 class GroupedLearner(SoftLearner):
-    """Provide the base of learners that choose their settings on inner folds of whole patients.
+    """Share the methods of learners that choose their settings on inner folds of whole patients.
 
-    A subclass supplies two methods. ``fit`` calls ``_fit`` with checked rows, probabilities,
+    A subclass supplies two methods. ``_fit`` chooses and fits; it gets checked rows, probabilities,
     weights and patients. ``_probability`` returns the probability of the positive class, shape
     (n,), for rows (n, d).
     """
@@ -141,21 +146,22 @@ class GroupedLearner(SoftLearner):
         sample_weight : array, shape (n,), optional
             How much each row counts.
         groups : array, shape (n,), optional
-            Patient of every row, kept whole by the inner folds.
+            Patient of every row. All rows of a patient are in one inner fold.
         """
         self._fit(*self._read_grouped(X, y, sample_weight, groups))
         return self
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
-        """Fit to rows (n, d), probabilities, weights and patients, shape (n,), weights > 0.
+        """Fit to rows, shape (n, d), their probabilities, weights above 0 and patients, shape (n,).
 
-        Return the chosen setting's log-odds of the rows that inner folds left out, shape (n,).
+        The result is the log-odds of every row, by the chosen setting in a fit that left out the
+        inner fold of the row, shape (n,).
         """
         raise NotImplementedError
 
     def fit_left_out(self, X: Array, p: Array, weight: Array, groups: NDArray[Any]) -> Array:
-        """Fit, and return every row's log-odds by a fit that left the row's patient out, shape
-        (n,).
+        """Fit, and return every row's log-odds, shape (n,), by a fit that left the row's patient
+        out.
 
         Parameters
         ----------
@@ -180,19 +186,20 @@ class SoftLogistic(GroupedLearner):
     Parameters
     ----------
     Cs : tuple of float
-        Values of C, ascending, tried on inner folds by cross-entropy. The search stops once the
-        loss rises; the first of equally good values is kept.
+        Values of C to try, ascending. The value with the least cross-entropy on inner folds is
+        chosen; of equally good values it is the first. The search stops once the cross-entropy
+        rises.
     scaling : tuple of str
         Scalings to try: names in :data:`cad.learning.learners.scaling.SCALERS`, or "given" (none).
     folds : int
-        Number of inner folds; they keep patients whole.
+        Number of inner folds. All rows of a patient are in one fold.
 
     Attributes
     ----------
     C_, scaling_ : float and str
         The chosen values.
     scaler_ : transformer or None
-        The fitted scaling; None for "given".
+        The fitted transformer of the scaling; None for "given".
     coef_ : ndarray, shape (d,)
         Weights of the scaled features.
     intercept_ : float
@@ -268,7 +275,8 @@ class SoftLogistic(GroupedLearner):
 
 @dataclass(eq=False, repr=False)
 class RidgeProbability(GroupedLearner):
-    """Learn soft labels p by kernel ridge regression; predictions are clipped inside (0, 1).
+    """Learn soft labels p by kernel ridge regression; predictions are clipped, to lie within (0,
+    1).
 
     Parameters
     ----------
@@ -277,11 +285,11 @@ class RidgeProbability(GroupedLearner):
     alphas : tuple of float
         Strengths of the ridge penalty to try.
     choose : "left-out error" or "likelihood"
-        How the settings are chosen. "left-out error": by the squared error on left-out groups of
-        patients, which for a ridge regression needs no refit. "likelihood": by the marginal
-        likelihood of the Gaussian process whose mean is this ridge regression (Rasmussen and
-        Williams 2006, section 2.7). The process's variances are multiplied by the factor that makes
-        the likelihood largest.
+        How the settings are chosen. With "left-out error", by the squared error on left-out groups
+        of patients, which for a ridge regression needs no other fit. With "likelihood", by the
+        marginal likelihood of the Gaussian process whose mean is this ridge regression (Rasmussen
+        and Williams 2006, section 2.7). All variances of the process are multiplied by the factor
+        for which the likelihood is largest.
     scaling : tuple of str
         Scalings to try: names in :data:`cad.learning.learners.scaling.SCALERS`, or "given" (none).
     clip : float
@@ -316,8 +324,8 @@ class RidgeProbability(GroupedLearner):
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
         self.mean_ = float(np.average(p, weights=weight))
-        # Weights are precisions of the labels, which gives the system S K S + alpha I with S the
-        # square roots of the weights.
+        # A weight is the precision of its label. So the matrix of the equations is S K S + alpha I,
+        # where S has the square roots of the weights on its diagonal.
         root = np.sqrt(weight)
         target = root * (p - self.mean_)
         splits = [test for _, test in _splits(p, groups, self.folds)]
@@ -342,7 +350,7 @@ class RidgeProbability(GroupedLearner):
                         self.scaler_ = scaler
                         self.rows_ = rows
                         self.dual_ = root * (vectors @ (turned / (values + alpha)))
-        # Left-out predictions are not needed here, because this learner is no member of an
+        # The left-out predictions of this learner are not needed, because it is no member of an
         # ensemble.
         return np.full(len(p), np.nan)
 
@@ -355,16 +363,17 @@ class RidgeProbability(GroupedLearner):
 
 @dataclass(eq=False, repr=False)
 class SoftSVM(GroupedLearner):
-    """Learn an SVM on the classes p > .5, with a sigmoid that is fitted to p on left-out rows.
+    """Learn an SVM on the classes p > .5 and p <= .5, with a sigmoid that is fitted to p on
+    left-out rows.
 
-    Scaling, C and gamma are chosen by the cross-entropy to p of inner folds. The rows of one fold
-    are scored by an SVM of the other folds, and the sigmoid is fitted to all these scores (Platt
-    2000).
+    Scaling, C and gamma are chosen by the cross-entropy between p and the predictions on inner
+    folds. The decision values of one fold come from an SVM that was fitted to the other folds. The
+    sigmoid is fitted to the decision values of all folds (Platt 2000).
 
     Parameters
     ----------
     Cs : tuple of float
-        Values to try for the cost of a row inside its margin, from the smallest.
+        Values to try for the cost of a unit of violation of a margin, ascending.
     gammas : tuple of float
         Values of gamma to try in the kernel exp(-gamma |u - v|^2 / d) of rows u and v, d features.
     scaling : tuple of str
@@ -377,7 +386,7 @@ class SoftSVM(GroupedLearner):
     C_, gamma_, scaling_ : float, float and str
         The chosen values.
     rows_ : ndarray, shape (n_support, d)
-        Scaled support vectors.
+        The support vectors, after scaling.
     dual_ : ndarray, shape (n_support,)
         Coefficients of the support vectors in the decision value.
     intercept_ : float
@@ -470,7 +479,7 @@ def _left_out_margins(
     cost: Array,
     splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
 ) -> Array:
-    """Return decision values of left-out rows; NaN where the training rows have one class only."""
+    """Return the decision values of left-out rows; NaN if the training rows have one class only."""
     values = np.full(len(positive), np.nan)
     for train, test in splits:
         if len(np.unique(positive[train])) < 2:
@@ -482,7 +491,8 @@ def _left_out_margins(
 
 @dataclass(eq=False, repr=False)
 class SoftBoosting(GroupedLearner):
-    """Learn soft labels by boosted trees: Newton's steps on the cross-entropy (Friedman 2001).
+    """Learn soft labels by boosted trees; each tree is a Newton step on the cross-entropy (Friedman
+    2001).
 
     Parameters
     ----------
@@ -500,7 +510,7 @@ class SoftBoosting(GroupedLearner):
     folds : int
         Number of inner folds; they keep patients whole.
     seed : int
-        Seed of the rows and columns that each tree draws.
+        Seed of the random draw of the rows and columns for each tree.
 
     Attributes
     ----------
@@ -511,8 +521,8 @@ class SoftBoosting(GroupedLearner):
     roots_ : ndarray of int, shape (trees,)
         Node where each tree begins.
     features_, left_, right_, thresholds_, values_ : ndarray, shape (nodes,)
-        Nodes of the trees, as in :class:`cad.learning.learners.SoftExtraTrees`; the value of a
-        row's leaf is added to its log-odds.
+        Nodes of the trees, as in :class:`cad.learning.learners.SoftExtraTrees`. The value of the
+        leaf that a row reaches is added to the log-odds of the row.
     """
 
     stored: ClassVar[Declared] = {
@@ -563,7 +573,8 @@ class SoftBoosting(GroupedLearner):
         splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
         depth: int,
     ) -> Iterator[Array]:
-        """Yield the left-out log-odds after 0, 1, 2, ... trees, until the loss no longer falls.
+        """Yield the log-odds of the left-out rows after 0, 1, 2, ... trees, until the loss no
+        longer falls.
 
         Every step yields the same array, changed in place.
         """
@@ -609,7 +620,8 @@ class SoftBoosting(GroupedLearner):
             tree = grower.tree_
             leaf = tree.apply(rows)
             n = tree.node_count
-            # One unit is added to the curvature, so that a leaf of few rows gets a value near 0.
+            # One unit is added to the curvature, which draws the value of a leaf with few rows
+            # towards 0.
             values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
             f += self.rate * values[leaf]
             yield tree, self.rate * values
@@ -624,7 +636,7 @@ class SoftBoosting(GroupedLearner):
         return self.start_ + walk(rows, self.roots_, *nodes)
 
     def check_stored(self) -> None:
-        """Check that a walk through the trees cannot leave them
+        """Check, on loading, that a walk through the trees stays within them and ends
         (:func:`cad.learning.stored.check_trees`).
         """
         check_trees(self.roots_, self.left_, self.right_, type(self).__name__)
@@ -651,7 +663,7 @@ def _splits(
 
 
 class _DualLine:
-    """Fit a penalised logistic regression at several costs, with more features than rows.
+    """Fit a penalised logistic regression at several costs, for more features than rows.
 
     The unknowns are a coefficient for every row.
     """
@@ -672,7 +684,7 @@ class _DualLine:
 
 
 class _PrimalLine:
-    """Fit a penalised logistic regression at several costs, with more rows than features.
+    """Fit a penalised logistic regression at several costs, for more rows than features.
 
     The unknowns are a weight for every feature.
     """
@@ -697,16 +709,19 @@ def _line_loss(rows: Array, p: Array) -> _DualLine | _PrimalLine:
 def _newton(
     K: Array, p: Array, cost: Array, alpha: Array, b: float, tol: float
 ) -> tuple[Array, float, float]:
-    """Minimise alpha'K alpha / 2 + sum of costs times cross-entropies of K alpha + b, over alpha
-    and b.
+    """Fit kernel logistic regression with the coefficients alpha and the intercept b.
+
+    The minimised objective is alpha'K alpha / 2 plus the sum of cost times cross-entropy over the
+    rows, with the log-odds K alpha + b.
 
     Returns
     -------
     alpha : ndarray, shape (n,)
     b : float
     missed : float
-        Largest entry of alpha / cost + q - p and of the weighted mean of this vector. It is zero at
-        the optimum, and at most ``tol`` here.
+        Largest violation of the optimality conditions: the largest absolute value in the vector
+        alpha / cost + q - p, and the sum of q - p weighted by cost / largest cost. It is zero at
+        the optimum, and at most ``tol`` if the steps converged.
     """
     alpha = alpha.copy()
     f = K @ alpha
@@ -716,9 +731,9 @@ def _newton(
         q = expit(f + b)
         if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
             break
-        # Newton's step for alpha is (K + W^-1) alpha = target with W = cost q (1 - q). The system
-        # is solved through I + W^1/2 K W^1/2, whose eigenvalues are at least 1 however certain q is
-        # (Rasmussen and Williams 2006, algorithm 3.1).
+        # Newton's step solves (K + W^-1) alpha = target with W = cost q (1 - q). The equations are
+        # solved by way of I + W^1/2 K W^1/2, whose eigenvalues are at least 1 however near q is to
+        # 0 or 1 (Rasmussen and Williams 2006, algorithm 3.1).
         weight = np.maximum(q * (1 - q), 1e-10)
         root = np.sqrt(cost * weight)
         inside = root[:, None] * K
@@ -752,13 +767,13 @@ def _objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float
 
 
 def _minus_likelihood(variances: Array, turned: Array) -> float:
-    """Return minus the log marginal likelihood without constants, at the best scale of the
+    """Return minus the log marginal likelihood, without constants, at the best scale of the
     variances.
 
     Parameters
     ----------
     variances, turned : ndarray, shape (n,)
-        Eigenvalues of the covariance at unit scale, and the targets in its eigenvectors.
+        Eigenvalues of the covariance at scale 1, and the targets in the basis of its eigenvectors.
     """
     best_scale = np.mean(turned**2 / variances)
     log_determinant = np.log(variances).sum()

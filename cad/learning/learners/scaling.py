@@ -1,4 +1,6 @@
-"""Scale features so that outliers have little effect: by ranks, or clipped standardised values."""
+"""Scale features so that outliers have little effect: by ranks, or by standardising and
+clipping.
+"""
 
 from typing import ClassVar, Self
 
@@ -10,18 +12,23 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cad.learning.learners.solvers.problem import Array, LearnerError
 from cad.learning.stored import SMALLEST, Declared, floats
 
-# Number of quantiles from which ranks are interpolated: one every 5 %. Every cohort has more
-# regions than this.
+# Number of quantiles from which ranks are interpolated: one every 5 %. With fewer rows there is one
+# quantile per row.
 RANK_QUANTILES = 21
-# Standardised values are clipped at this number, because beyond it the exact value tells nothing
-# more.
+# Standardised values are clipped at this number of standard deviations, so that outliers have
+# little effect.
 _CLIP = 3.0
-# Two quantiles whose difference is below this share of the column's size are equal up to rounding.
+# Two quantiles count as equal if their difference is below this share of the column's largest
+# absolute value (without its extremes), because such a difference may be a rounding error.
 _HAIR = 1e-9
 
 
 class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Standardise features that a subclass has transformed by ``_learn`` and ``_scaled``."""
+    """Standardise features, after a method of the subclass has transformed them.
+
+    The subclass supplies ``_learn``, which learns its transformation, and ``_scaled``, which
+    applies it.
+    """
 
     stored: ClassVar[Declared] = {
         "mean_": floats("d"),
@@ -32,7 +39,7 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
     scale_: Array
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
-        """Learn each column's scale from the rows of X, shape (n, d); ``y`` is not used."""
+        """Learn the scaling of each column from the rows of X, shape (n, d); ``y`` is not used."""
         rows = validate_data(self, X, dtype=np.float64)
         self._learn(rows)
         values = self._scaled(rows)
@@ -57,9 +64,9 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 class RankScaler(_Scaler):
     """Replace each value by its rank among the training rows, then standardise the ranks.
 
-    The rank is read off 21 quantiles and is linear in the value between them. Equal quantiles form
-    one block of ties, whose rank is the middle of the block. The rank is a continuous function of
-    the value: nearly equal values have nearly equal ranks, however many rows share one of them.
+    The rank is interpolated linearly between 21 quantiles of the training rows. Equal quantiles all
+    get the mean of their ranks. So the rank is a continuous function of the value, and nearly equal
+    values have nearly equal ranks, however many training rows have the same value.
 
     Attributes
     ----------
@@ -80,7 +87,8 @@ class RankScaler(_Scaler):
     def _learn(self, rows: Array) -> None:
         levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
         self.quantiles_ = np.quantile(rows, levels, axis=0)
-        # Size of the column, without the outermost quantiles, which may be outliers.
+        # The largest absolute value of the column, without its least and largest quantile, which
+        # may be outliers.
         size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
         new = np.diff(self.quantiles_, axis=0) > _HAIR * size
         self.ranks_ = np.repeat(levels[:, None], rows.shape[1], axis=1)
@@ -92,7 +100,7 @@ class RankScaler(_Scaler):
         return np.column_stack([*map(np.interp, rows.T, self.quantiles_.T, self.ranks_.T)])
 
     def check_stored(self) -> None:
-        """Check that quantiles and ranks ascend, as interpolation needs it.
+        """Check, on loading, that quantiles and ranks ascend, because interpolation needs it.
 
         Raises
         ------

@@ -1,7 +1,8 @@
 """Turn probabilities and their uncertainty into constraints for a learner (docs/methods.md 1).
 
-There are two rules for intervals that leave (0, 1). "drop" ignores the bound that lies outside.
-"paper" makes the label certain, as [N14] III does.
+A soft label is a probability p with an interval p - eta to p + eta. There are two rules for
+intervals that reach 0 or 1. "drop" ignores the bound that lies outside (0, 1). "paper" makes the
+label certain, as [N14] III does.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ Rule = Literal["drop", "paper"]
 KIND_NAMES = ("certain_negative", "certain_positive", "two_sided", "one_sided", "none")
 CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
 
-# Largest half-width. With a half-width of one half, an interval would leave (0, 1) on both sides
-# for every p.
+# Largest half-width. With a half-width of 1/2 or more, the interval of p = 1/2 would have no bound
+# within (0, 1).
 WIDEST = 0.5 - 1e-6
-# Tolerance for comparisons: with ddof 0, eleven patterns of four readers' scores lie exactly on a
-# boundary (docs/methods.md 1).
+# Tolerance for comparisons. If the spread has ddof 0, the intervals of eleven patterns of four
+# readers' scores end exactly at 0 or 1 (docs/methods.md 1).
 _TIE = 1e-9
 
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Hold the constraints that labels set: the kind of each sample's label, and its interval of
+    """Hold the constraints that labels become: the kind of each sample's label, and its interval of
     log-odds.
 
     Parameters
@@ -66,7 +67,8 @@ class SoftLabels:
 def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
     """Return the half-widths of soft labels' intervals, in the shape of ``spread``.
 
-    eta_i = clip(max(eta_0, kappa spread_i), 0, 1/2 - 1e-6) (docs/methods.md 8).
+    The half-width of sample i is clip(max(eta_0, kappa spread_i), 0, 1/2 - 1e-6) (docs/methods.md
+    8).
 
     Parameters
     ----------
@@ -89,8 +91,8 @@ def _kinds_of_labels(
     p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
 ) -> NDArray[np.int64]:
     if rule == "paper":
-        # An interval that leaves (0, 1) on both sides makes no label certain (docs/methods.md 1).
-        # The scores (0, 0, 1, 1) have such an interval.
+        # A label whose interval reaches both 0 and 1 is not certain (docs/methods.md 1). The scores
+        # (0, 0, 1, 1) have such an interval.
         negative = (below & ~above) | (p <= _TIE)
         positive = (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
@@ -111,12 +113,12 @@ def _kinds_of_labels(
 def soft_labels(
     p: ArrayLike, half_width: ArrayLike, rule: Rule = "drop", precision: float = 0.125
 ) -> SoftLabels:
-    """Check labels and half-widths, and return the constraints that they set on the learner.
+    """Check labels and half-widths, and return them as the constraints of a learner.
 
     Parameters
     ----------
     p : array, shape (n,)
-        Probabilities in [0, 1]; 0 and 1 are certain under either rule.
+        Probabilities in [0, 1]; 0 and 1 are certain by either rule.
     half_width : float or array, shape (n,)
         Half-width of each label's interval, >= 0.
     rule : "drop" or "paper"
@@ -128,7 +130,7 @@ def soft_labels(
     Raises
     ------
     ValueError
-        For p or half-widths out of range or of different lengths, or an unknown rule.
+        For p or half-widths out of range or of different lengths, and for an unknown rule.
 
     Examples
     --------
@@ -140,7 +142,7 @@ def soft_labels(
 
 
 def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> SoftLabels:
-    """Return the constraints that labels and half-widths set on a P-SVM (docs/methods.md 1).
+    """Return labels and half-widths as the constraints of a probabilistic SVM (docs/methods.md 1).
 
     Parameters
     ----------
@@ -177,7 +179,7 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
-    """Check labels and their spreads or half-widths, and return both as arrays of one length.
+    """Check labels and their spreads or half-widths, and return both as arrays of the same length.
 
     Parameters
     ----------
@@ -189,7 +191,7 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     Raises
     ------
     ValueError
-        For values outside [0, 1], NaN, or lengths that disagree.
+        For values outside [0, 1], for NaN, and for arrays of different lengths.
 
     Examples
     --------
@@ -215,18 +217,20 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
 
 
 def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which samples have a certain label, and which a soft label with a bound.
+    """Return which samples have a certain label, and which have a soft label with a bound.
+
+    An error is raised if no P-SVM can be learned from the labels.
 
     Parameters
     ----------
     labels : SoftLabels
     used : ndarray of bool, shape (n,)
-        Samples that count.
+        Samples that count, because their weight is above 0.
 
     Raises
     ------
     LearnerError
-        When no sample has a certain label or a bound, or when all labels are certain and of one
+        If no sample has a certain label or a bound, and if there are only certain labels of one
         class.
 
     Returns
@@ -250,21 +254,21 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
 def probabilistic_problem(
     labels: SoftLabels, cost_certain: Array, cost_soft: Array, scale: float | None
 ) -> Problem:
-    """Return the optimisation problem of the P-SVM (docs/methods.md 2).
+    """Return the optimisation problem of the probabilistic SVM (docs/methods.md 2).
 
     Parameters
     ----------
     labels : SoftLabels
     cost_certain, cost_soft : ndarray, shape (n,)
-        Cost of each sample as a certain and as a soft label, with sample weights included; a cost
-        of zero leaves the sample out.
+        Cost of each sample, if its label is certain and if it is soft; sample weights are included.
+        A sample with a cost of zero is left out.
     scale : float or None
         The scale s that divides decision values before they become probabilities; None to learn
         s >= 0.
 
     Examples
     --------
-    A certain label has one row, a soft label has a row for each bound:
+    In the problem a certain label has one row, and a soft label has one row for each bound:
 
     >>> import numpy as np
     >>> labels = read_labels(np.array([1.0, 0.0, 0.6]), np.array([0.0, 0.0, 0.1]), "drop", 0.01)
@@ -274,8 +278,8 @@ def probabilistic_problem(
     """
     soft = labels.bounded & (cost_soft > 0)
     certain = labels.certain & (cost_certain > 0)
-    # There is one row for each finite bound. The rows of one point are neighbours, because the
-    # solvers need this order.
+    # There is one row for each certain label and each finite bound. The rows of one sample are
+    # neighbours, because the solvers need this order.
     point, upper = np.nonzero(
         np.column_stack(
             [soft & np.isfinite(labels.lower) | certain, soft & np.isfinite(labels.upper)]

@@ -17,21 +17,23 @@ from cad.learning.stored import Declared, floats
 
 
 def svm_problem(p: Array, cost: Array) -> Problem:
-    """Return the SVM's optimisation problem: y_i (f_i + b) >= 1 for every sample, at its cost.
+    """Return the SVM's optimisation problem.
 
-    y_i is the class (+1 or -1), f_i the decision value without the intercept b.
+    The constraint of every sample is y_i (f_i + b) >= 1. y_i is the class (+1 or -1), f_i the
+    decision value without the intercept b.
 
     Parameters
     ----------
     p : ndarray, shape (n,)
         Labels; a label above .5 is positive.
     cost : ndarray, shape (n,)
-        Cost of each sample inside its margin; a sample of cost zero has no row.
+        Cost of a unit by which each sample violates its constraint. A sample of cost zero is left
+        out.
 
     Raises
     ------
     LearnerError
-        When the samples that cost something are all of one class.
+        If all samples of a cost above zero are of one class.
 
     Examples
     --------
@@ -81,18 +83,20 @@ class _PlattMachine(base.PointwiseMachine):
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1] (positive above .5).
         eta : ignored
-            Accepted so that learners from soft labels can be exchanged.
+            This learner does not use the labels' uncertainty. The argument is there so that
+            learners can be exchanged.
         sample_weight : array, shape (n,), optional
-            Multiplies the costs.
+            Weight of every row: its cost is multiplied by it.
         groups : array, shape (n,), optional
-            Patients, kept together by out-of-fold calibration.
+            Patient of every row. If the sigmoid is fitted on out-of-fold values, all rows of a
+            patient are in one fold.
         start : array, shape (n,), optional
             Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
 
         Raises
         ------
         LearnerError
-            For unusable labels, weights, costs or kernels.
+            For labels that cannot be learned from, and for invalid weights, costs or kernels.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         cost = base.check_cost("C", self.C) * weight * self._membership(p)
@@ -108,8 +112,10 @@ class _PlattMachine(base.PointwiseMachine):
         return self
 
     def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
-        """Return the decision value of every sample by a machine that was not trained on its
-        group.
+        """Return the decision value of every sample, by a machine that was not trained on the
+        sample's fold.
+
+        If ``groups`` are given, all samples of a group are in one fold.
         """
         hard = (p > 0.5).astype(int)
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
@@ -135,27 +141,30 @@ class _PlattMachine(base.PointwiseMachine):
 
 
 class PlattSVC(_PlattMachine):
-    """Separate two classes by an SVM with Platt's probabilities ([N14] (2); Platt 2000).
+    """Separate two classes by an SVM, and convert its decision values to probabilities by Platt's
+    sigmoid ([N14] (2); Platt 2000).
 
     Parameters
     ----------
     C : float
-        Cost of a missed margin.
+        Cost of a unit of violation of a margin.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; a width sigma is gamma =
-        1 / (2 sigma^2). "scale" is 1 / (d Var X), "auto" 1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; for a kernel of width sigma it is
+        1 / (2 sigma^2). "scale" is 1 / (d Var X) and "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
-        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
-        kept together when ``groups`` are given. None uses the training decision values, as [N14]
-        does.
+        Number of folds for the out-of-fold decision values that the sigmoid is fitted to. If
+        ``groups`` are given, all rows of a patient are in one fold. With None the sigmoid is fitted
+        to the decision values of the training rows, as in [N14].
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
@@ -168,9 +177,9 @@ class PlattSVC(_PlattMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)
@@ -190,29 +199,34 @@ class PlattSVC(_PlattMachine):
 
 
 class FuzzySVC(_PlattMachine):
-    """Learn a fuzzy SVM: an uncertain label counts less ([N14] (10)); with Platt's probabilities.
+    """Learn a fuzzy SVM, in which an uncertain label counts less than a certain one ([N14] (10)).
 
-    A label p inside its margin costs C abs(2p - 1). So with hard labels the learner is an ordinary
-    SVM.
+    Platt's sigmoid converts its decision values to probabilities.
+
+    The cost of a row with the label p is C abs(2p - 1). So if all labels are 0 or 1 the learner is
+    an ordinary SVM.
 
     Parameters
     ----------
     C : float
-        Cost of a missed margin of a certain label.
+        Cost of a unit of violation of a margin, for a certain label.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
-        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
-        kept together when ``groups`` are given. None uses the training decision values.
+        Number of folds for the out-of-fold decision values that the sigmoid is fitted to. If
+        ``groups`` are given, all rows of a patient are in one fold. With None the sigmoid is fitted
+        to the decision values of the training rows.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
@@ -225,9 +239,9 @@ class FuzzySVC(_PlattMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)
@@ -251,26 +265,29 @@ class FuzzySVC(_PlattMachine):
 class SoftPlattSVC(_PlattMachine):
     """Learn an SVM on the classes y > .5, with the sigmoid fitted to the soft labels y.
 
-    This learner is a baseline for soft labels.
+    This learner is a baseline: a simpler learner that learners from soft labels are compared with.
 
     Parameters
     ----------
     C : float
-        Cost of a missed margin.
+        Cost of a unit of violation of a margin.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
-        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
-        kept together when ``groups`` are given. None uses the training decision values.
+        Number of folds for the out-of-fold decision values that the sigmoid is fitted to. If
+        ``groups`` are given, all rows of a patient are in one fold. With None the sigmoid is fitted
+        to the decision values of the training rows.
     solver : str
         "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
     tol : float
-        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
+        Largest relative duality gap of the solution. The violation of the optimality (KKT)
+        conditions may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
@@ -283,9 +300,9 @@ class SoftPlattSVC(_PlattMachine):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
     sigmoid_ : ndarray, shape (2,)

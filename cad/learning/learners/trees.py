@@ -22,8 +22,8 @@ from cad.learning.stored import Declared, check_trees, floats, whole
 class SoftExtraTrees(SoftLearner):
     """Learn soft labels p by extremely randomised trees (Geurts, Ernst and Wehenkel 2006).
 
-    scikit-learn grows the regression trees, whose mean is the prediction. The fitted trees are kept
-    as arrays of nodes, which a bundle can store.
+    The mean of the trees' predictions is the prediction. scikit-learn grows the trees. They are
+    kept as arrays of nodes, which a bundle (a stored model) can hold.
 
     Parameters
     ----------
@@ -36,18 +36,18 @@ class SoftExtraTrees(SoftLearner):
     share : float
         Share of the patients that each tree is grown on.
     seed : int
-        Seed of the random cuts and patients.
+        Seed of the random thresholds, and of the random draw of patients for each tree.
 
     Attributes
     ----------
     roots_ : ndarray of int, shape (trees,)
         Node where each tree begins.
     features_, left_, right_ : ndarray of int, shape (nodes,)
-        Column that a node compares with its threshold, and the next node for a value at most the
-        threshold (left) or above the threshold (right). Both next nodes of a leaf are the leaf
-        itself.
+        The column that each node compares with its threshold. The next node is ``left_`` if the
+        value is at most the threshold, and ``right_`` if it is above. Both next nodes of a leaf are
+        the leaf itself.
     thresholds_, values_ : ndarray, shape (nodes,)
-        Threshold, and mean p of the training rows at the node.
+        Threshold of each node, and mean p of the training rows that reach it.
 
     Examples
     --------
@@ -95,12 +95,13 @@ class SoftExtraTrees(SoftLearner):
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1].
         eta : ignored
-            Accepted so that learners from soft labels can be exchanged.
+            This learner does not use the labels' uncertainty. The argument is there so that
+            learners can be exchanged.
         sample_weight : array, shape (n,), optional
             How much each row counts.
         groups : array, shape (n,), optional
-            Patient of every row, for ``share``; when not given, every row counts as another
-            patient.
+            Patient of every row, to draw a ``share`` of the patients. When not given, every row
+            counts as another patient.
         """
         self._fit_inside(X, y, sample_weight, groups, judged=False)
         return self
@@ -188,20 +189,22 @@ class SoftExtraTrees(SoftLearner):
         return is_drawn
 
     def _probability(self, X: Array) -> Array:
-        # scikit-learn grows trees on single-precision numbers.
+        # scikit-learn grows trees on single-precision numbers, so rows are compared in single
+        # precision.
         rows = np.ascontiguousarray(X, dtype=np.float32)
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
         return np.clip(walk(rows, self.roots_, *nodes) / len(self.roots_), CLIP, 1 - CLIP)
 
     def check_stored(self) -> None:
-        """Check that a walk through the trees cannot leave them
+        """Check, on loading, that a walk through the trees stays within them and ends
         (:func:`cad.learning.stored.check_trees`).
         """
         check_trees(self.roots_, self.left_, self.right_, type(self).__name__)
 
 
 def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
-    """Return the nodes of scikit-learn's trees as arrays, by the names of :class:`SoftExtraTrees`.
+    """Return the nodes of scikit-learn's trees as arrays, with the names of
+    :class:`SoftExtraTrees`.
 
     Parameters
     ----------
@@ -225,7 +228,8 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     right = together("children_right")
     whole = {
         "roots_": roots,
-        # A leaf compares no column (its column is 0), and its next node is the leaf itself.
+        # A leaf compares no column, so its column may be any, and is 0. Its next node is the leaf
+        # itself.
         "features_": np.maximum(together("feature"), 0),
         "left_": np.where(left < 0, every, left + first),
         "right_": np.where(right < 0, every, right + first),
@@ -244,7 +248,8 @@ def walk(
     right: NDArray[np.int32],
     values: Array,
 ) -> Array:
-    """Return the sum over trees of the leaf value that each row falls into, shape (n,).
+    """Return for each row the sum over all trees of the value of the leaf that it reaches, shape
+    (n,).
 
     Parameters
     ----------
@@ -255,13 +260,13 @@ def walk(
     features, thresholds : ndarray, shape (n_nodes,)
         A row goes left where the node's feature is at most the node's threshold.
     left, right : ndarray of int, shape (n_nodes,)
-        Next nodes; a leaf names itself.
+        Next nodes of each node; for a leaf both are its own number.
     values : ndarray, shape (n_nodes,)
-        Value of each node; the values of leaves are summed.
+        Value of each node; only the values of leaves are used.
 
     Examples
     --------
-    The only tree tests once whether a feature is at most .5:
+    The only tree compares the only feature once, with the threshold .5:
 
     >>> import numpy as np
     >>> rows = np.array([[0.2], [0.8]], np.float32)

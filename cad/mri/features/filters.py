@@ -1,11 +1,12 @@
-"""Response maps of IBSI 2: mean, Laplacian of Gaussian, separable stationary wavelets.
+"""Filter images as IBSI 2 defines it: mean, Laplacian of Gaussian, separable stationary wavelets.
 
-Kernels are sampled at voxel centres and cut as IBSI's manual of convolutional filters says. A
-filter is made for voxels of equal sides: in the slice (``dimension: slice``) or in space (``3D``).
-Voxels of unequal sides are refused and not rescaled. ``boundary`` says which values the image has
-beyond its border. A response is NaN where the support of the filter holds a voxel without a value.
-A region smaller than the support is measured all the same: the response at the region's voxels
-includes their surroundings.
+IBSI is the standard of image biomarkers, and IBSI 2 its part on filters. Kernels are sampled at
+voxel centres and cut off as its manual says. A filter is made for voxels of equal sides: in the
+slice (``dimension: slice``) or in space (``3D``). Voxels of unequal sides are refused and not
+rescaled. ``boundary`` says which values the image has beyond its border. A response is NaN where
+the support of the filter (the voxels that it uses) holds a voxel without a value. A region smaller
+than the support is measured all the same: the response at the region's voxels includes their
+surroundings.
 """
 
 import importlib.util
@@ -22,7 +23,7 @@ from cad.mri.columns import filter_name
 
 # IBSI's mirror repeats the voxel at the border, which SciPy calls reflect.
 _MODES = {"mirror": "reflect", "nearest": "nearest", "zero": "constant", "periodic": "wrap"}
-# The keys that each kind takes, beside dimension and boundary.
+# The settings that each kind of filter has, besides ``dimension`` and ``boundary``.
 _KEYS = {
     "mean": ("support_mm",),
     "log": ("sigma_mm", "truncate"),
@@ -39,26 +40,26 @@ def filter_words(chosen: FilterSettings) -> str:
     Parameters
     ----------
     chosen : FilterSettings
-        One filter.
+        The settings of the filter.
     """
     cut = f" cut at {chosen.truncate:g} SD" if chosen.kind == "log" else ""
     return f"{filter_name(chosen)} ({chosen.dimension}, {chosen.boundary}{cut})"
 
 
 def check_filters(settings: FeatureSettings) -> None:
-    """Refuse settings of filters that are wrong for any image.
+    """Raise an error for settings of filters that are wrong whatever the image is.
 
     Parameters
     ----------
     settings : FeatureSettings
-        ``filters``, by modality.
+        Settings, with the filters of each modality in ``filters``.
 
     Raises
     ------
     CadError
-        For a key that a kind of filter lacks or does not know, an unknown wavelet, bands that do
-        not fit the dimension, two filters of one name, or wavelets without the package that the
-        extra installs.
+        For a setting that a kind of filter needs and lacks, or does not know; for an unknown
+        wavelet, for bands that do not fit the dimension, and for two filters of one name; and for
+        wavelets if the package that computes them is not installed.
     """
     for image, chosen in settings.filters.items():
         for setting in chosen:
@@ -116,7 +117,7 @@ def filter_reach(
     Returns
     -------
     tuple of 3 ints
-        Voxels along z, y, x.
+        Numbers of voxels along z, y, x.
 
     Raises
     ------
@@ -142,9 +143,9 @@ def response_map(
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Any unit; voxels without a value are not finite.
+        The image, in any unit; voxels without a value are not finite.
     spacing : tuple of 3 floats
-        mm along x, y, z.
+        Voxel size in mm along x, y, z.
     chosen : FilterSettings
         The filter; :func:`check_filters` must have accepted its settings.
 
@@ -158,7 +159,8 @@ def response_map(
     Raises
     ------
     CadError
-        For voxels of unequal sides, one slice in 3D, a kernel smaller than the voxels.
+        For voxels of unequal sides, for an image of one slice with a 3D filter, and for a kernel
+        that is smaller than the voxels.
 
     Examples
     --------
@@ -176,7 +178,7 @@ def response_map(
             hint="set its dimension to slice",
         )
     kernels = _kernels(chosen, spacing)
-    # The type is float64, because sums over a wide support would lose the digits of a small
+    # The type is float64. With float32, sums over a wide support would lose the digits of a small
     # response.
     values = np.where(np.isfinite(image), image, np.nan).astype(np.float64)
     if chosen.kind == "mean":
@@ -190,7 +192,10 @@ def response_map(
 
 
 def _axes(chosen: FilterSettings) -> tuple[int, ...]:
-    """Return the axes (of z, y, x) that a filter works along, in the order x, y, z of its bands."""
+    """Return the numbers of the axes along which a filter works (0 is z, 1 is y, 2 is x).
+
+    They are in the order x, y, z, which is that of the letters in ``bands``.
+    """
     return (2, 1, 0) if chosen.dimension == "3D" else (2, 1)
 
 
@@ -212,7 +217,8 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
         import pywt
 
         wavelet = pywt.Wavelet(chosen.wavelet)
-        # Odd kernels have a middle voxel; an even kernel is therefore followed by 0.
+        # Only a kernel of odd length has a middle voxel. A kernel of even length gets a 0 at its
+        # end.
         pair = [np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)]
         return [np.append(k, 0.0) if len(k) % 2 == 0 else k for k in pair]
     if chosen.kind == "mean":
@@ -248,8 +254,8 @@ def _along(
 def _laplacian(
     values: np.ndarray, gauss: np.ndarray, second: np.ndarray, chosen: FilterSettings
 ) -> np.ndarray:
-    # The sampled kernel is a sum over axes of products of one dimension, on IBSI's cubic support:
-    # the second derivative along one axis, Gaussians along the others.
+    # IBSI's kernel fills a cube. It is a sum over axes: each term has the second derivative along
+    # one axis and Gaussians along the others. So each term is a sequence of filters along one axis.
     smooth = values
     laplacian = np.zeros_like(values)
     for axis in _axes(chosen):
@@ -265,8 +271,8 @@ def _turns(
     """Yield the kernels of every level by axis, for every rotation by right angles (4 or 24).
 
     To turn the image, filter it and turn it back is the same as to filter with kernels that change
-    axes and direction. Rotations that give equal kernels are yielded once, because each set of
-    kernels is met equally often.
+    axes and direction. Rotations that give equal kernels are yielded once. This does not change the
+    mean over rotations, because each set of kernels comes from equally many rotations.
     """
     axes = _axes(chosen)
     low = kernels[0]
@@ -294,7 +300,10 @@ def _turns(
 
 
 def _holes(kernel: np.ndarray, level: int) -> np.ndarray:
-    """Put zeros between the weights: stationary wavelets then keep the image's grid (a trous)."""
+    """Put zeros between the weights of a kernel, for wavelets of a higher level.
+
+    The image can then keep its grid: this is the algorithm a trous ("with holes").
+    """
     step = 2**level
     out = np.zeros((len(kernel) - 1) * step + 1)
     out[::step] = kernel

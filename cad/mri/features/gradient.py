@@ -1,7 +1,7 @@
-"""Gradient magnitude: Sobel in 3-D with the voxels' spacing, Kirsch in the slices.
+"""Compute the strength of edges: Sobel's in three dimensions in mm, Kirsch's in each slice.
 
 Both are computed only at the voxels of a mask. Beyond the image's border the nearest voxel is
-repeated. In a constant neighbourhood both are 0.
+repeated. If all voxels around a voxel have the same value, both are 0.
 """
 
 from itertools import product
@@ -23,16 +23,16 @@ def sobel_map(
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Any unit.
+        The image, in any unit.
     spacing : tuple of 3 floats
-        mm along x, y, z.
+        Voxel size in mm along x, y, z.
     mask : ndarray of bool, shape (z, y, x)
-        Where to compute.
+        Voxels at which the result is computed.
 
     Returns
     -------
     ndarray of float, shape (z, y, x)
-        Image unit per mm; NaN outside the mask.
+        The gradient, in the unit of the image per mm; NaN outside the mask.
 
     Examples
     --------
@@ -46,7 +46,8 @@ def sobel_map(
     weight = (1.0, 2.0, 1.0)
     slopes = np.zeros((3, cube.shape[-1]))
     for a, b in product(range(3), repeat=2):
-        # The divisor has 16 for the weights 1 2 1 squared, and 2 for the central difference.
+        # The divisor is 16, the sum of the products of both weights 1 2 1, times 2, because the
+        # central difference spans two voxels.
         w = weight[a] * weight[b] / 32.0
         slopes[0] += w * (cube[a, b, 2] - cube[a, b, 0])
         slopes[1] += w * (cube[a, 2, b] - cube[a, 0, b])
@@ -65,14 +66,14 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
-        Any unit.
+        The image, in any unit.
     mask : ndarray of bool, shape (z, y, x)
-        Where to compute.
+        Voxels at which the result is computed.
 
     Returns
     -------
     ndarray of float, shape (z, y, x)
-        Image unit, not divided by the voxel size; NaN outside the mask.
+        The response, in the unit of the image (not divided by a voxel size); NaN outside the mask.
 
     References
     ----------
@@ -88,8 +89,8 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     plane = _neighbours(image, mask)[1]
     ring = [plane[y, x] for y, x in _RING]
     total = sum(ring)
-    # A kernel has 5 on three neighbours in a row and -3 on the other five: 8 times the sum of the
-    # three, less 3 times the sum of all eight.
+    # Each kernel weighs three consecutive neighbours of the ring with 5 and the other five with -3.
+    # Its response is therefore 8 times the sum of the three, less 3 times the sum of all eight.
     threes = [ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8] for k in range(8)]
     out = np.full(image.shape, np.nan)
     out[mask] = np.max([8.0 * three - 3.0 * total for three in threes], axis=0)

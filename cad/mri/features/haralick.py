@@ -1,14 +1,15 @@
-"""The 25 co-occurrence features of IBSI, for any number of regions, in any of six aggregations.
+"""Compute the 25 co-occurrence features of IBSI, for many regions, in any of six aggregations.
 
-Pairs of voxels at one distance along a direction are counted once, and the counts are read as a
-symmetric matrix. Three features need the matrix itself (joint maximum, energy, joint entropy). The
-others follow from the counts of single levels, of level differences and of level sums. The matrix
-is therefore visited only where it is occupied. The sum of c log2 c over integer counts c comes from
-a table, so that no logarithm is taken in the loop.
+The co-occurrence matrix says how often grey levels i and j are neighbours in a region. Each pair of
+voxels at one distance along a direction is counted once, and the counts are read as a symmetric
+matrix. Three features need the matrix itself (joint maximum, energy, joint entropy). The others
+follow from three simpler counts: of single levels, of differences of two levels, and of their sums.
+So only those cells of the matrix are visited that have counts. The sum of c log2 c over integer
+counts c comes from a table, so that no logarithm is taken in the loop.
 
-A constant region has a single occupied cell. Its entropies, contrast, inverse variance, both
-measures of information correlation and all measures of spread are 0. Its joint maximum, energy,
-inverse differences and correlation are 1.
+The matrix of a constant region has a single cell with counts. Its entropies, contrast, inverse
+variance, both measures of information correlation and all measures of spread are 0. Its joint
+maximum, energy, inverse differences and correlation are 1.
 
 At distance d IBSI multiplies the 13 unit directions (4 in a slice) by d. Other tools take all
 offsets of Chebyshev norm d instead; at distance 1 both rules give the same pairs.
@@ -29,7 +30,8 @@ from cad.mri.features.regions import RegionVoxels, Sample
 RECORD = np.dtype([(name, float) for name in HARALICK])
 """Result of :func:`haralick_features` for a region: a field for each feature."""
 
-# name -> (directions leave the slice, one matrix per slice, one matrix per direction)
+# For each name: whether directions leave the slice, whether there is a matrix for each slice, and
+# whether there is a matrix for each direction.
 AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
     "2D_avg": (False, True, True),
     "2D_comb": (False, True, False),
@@ -39,7 +41,7 @@ AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
     "3D_comb": (True, False, False),
 }
 """IBSI's ways to merge matrices over slices and directions, or to average features over them."""
-# settings.texture (dimension, aggregation) -> IBSI's words
+# IBSI's words for the settings ``dimension`` and ``aggregation`` of the texture.
 _DIMENSION = {"slice": "2D", "2D": "2_5D", "3D": "3D"}
 _AGGREGATION = {"merged": "comb", "averaged": "avg"}
 
@@ -77,7 +79,7 @@ def aggregation_of(texture: TextureSettings) -> str:
     Returns
     -------
     str
-        One of ``AGGREGATIONS``.
+        A key of ``AGGREGATIONS``.
 
     Examples
     --------
@@ -95,12 +97,12 @@ def haralick_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels of regions.
+        Grey levels in the cores of the regions.
 
     Returns
     -------
     ndarray of ``RECORD``, shape (n_regions,)
-        As :func:`haralick_features` gives them.
+        The result of :func:`haralick_features`.
     """
     levels = np.zeros(len(sample.is_finite), np.int64)
     levels[sample.is_finite] = sample.levels
@@ -160,7 +162,7 @@ def haralick_features(
     number = np.arange(_TABLE, dtype=float)
     highest = int(n_levels.max())
     size = (highest + 1) << _row_bits(highest)
-    counts = (  # one set for all regions; _finish() empties it
+    counts = (  # all regions use the same arrays; _finish() empties them after each matrix
         np.zeros(size, np.int32),
         np.zeros(size + 1, np.int32),
         np.zeros(highest, np.int64),
@@ -184,8 +186,8 @@ def haralick_features(
         out,
         matrices,
     )
-    # The array out holds sums over matrices. A region without a pair has no matrix, so that 0 / 0
-    # gives its NaN.
+    # The array ``out`` holds sums over matrices, and is divided by their number. A region without a
+    # pair has no matrix, so that 0 / 0 gives NaN.
     values = out.view(float).reshape(len(out), -1)
     with np.errstate(invalid="ignore"):
         values /= matrices[:, None]
@@ -195,9 +197,10 @@ def haralick_features(
 _TABLE = 4096  # counts c below this limit have their c log2 c in the table
 
 
-# The joint matrix (it has one row and one column more than there are levels: level 0 is outside),
-# the numbers of the occupied cells, the counts of single levels, of level differences and of level
-# sums, and the table of c log2 c.
+# Six arrays. The first is the joint matrix; it has one row and one column more than there are
+# levels, because level 0 stands for voxels outside the region. The second has the numbers of the
+# cells that have counts. Then come the counts of single levels, of level differences and of level
+# sums. The last array is the table of c log2 c.
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -232,14 +235,14 @@ def _add_features(
     pairs : int
         Number of pairs, > 0; the symmetric matrix sums to twice that.
     n_levels : int
-        Grey levels of the region.
+        Number of grey levels of the region.
     extremes : (int, int)
         Lowest and highest level (from 0) that occurs.
     out : record of :data:`cad.mri.features.haralick.RECORD`
-        Sums over matrices.
+        Record whose fields are sums over matrices; the features are added to it.
     """
-    # Sums run over counts and not over probabilities, and are divided once at the end. Integers are
-    # exact, and c log c comes from the table.
+    # Sums run over counts and are divided once at the end. Sums over probabilities would be less
+    # exact, and need a logarithm for each cell instead of the table.
     joint_max, squares, joint_log = cells
     _, _, single, difference, total, table = counts
     low, high = extremes
@@ -337,8 +340,8 @@ def _row_bits(n_levels: int) -> int:
     The cell of the joint matrix in row i and column j, each 0 to ``n_levels``, has the number
     ``(i << bits) | j``.
     """
-    # The number of rows becomes a power of two, so that a cell's number is split by shift and mask
-    # instead of by division.
+    # The length of a row is raised to a power of two. A cell's number can then be split into row
+    # and column by shift and mask, which is faster than division.
     bits = 1
     while (1 << bits) <= n_levels:
         bits += 1
@@ -348,8 +351,8 @@ def _row_bits(n_levels: int) -> int:
 @njit(cache=True, nogil=True)
 def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -> int:
     """Add one matrix's features to ``out``, empty the counts, return 1; return 0 without a pair."""
-    # Only occupied cells are visited, because 30 pairs leave most of a matrix of 32 x 32 cells
-    # empty.
+    # Only cells with counts are visited: in a small region, 30 pairs leave most of a matrix of 32 x
+    # 32 cells empty.
     joint, cells, single, difference, total, table = counts
     low = n_levels
     high = largest = pairs = 0 * occupied  # a literal would have _add_features() compiled twice
@@ -357,7 +360,7 @@ def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -
     for k in range(occupied):
         cell = cells[k]
         c = int(joint[cell])
-        # emptied here, because clearing the whole matrix would take most of the time
+        # The cell is emptied here, because to clear the whole matrix would take most of the time.
         joint[cell] = 0
         i = (cell >> bits) - 1
         j = (cell & ((1 << bits) - 1)) - 1
@@ -431,7 +434,8 @@ def _regions(
             y1 = max(y1, y)
             x0 = min(x0, x)
             x1 = max(x1, x)
-        # The region's own box has a border of level 0, so that no neighbour needs a check.
+        # The region is copied into a box with a border of level 0, so that no step from a voxel
+        # leads out of the box and needs a check.
         ny = y1 - y0 + 1 + 2 * distance
         nx = x1 - x0 + 1 + 2 * distance
         box = np.zeros((z1 - z0 + 1 + 2 * distance) * ny * nx, np.int64)

@@ -1,4 +1,7 @@
-"""Site harmonisation: ComBat as a transformer that is fitted inside every fold."""
+"""Remove differences between sites from features (harmonisation).
+
+The method is ComBat, as a transformer of scikit-learn that is fitted inside every fold.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     unseen : {"error", "keep"}
-        Treatment in ``transform`` of rows from a site that ``fit`` did not see: raise an error, or
-        leave the rows as they are. The second is the only honest choice when a whole site is left
-        out.
+        What ``transform`` does with rows from a site that ``fit`` did not see: raise an error, or
+        leave the rows as they are. If a validation leaves out a whole site, only ``keep`` is
+        honest: nothing of this site may be used to learn its effect.
 
     Attributes
     ----------
@@ -85,7 +88,8 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     f"{_MIN_ROWS} a site",
                     hint="merge sites in participants.tsv or set harmonisation: none",
                 )
-        # The spread is taken inside every site, because ComBat divides by that variance.
+        # A feature is harmonised only if it varies inside every site, because ComBat divides by its
+        # variance there.
         spreads = np.array([np.ptp(X[labels == name], axis=0) for name in self.sites_])
         varies = np.asarray((spreads > 0).all(axis=0))
         if varies.any():
@@ -98,7 +102,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array-like, shape (n_rows, n_features)
-            Finite values.
+            Features of the rows, finite values.
         site : array-like of str, shape (n_rows,)
             Site of each row.
 
@@ -138,7 +142,8 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 dat=X[:, varies].T,
                 covars=pd.DataFrame({"site": labels.astype(object)}),
                 batch_col="site",
-                # The prior is a distribution over features; with one feature there is no prior.
+                # The prior of the empirical Bayes estimate is learned from the site's effects on
+                # all features. From a single feature it cannot be learned.
                 eb=int(varies.sum()) > 1,
             )["estimates"]
         self.mean_[varies] = estimates["stand.mean"][:, 0]

@@ -1,12 +1,14 @@
-"""Grey-level discretisation, and the 23 intensity-histogram features of IBSI.
+"""Turn values into grey levels, and compute the 23 intensity-histogram features of IBSI.
 
-A fixed bin number N divides the region's own range of values v: level = floor(N (v - min) / (max -
-min)) + 1, and the maximum belongs to level N. A fixed bin width w with an anchor counts from the
-anchor: level = floor((v - anchor) / w) + 1. IBSI takes the lower bound of the re-segmentation range
-as the anchor. A fixed bin width without an anchor cuts at multiples of the width, and counts from
-the lowest level that the region reaches: level = floor(v / w) - floor(min / w) + 1. A constant
-region without an anchor has one level, 1. A region of one level has entropy 0, uniformity 1, and
-both gradients 0 at level 1.
+There are three rules for the grey level of a value v in a region. With a fixed number N of bins,
+the region's own range of values is divided: level = floor(N (v - min) / (max - min)) + 1, and the
+maximum belongs to level N. With a fixed bin width w and an anchor, levels count from the anchor:
+level = floor((v - anchor) / w) + 1. IBSI takes as the anchor the lower bound of the range of values
+that count. With a fixed bin width and no anchor, levels are cut at multiples of the width, and
+count from the lowest level in the region: level = floor(v / w) - floor(min / w) + 1.
+
+A constant region has the one level 1, unless there is an anchor. A region of one level has entropy
+0, uniformity 1, and both gradients 0 at level 1.
 """
 
 import math
@@ -24,11 +26,11 @@ from cad.mri.imaging.geometry import MIN_VOXELS
 RECORD = np.dtype([(name, float) for name in HISTOGRAM])
 """Result of :func:`histogram_features` for a region: a field for each feature."""
 
-# A value this close below the edge of a grey level (in levels) lies on the edge. Stored integers
-# often meet an edge exactly. Rounding must not decide there, or a scanner's gain would change the
-# texture.
+# A value that is this little below the edge of a grey level (in levels) counts as on the edge.
+# Stored integers often lie exactly on an edge. If rounding errors decided there, the gain of a
+# scanner would change the texture.
 _TIE = 1e-4
-# If a bin width gives more levels than this, it was meant for another unit.
+# If a bin width gives more levels than this, it was probably meant for another unit of the values.
 MAX_LEVELS = 1024
 
 
@@ -68,7 +70,7 @@ def discretise(
     Raises
     ------
     CadError
-        Without bins and width, or when a width gives more than 1024 levels.
+        If neither ``bins`` nor ``bin_width`` is given, or if the width gives more than 1024 levels.
 
     Examples
     --------
@@ -82,12 +84,13 @@ def discretise(
     filled = sizes > 0
     first = start[:-1][filled]
     length = sizes[filled]
-    # Bins divide the region's own range, and a width counts from the lower end of that range.
+    # A fixed number of bins divides the region's own range of values. A bin width without an anchor
+    # counts from the lower end of this range.
     low = np.repeat(np.minimum.reduceat(values, first), length)
     if bins is not None:
         span = np.repeat(np.maximum.reduceat(values, first), length) - low
         share = bins * (values - low) / np.where(span > 0, span, 1.0)
-        # Without this limit, the maximum itself would open a level bins + 1.
+        # Without this limit, the maximum itself would have the level bins + 1.
         cuts = np.minimum(np.floor(share + _TIE) + 1, bins)
     elif bin_width is None:
         raise CadError(
@@ -117,7 +120,7 @@ def histogram_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels of regions.
+        Grey levels in the cores of the regions.
 
     Returns
     -------
@@ -135,7 +138,7 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     Parameters
     ----------
     levels : ndarray of int64, shape (n_voxels,)
-        From :func:`discretise`.
+        Grey level of every voxel, from :func:`discretise`.
     start : ndarray of int64, shape (n_regions + 1,)
         Where each region begins in the array of voxels; the last entry is its end.
     n_levels : ndarray of int64, shape (n_regions,)
@@ -157,7 +160,7 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     summary = statistics(levels.astype(float), start)
     out = np.full(len(start) - 1, np.nan, RECORD)
     _histogram(levels, start, n_levels, summary["mean"], out)
-    # statistics that grey levels share with any values
+    # These statistics are computed from grey levels as from any other values.
     for name in set(HISTOGRAM) & set(STATISTICS):
         out[name] = summary[name]
     return out

@@ -1,6 +1,6 @@
-"""What is measured: each modality's images, cut to the part of the grid that regions need.
+"""Prepare each modality's images for measuring, cut to the part of the grid that regions need.
 
-Nothing is computed for a whole grid: the T2 image is standardised and cut, and perfusion maps are
+Nothing is computed for a whole grid. The T2 image is standardised and cut, and perfusion maps are
 made only inside the gland and the regions. A cut image keeps its place in the patient.
 """
 
@@ -22,7 +22,8 @@ from cad.mri.imaging.standardise import NyulScale, standardise_t2
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import CORNERS, Dynamic, Volume
 
-# Gradients use one voxel beyond a region; :func:`filter_reach` says how far filters reach.
+# Voxels of an image that are kept around a region on each side. Gradients need one of them. Filters
+# may need more; :func:`filter_reach` says how many.
 _MARGIN = 2
 
 
@@ -42,9 +43,9 @@ class Prepared:
         For ``dce``: the images on ``grid`` of which gradients and co-occurrence are measured, by
         the names of ``features.dce_images``. They are NaN where a map has no value.
     notes : list of str
-        Assumptions, a sentence each.
+        Assumptions that were made for the values, a sentence each.
     perfusion : PerfusionMaps or None
-        For ``dce``: object that makes the regions' mean curves; else None.
+        For ``dce``: the object from which mean curves of regions are made; else None.
     provenance : dict of str to str or float
         How the values were made, by name. For ``t2w``: the tissue that the intensities are scaled
         by, and the median intensity before the scaling. For ``dce``: the source of T1, the arterial
@@ -144,14 +145,15 @@ def prepare(
     name : str
         ``t2w``, ``adc`` or ``dce``.
     needed : Volume
-        Boolean, on any part of the modality's grid: voxels that will be measured.
+        The voxels that will be measured: boolean, on any part of the modality's grid.
     scale : NyulScale, optional
         Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 
     Raises
     ------
     CadError
-        When the modality cannot be prepared (constant T2, no bolus, ...).
+        When the modality cannot be prepared, for example because a T2 image is constant or a
+        dynamic series shows no bolus.
     """
     if name == "dce":
         return _prepare_dce(study, settings, needed)
@@ -187,9 +189,9 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
     Parameters
     ----------
     whole : Volume
-        The image.
+        The whole image.
     needed : Volume
-        Boolean mask on any grid.
+        Boolean mask, on any grid, of the voxels that will be measured.
     filters : sequence of FilterSettings
         Filters that will be applied to the part; it gets a margin as wide as they reach.
     """
@@ -198,14 +200,14 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
 
 
 def crop(volume: Volume, box: Box) -> Volume:
-    """Return a part of a volume that keeps its place in the patient; the values are a view.
+    """Return a part of a volume that keeps its place in the patient; the values are not copied.
 
     Parameters
     ----------
     volume : Volume
         Image or mask.
     box : tuple of 3 slices
-        Along z, y, x.
+        Ranges of voxels along z, y, x.
     """
     return volume.beginning_at(volume.array[box], limits(box[::-1])[0])
 
@@ -216,7 +218,7 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
     Parameters
     ----------
     mask : Volume
-        On any grid; voxels that are not zero are inside.
+        Mask on any grid; voxels that are not zero are inside.
     grid : Volume
         The grid whose box is returned; its values are not read.
     margin_mm : float
@@ -240,7 +242,7 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
     Parameters
     ----------
     points : ndarray, shape (n, 3)
-        Patient coordinates, LPS, mm.
+        The points in patient coordinates (LPS), mm.
     grid : Volume
         The grid whose box is returned; its values are not read.
     margin_mm : float
@@ -253,7 +255,7 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
 
     Examples
     --------
-    A margin of 1 mm and one voxel more, around the voxel 5 of each axis:
+    The box goes 1 mm and one voxel beyond the voxel number 5 of each axis:
 
     >>> import numpy as np
     >>> grid = Volume(np.zeros((10, 10, 10)), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
@@ -271,14 +273,14 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
 
 
 def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
-    """Return a part of a dynamic series that keeps its place; the frames are a view.
+    """Return a part of a dynamic series that keeps its place in the patient; frames are not copied.
 
     Parameters
     ----------
     dynamic : Dynamic
         The series.
     box : tuple of 3 slices
-        Along z, y, x.
+        Ranges of voxels along z, y, x.
     """
     return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
 
@@ -290,8 +292,8 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     """
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
-    # The input function is found in the vessel and the bolus in the gland; both stay inside the
-    # cut.
+    # The part that is kept holds the vessel and the gland as well. In the vessel the arterial input
+    # is measured, and in the gland the bolus is found.
     boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
     for mask in (study.gland, study.vessel):
         around = None if mask is None else box_around(mask, study.dce.grid, 0.0)
@@ -362,7 +364,7 @@ def enclosing(boxes: Sequence[Box]) -> Box:
     Parameters
     ----------
     boxes : sequence of (slice, slice, slice)
-        Along z, y, x; at least one.
+        Boxes as ranges of voxels along z, y, x; at least one.
     """
     first, last = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
     return box_between(first.min(axis=0), last.max(axis=0), last.max(axis=0))

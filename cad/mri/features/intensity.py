@@ -1,14 +1,15 @@
-"""First-order statistics of a region: the 18 of IBSI's family and the two quartiles.
+"""Compute first-order statistics of a region: the 18 of IBSI's family and the two quartiles.
 
 No statistic takes a logarithm. Variance is the population's, kurtosis is excess kurtosis, and
-percentiles are interpolated linearly between order statistics. A constant region has a defined
-value of every statistic. Mean, median, extremes, percentiles and root mean square are its
-intensity. Every measure of spread, skewness and kurtosis are 0. The two ratios (coefficient of
-variation, quartile coefficient of dispersion) are 0 when their denominator is 0.
+percentiles are interpolated linearly between order statistics. Every statistic is defined for a
+constant region, too. Its mean, median, extremes, percentiles and root mean square are its one
+intensity. Its measures of spread, its skewness and its kurtosis are 0. The two ratios (coefficient
+of variation, quartile coefficient of dispersion) are 0 if their denominator is 0.
 
-Voxels may have weights: the weight is the share of the voxel that belongs to the region.
-Percentiles are then linear between the middles of the weights. Equal values share their weights
-evenly, so that their order does not matter. With equal weights nothing changes.
+Voxels may have weights: the weight is the share of the voxel that belongs to the region. Voxels are
+then laid out by increasing value, each as long as its weight, and percentiles are interpolated
+linearly between the middles of these lengths. Voxels of equal value share their weights evenly, so
+that their order does not matter. If all weights are equal, the results are those without weights.
 """
 
 import itertools
@@ -60,7 +61,8 @@ def statistics(
     finite, limits, is_finite = keep_finite(np.ascontiguousarray(values, float), start)
     limits = np.ascontiguousarray(limits, np.int64)
     out = np.full(len(start) - 1, np.nan, RECORD)
-    # NumPy sorts the values, because kernels that sort would take twice as long to compile.
+    # NumPy sorts the values. If the compiled kernels sorted them, compiling would take twice as
+    # long.
     ends = list(itertools.pairwise(limits))
     if weight is None or core is None:
         ordered = [np.sort(finite[a:b]) for a, b in ends]
@@ -130,8 +132,9 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
     p75 = percentile(ordered, 0.75)
     p90 = percentile(ordered, 0.90)
     if ordered[0] == ordered[n - 1]:
-        mean = ordered[0]  # a constant must get no spread from the rounding of the sum
-    # Central moments need a second pass, because differences of raw moments would lose digits.
+        mean = ordered[0]  # the rounding of the sum must give a constant region no spread
+    # Central moments are computed in a second pass, when the mean is known. Differences of raw
+    # moments would lose digits.
     m2 = m3 = m4 = mad = medad = 0.0
     robust_sum = 0.0
     robust_n = 0
@@ -145,8 +148,8 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
         if p10 <= v <= p90:
             robust_sum += v
             robust_n += 1
-    # The robust deviation is taken about the mean of the values from the 10th to the 90th
-    # percentile, so that this mean must be known first.
+    # The robust deviation is measured from the mean of the values between the 10th and the 90th
+    # percentile. So this mean must be known first.
     rmad = 0.0
     if robust_n > 0 and ordered[0] != ordered[n - 1]:
         centre = robust_sum / robust_n
@@ -225,7 +228,8 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     >>> weighted_percentile(np.array([1.0, 2.0, 4.0]), np.array([0.0, 0.5, 1.0]), 0.75)
     3.0
     """
-    # This is the first place at or beyond the share, so that both neighbours enclose the share.
+    # ``high`` is the first value whose place is at or beyond the share, and ``low`` is the value
+    # before it. The percentile lies between these two.
     high = min(int(np.searchsorted(place, share)), len(place) - 1)
     low = max(high - 1, 0)
     gap = place[high] - place[low]
@@ -236,12 +240,15 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
 
 @njit(cache=True)
 def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
-    """Give each of equal values the mean of their weights, which ascend, in place."""
+    """Give equal values the mean of their weights, in place.
+
+    The weights of equal values come in ascending order.
+    """
     first = 0
     for last in range(1, len(ordered) + 1):
         if last == len(ordered) or ordered[last] != ordered[first]:
-            # The mean is taken of ascending weights, so that it does not depend on the voxels'
-            # order.
+            # The weights are in ascending order, so that the rounding of their mean does not depend
+            # on the order of the voxels.
             if last - first > 1:
                 weight[first:last] = weight[first:last].mean()
             first = last
@@ -283,7 +290,8 @@ def _weighted_statistics(
         p75 = weighted_percentile(v, place, 0.75)
         p90 = weighted_percentile(v, place, 0.90)
         m2 = m3 = m4 = mad = medad = robust = robust_weight = 0.0
-        # A voxel that the region only touches must not be its minimum: extremes come from the core.
+        # Minimum and maximum come from the core alone: a voxel that the region only touches must
+        # not be its minimum.
         low = np.inf
         high = -np.inf
         for i in range(n):

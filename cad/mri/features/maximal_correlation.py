@@ -1,9 +1,10 @@
-"""Haralick's fourteenth feature: the maximal correlation coefficient of neighbouring grey levels.
+"""Compute Haralick's fourteenth feature: the maximal correlation of neighbouring grey levels.
 
 The coefficient is the largest correlation that the two levels of a pair of neighbours can get by
-any renaming of the grey levels. It is the square root of the second largest eigenvalue of Q(i, j) =
-sum_k p(i, k) p(j, k) / (p(i) p(k)) (Haralick et al., IEEE Trans Syst Man Cybern 3 (1973) 610). IBSI
-leaves this feature out; pyradiomics calls it MCC.
+any renaming of the grey levels. It is the square root of the second largest eigenvalue of the
+matrix Q(i, j) = sum_k p(i, k) p(j, k) / (p(i) p(k)). Here p(i, k) is the share of pairs with the
+levels i and k, and p(i) the share of voxels of pairs with the level i (Haralick et al., IEEE Trans
+Syst Man Cybern 3 (1973) 610). IBSI leaves this feature out; pyradiomics calls it MCC.
 """
 
 import numpy as np
@@ -24,7 +25,7 @@ def maximal_correlation_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels of regions.
+        Grey levels in the cores of the regions.
 
     Returns
     -------

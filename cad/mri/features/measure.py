@@ -1,7 +1,8 @@
-"""Feature columns of any set of regions on one prepared modality.
+"""Measure the feature columns of any set of regions on one prepared modality.
 
-Regions of interest, perturbed copies of them and spheres around voxels all pass through
-:func:`measure`. A probability map and a table of features can therefore not disagree.
+Three kinds of regions are all measured by :func:`measure`: regions of interest, perturbed copies of
+them, and spheres around voxels for a probability map. So the map and a table of features cannot
+disagree.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,9 +22,9 @@ from cad.mri.features.intensity import statistics
 from cad.mri.features.regions import RegionVoxels, Sample, keep_finite
 from cad.mri.imaging.geometry import MIN_VOXELS
 
-# A parameter of a voxel whose fit failed is a bound or noise, so that no statistic uses it. A
-# region has no statistic where the model fits less than this share of its voxels. The statistics of
-# the fits' quality use all voxels.
+# If the fit of a kinetic model fails in a voxel, its parameters are bounds or noise, and no
+# statistic uses them. A region in which the model fits less than this share of the voxels has no
+# statistics of the parameters. The statistics of the quality of the fits use all voxels.
 MIN_FITTED = 0.5
 
 _MEASURED_BY: dict[str, Callable[[Sample], np.ndarray]] = {
@@ -91,9 +92,9 @@ def measure(
     prepared : Prepared
         The modality.
     regions : RegionVoxels
-        On ``prepared.grid``.
+        The regions, on ``prepared.grid``.
     settings : FeatureSettings
-        Families, texture, names to leave out.
+        Settings: the families that are measured, the texture, and names of features to leave out.
 
     Returns
     -------
@@ -101,9 +102,10 @@ def measure(
         Values by name of the column, in the order of the feature table. NaN where fewer than 5
         voxels of a map have a value, or a region has no pair of neighbours for co-occurrence.
         Statistics weigh each voxel by the share that the region fills. Histogram and co-occurrence
-        use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels. Kinetic parameters
-        leave out voxels whose fit failed, and are NaN for a region where less than half of the
-        voxels fit. The fit's quality (R2, residual, share of failed fits) is taken over all voxels.
+        use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels. Statistics of kinetic
+        parameters leave out voxels whose fit failed, and are NaN for a region where the model fits
+        less than half of the voxels. Those of the fit's quality (R2, residual, share of failed
+        fits) use all voxels.
     """
     if prepared.name == "dce":
         channels = _of_series(prepared, regions, settings)
@@ -117,7 +119,7 @@ def pick(
     image: str,
     settings: FeatureSettings,
 ) -> dict[str, np.ndarray]:
-    """Choose, from all statistics of an image, the columns that settings name, in order.
+    """Choose, from all statistics of an image, the columns that the settings name, in their order.
 
     Parameters
     ----------
@@ -132,7 +134,7 @@ def pick(
     Returns
     -------
     dict of str to ndarray
-        By the column's name.
+        The values, by name of the column.
 
     Examples
     --------
@@ -165,8 +167,8 @@ def _of_image(
     inside = resegmented(regions.values(image), regions.start, texture)
     for chosen in filters_of(settings, name):
         response = regions.values(response_map(image, prepared.grid.spacing, chosen))
-        # Re-segmentation belongs to the region: a voxel that it leaves out has no response either
-        # (IBSI).
+        # A voxel whose value re-segmentation leaves out does not belong to the region any more. So
+        # its response to a filter is left out, too (IBSI).
         response[~np.isfinite(inside)] = np.nan
         channels[filter_name(chosen)] = _statistics(response, regions)
     return channels
@@ -198,7 +200,7 @@ def _of_array(
 
 
 def _sample(image: np.ndarray, regions: RegionVoxels, texture: TextureSettings) -> Sample:
-    """Return the grey levels of the regions' cores, as the texture settings cut them."""
+    """Return the grey levels of the regions' cores, made as the texture settings say."""
     core = regions.core()
     values = resegmented(core.values(image), core.start, texture)
     finite, start, is_finite = keep_finite(values, core.start)

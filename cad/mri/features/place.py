@@ -1,8 +1,8 @@
-"""Say where a region lies as a report does: side, level, sector, diameter and curve type.
+"""Describe a region as a radiologist's report does: side, level, sector, diameter, curve type.
 
-Nothing here is a feature: no learner gets it. Side, level and sector are estimates from the box of
-the gland mask on the region's slice, and the page calls them estimates. A ``sector`` in
-``rois.tsv`` takes precedence over the estimate.
+Nothing here is a feature: no learner gets it. Side, level and sector are estimated from the box
+around the gland mask on the region's slice, and the patient's page calls them estimates. If
+``rois.tsv`` states a ``sector``, it takes precedence over the estimate.
 """
 
 from typing import NamedTuple
@@ -17,11 +17,11 @@ from cad.mri.features.perfusion.semiquantitative import find_bolus
 from cad.mri.features.size import largest_distance
 from cad.mri.imaging.volume import Volume
 
-ONE_SIDE = 0.75  # share of a region's voxels that must lie on one side to give the region that side
+ONE_SIDE = 0.75  # a region is left or right if at least this share of its voxels is on that side
 
 EARLY_S = 120.0
 LEVEL_CHANGE = 0.10
-"""A curve that changes by less from its early peak to its end is a plateau (type 2)."""
+"""A curve is a plateau (type 2) if it changes by less than this share from early peak to end."""
 
 
 class Place(NamedTuple):
@@ -36,8 +36,8 @@ class Place(NamedTuple):
     sector : str
         PI-RADS sector with half and level, such as ``left mid PZpl``.
     u, v : float
-        The region's centre in the box around the gland: u from -1 (patient's right) to 1 (left), v
-        from 0 (front) to 1 (back).
+        The region's centre in the box around the gland: u goes from -1 (the patient's right) to 1
+        (his left), v from 0 (front) to 1 (back).
     """
 
     side: str
@@ -53,9 +53,9 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     Parameters
     ----------
     gland : Volume of bool
-        On the grid of the region.
+        Mask of the gland, on the grid of the region.
     inside : ndarray of bool, shape (n_slices, H, W)
-        The region.
+        Mask of the region.
     zone : str
         ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where no zone is stated.
 
@@ -98,7 +98,9 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
 
 
 def _upright(direction: np.ndarray) -> tuple[slice, ...]:
-    """Return the slices that turn z to the head, y to the back and x to the patient's left."""
+    """Return the slices by which an array's z axis is turned to the head, its y axis to the back
+    and its x axis to the patient's left.
+    """
     turn = []
     for axis in (2, 1, 0):
         step = -1 if direction[axis, axis] < 0 else 1
@@ -107,7 +109,7 @@ def _upright(direction: np.ndarray) -> tuple[slice, ...]:
 
 
 def _third(height: float, names: tuple[str, str, str]) -> str:
-    """Return the name of the third, from the feet, in which a height between 0 and 1 lies."""
+    """Return which of three names belongs to a height between 0 (feet) and 1: that of its third."""
     if height < 1 / 3:
         return names[0]
     if height < 2 / 3:
@@ -118,7 +120,9 @@ def _third(height: float, names: tuple[str, str, str]) -> str:
 NEAR_MIDLINE_MM = 5.0
 """A region whose centre lies nearer to the image's midline than this has no side."""
 SAME_DEPTH_MM = 8.0
-"""If centres of regions lie less far apart, front to back, none is called front or back."""
+"""If the centres of a study's regions differ by less than this from front to back, no region is
+called anterior or posterior.
+"""
 
 
 class ImagePlace(NamedTuple):
@@ -147,8 +151,8 @@ class ImagePlace(NamedTuple):
 def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
     """Say where a region lies in its image; None where the slices are not axial.
 
-    This place is no anatomy: the operator chose the image's midline, and the stack's thirds are not
-    those of the gland.
+    The place in the image is not a place in the gland. The operator of the scanner chose where the
+    image's midline lies, and the thirds of the stack of slices are not the thirds of the gland.
 
     Parameters
     ----------
@@ -162,7 +166,8 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
         return None
     turned = labels.array[_upright(direction)]
     n_slices, _, width = turned.shape
-    # The map is searched once, because it is large and its regions are small.
+    # The map is searched once for the voxels of all regions, because it is large and the regions
+    # are small.
     places = np.argwhere(turned)
     labels_of_places = turned[tuple(places.T)]
     z, y, x = places[labels_of_places == label].mean(axis=0)
@@ -211,7 +216,9 @@ def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:
 
 MARK_VOXELS = 100
 MARK_SLICES = 3
-"""A region of fewer voxels, or on fewer slices, may be a ball by chance."""
+"""Fewest voxels, and fewest slices, of a region that is tested: a smaller one may be a ball by
+chance.
+"""
 
 
 def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
@@ -223,7 +230,7 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
     Parameters
     ----------
     inside : ndarray of bool, shape (n_slices, H, W)
-        The region.
+        Mask of the region.
     spacing : (float, float, float)
         Voxel size along x, y and z, mm.
 
@@ -262,11 +269,11 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
 def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
     """Tell whether a ball holds all points of one set and none of another.
 
-    A point p lies in the ball of centre c where |p|^2 - 2 c p - k is at most 0, and beyond it where
-    this is above 0; k is the squared radius less |c|^2. The expression is linear in c and k, so
-    that a linear program finds the widest gap.
+    A point p lies in the ball with centre c if |p|^2 - 2 c p - k is at most 0, and outside of it if
+    this is above 0. Here k is the squared radius less |c|^2. The expression is linear in c and k,
+    so that a linear program can find the ball that separates both sets best.
     """
-    # a worker must be ready at once, and few regions need this import
+    # The import is slow and few regions need it. So it is here, and a worker process starts faster.
     from scipy.optimize import linprog
 
     middle = within.mean(axis=0)
@@ -288,16 +295,16 @@ def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
 
 
 def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
-    """Return 1 (still rising), 2 (plateau) or 3 (wash-out) of an enhancement curve.
+    """Return the type of an enhancement curve: 1 (still rising), 2 (plateau) or 3 (wash-out).
 
     The end of the curve is compared with its peak in the first two minutes after the bolus arrived.
-    An end that is 10 % higher is type 1, and an end that is 10 % lower is type 3 (Kuhl et al.,
-    Radiology 211 (1999) 101).
+    If the end is 10 % higher than this peak, the type is 1. If it is 10 % lower, the type is 3
+    (Kuhl et al., Radiology 211 (1999) 101).
 
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     signal : ndarray, shape (n_times,)
         Mean signal of the region, any unit.
 

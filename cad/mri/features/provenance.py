@@ -1,9 +1,10 @@
-"""Record how each value was measured: references, sources, units and voxels beside the features.
+"""Record how each value was measured: sources, references, units and voxels (provenance).
 
-A column means one thing only when all its rows were measured the same way. Three steps make sure of
-this. :func:`resolve_auto` looks once at the images of the whole cohort's studies. Every row says
-how it was measured, in columns that begin with ``PREFIX`` and that no learner gets.
-:func:`differences` compares new rows with the training rows of a model.
+A feature column has one meaning only if all its rows were measured in the same way. Three steps
+make sure of this. First, :func:`resolve_auto` looks at which images the studies of the whole cohort
+have, and makes one choice for all. Second, every row says how it was measured, in columns that
+begin with ``PREFIX`` and that no learner gets. Third, :func:`differences` compares new rows with
+the training rows of a model.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from cad.base.terms.modality import MODALITIES
 from cad.mri.imaging.study_files import b1_path, image_path
 
 PREFIX = "provenance_"
-# Voxel sizes may differ from training by this factor before a difference is reported. Three numbers
-# depend on the region: its number of voxels, how purely they are its own, and how many have a
-# value. How far frames or images were moved back, or why that was not measured, depends on the
-# patient. These values are not compared.
+# A number, such as a voxel size, is reported as different only if it lies outside the range of the
+# training by more than this factor.
+# Columns that end in one of the words below are not compared with training. Some depend on the
+# region: its number of voxels, which part of them is its own, and how many have a value. The others
+# say how far images or frames were moved back, which depends on the patient.
 _TOLERANCE = 1.25
 _OF_REGION = (
     "voxels",
@@ -42,7 +44,7 @@ _OF_REGION = (
 _TABLES = table_beside(__file__)
 _COMPARED: dict[str, str] = dict(_TABLES["study"])
 PROVENANCE: set[str] = set()
-"""Every column that says how a value was measured."""
+"""Names of all columns that say how a value was measured."""
 for _image in MODALITIES:
     for _key, _title in _TABLES["image"].items():
         _COMPARED[f"{_image.name}_{_key}"] = f"{_image.name}: {_title}"
@@ -88,15 +90,17 @@ class CohortFacts:
 def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSettings:
     """Replace every ``auto`` in settings by a choice that all studies of the cohort allow.
 
-    Flip angles, transmit field, vessel input and gland reference are chosen only when every study
-    with the image in question has them. Otherwise one choice serves all studies: the constant T1,
-    the stated angles, the population input and a box about the regions. If a later study lacks an
-    image that was chosen here, the modality that needs it fails with a message.
+    Four choices are made. T1 is measured by flip angles, flip angles are corrected by the transmit
+    field, the arterial input is measured in a vessel, and T2 is scaled by the gland. Each is chosen
+    only if all studies that have the dynamic series (for the last: the T2 image) have what it
+    needs. Otherwise all studies get the constant T1, the stated angles, a population's input, or a
+    box around the regions. If a later study lacks an image that was chosen here, the modality that
+    needs it fails with a message.
 
     Parameters
     ----------
     facts : CohortFacts
-        What the studies have.
+        How many studies have which images.
     settings : PipelineSettings
         The pipeline's settings; not changed.
 
@@ -138,8 +142,8 @@ def summary(table: pd.DataFrame) -> JsonObject:
     Returns
     -------
     dict
-        By name of the column without its prefix ``provenance_``. Text has the sorted list of all
-        values; numbers have [least, largest].
+        By name of the column without its prefix ``provenance_``. A column of text has the sorted
+        list of all its values, and a column of numbers has [least, largest].
     """
     content: JsonObject = {}
     for name in _COMPARED:
@@ -215,7 +219,7 @@ def check_columns(names: Iterable[str]) -> None:
     Raises
     ------
     CadError
-        Naming the first column of provenance.
+        For columns of provenance; the error names the first.
     """
     wrong = [name for name in names if str(name).startswith(PREFIX)]
     if wrong:

@@ -1,7 +1,8 @@
-"""Further feature classes through pyradiomics (extra ``radiomics``), switched on by name.
+"""Measure further classes of features with pyradiomics (the extra ``radiomics``).
 
-Grey levels are made as for the texture of this package: with the same bin number or width.
-pyradiomics measures each region on its cut image. All other settings are pyradiomics' own.
+Settings name the wanted classes. Grey levels are made as for the texture features of this package:
+with the same number of bins or the same bin width. pyradiomics measures each region on the image
+cut around it. All other settings are the defaults of pyradiomics.
 """
 
 import importlib.util
@@ -20,14 +21,14 @@ from cad.mri.imaging.volume import Volume
 
 
 def check_radiomics(classes: tuple[str, ...]) -> None:
-    """Refuse pyradiomics feature classes when the package is not installed.
+    """Raise an error if feature classes of pyradiomics are wanted and it is not installed.
 
     ``classes`` are the wanted classes; an empty tuple is accepted.
 
     Raises
     ------
     CadError
-        Naming the command that installs the package.
+        Without pyradiomics; the error names the command that installs it.
     """
     if classes and importlib.util.find_spec("radiomics") is None:
         raise CadError(
@@ -48,7 +49,7 @@ def radiomics_features(
     regions : RegionVoxels
         Regions on ``prepared.grid``.
     settings : FeatureSettings
-        ``radiomics`` and ``texture``.
+        Settings, of which ``radiomics`` and ``texture`` are read.
 
     Returns
     -------
@@ -58,13 +59,13 @@ def radiomics_features(
     Raises
     ------
     CadError
-        When the extra is absent.
+        When pyradiomics is not installed.
     """
     check_radiomics(settings.radiomics)
     channels: dict[str, dict[str, np.ndarray]] = {}
     if not settings.radiomics:
         return {}
-    # pyradiomics sums in the image's own type, and float32 would lose digits.
+    # pyradiomics computes sums in the type of the image. In float32 they would lose digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
     regions = regions.core()
     for r in range(regions.count):

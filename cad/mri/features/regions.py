@@ -1,15 +1,15 @@
-"""Store sets of voxels of one grid one after another, so that feature kernels loop over them.
+"""Store the voxels of many regions in one array, over which the compiled functions loop.
 
-A region of interest, a perturbed copy of one, and a sphere around a voxel are all the same to the
-kernels: a list of voxels, each with the share that the region fills. Thousands of overlapping
-regions take no more memory than the numbers of their voxels.
+A region of interest, a perturbed copy of one, and a sphere around a voxel are all stored alike: as
+a list of voxels, each with the share that the region fills. Thousands of overlapping regions take
+no more memory than the numbers of their voxels.
 
-A region drawn on T2 seldom ends where a voxel of another grid ends. First-order statistics weigh
-every voxel by its share, so that the region keeps its volume. Features that count voxels or pairs
-of voxels (extremes, histogram, co-occurrence) use the region's ``core``. The core has the voxels
-with the largest shares; their number is about the region's volume in voxels. Voxels of equal shares
-are either all in the core or all outside, so that neither the order of storage nor a mirror
-decides.
+The border of a region that was drawn on T2 seldom coincides with borders of voxels of another grid.
+First-order statistics weigh every voxel by its share, so that the region keeps its volume. Features
+that count voxels or pairs of voxels (extremes, histogram, co-occurrence) use the region's ``core``.
+The core has the voxels with the largest shares; their number is about the region's volume in
+voxels. Voxels of equal shares are either all in the core or all outside. So the core depends
+neither on the order in which voxels are stored nor on whether the image is mirrored.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from numba import njit
 from cad.base.settings import TextureSettings
 from cad.mri.imaging.geometry import MIN_VOXELS
 
-# Shares that are equal when cut into this many parts count as equal. The last digits of a file's
-# geometry must not choose between voxels that the region fills alike. Halves, thirds and fifths lie
-# well within a part.
+# Shares are rounded to multiples of 1 / _PARTS before they are compared. Otherwise the last digits
+# of a file's geometry could choose between voxels that the region fills alike. Common shares
+# (halves, thirds and fifths) do not lie at a limit of this rounding.
 _PARTS = 64
 
 
@@ -42,7 +42,7 @@ class RegionVoxels:
     start : ndarray of int64, shape (n_regions + 1,)
         Region r owns ``index[start[r]:start[r + 1]]``.
     shape : tuple of 3 ints
-        Voxels of the grid along z, y, x.
+        Number of voxels of the grid along z, y, x.
     weight : ndarray, shape (n_voxels,), or None
         Share (0 to 1) of each voxel that its region fills; None where all voxels are whole.
     """
@@ -80,13 +80,13 @@ class RegionVoxels:
         Parameters
         ----------
         centres : ndarray, shape (n, 3)
-            Continuous voxel indices x, y, z.
+            Centres of the spheres: voxel indices x, y, z, which need not be whole numbers.
         shape : tuple of 3 ints
-            Voxels along z, y, x.
+            Number of voxels of the grid along z, y, x.
         spacing : tuple of 3 floats
-            mm along x, y, z.
+            Voxel size in mm along x, y, z.
         radius : float
-            mm.
+            Radius of the spheres, mm.
         """
         points = np.ascontiguousarray(centres, float)
         size = np.array(shape, np.int64)
@@ -122,7 +122,8 @@ class RegionVoxels:
             level, count = np.unique(rounded, return_counts=True)
             voxels = np.cumsum(count[::-1])[::-1]  # number of voxels with this level or more
             enough = voxels >= min(MIN_VOXELS, len(share))
-            # Half a voxel too many or too few counts as too many, whatever the sum's last digit is.
+            # If half a voxel too many and half a voxel too few are both possible, the larger core
+            # is taken. The 1e-3 makes this so whatever the last digit of the sum is.
             off = np.where(enough, np.abs(voxels - total - 1e-3), np.inf)
             chosen[first:last] = rounded >= level[off.argmin()]
         return chosen
@@ -238,23 +239,24 @@ def _sphere_voxels(
     start: np.ndarray,
     index: np.ndarray,
 ) -> None:
-    # The function is called twice: with an empty index it counts into start[1:], then it fills.
+    # The function is called twice. The first call has an empty index, and counts the voxels of each
+    # sphere into start[1:]. The second call writes the voxels into the index.
     fill = len(index) > 0
     limit = radius * radius * (1 + 1e-9)  # a centre on the sphere itself belongs to it
     low = np.empty(3, np.int64)
     high = np.empty(3, np.int64)
     for p in range(len(points)):
         for axis in range(3):
-            # Only voxels of the box around the sphere are tested; the box is cut at the grid's
-            # border.
+            # Only voxels in the box around the sphere are tested. The box ends at the border of the
+            # grid.
             reach = radius / spacing[axis]
             n = size[2 - axis]
             low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
             high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
         n_voxels = start[p] if fill else 0
         for z in range(low[2], high[2] + 1):
-            # The test is (dz^2) + (dy^2) + (dx^2) <= r^2; each square is taken in the loop where it
-            # is constant.
+            # The test is dz^2 + dy^2 + dx^2 <= r^2. Each square is computed in the outermost loop
+            # in which it does not change.
             dz = ((z - points[p, 2]) * spacing[2]) ** 2
             for y in range(low[1], high[1] + 1):
                 dy = dz + ((y - points[p, 1]) * spacing[1]) ** 2

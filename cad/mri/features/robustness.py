@@ -1,10 +1,11 @@
 """Measure how much features change when a region is drawn slightly differently.
 
-A region is perturbed through its signed distance. Shifting the distance moves the region, adding a
-constant dilates or erodes it, and adding smooth noise roughens its contour. Every copy is measured
-as the region itself is. ICC(1,1) over regions gives the share of a feature's variance that does not
-come from drawing. Outlines that several readers drew are measured in the same way, with one
-preparation of each image for all of them.
+A region is redrawn by way of the signed distance of every voxel from its contour. To shift the
+distances moves the region, to add a constant to them enlarges or shrinks it, and to add smooth
+noise roughens its contour. Every copy is measured like the region itself. The intraclass
+correlation ICC(1,1) over regions gives the share of a feature's variance that does not come from
+redrawing. Outlines that several readers drew are measured in the same way; each image is prepared
+once for all of them.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ class Perturbation:
     noise_mm : float
         Standard deviation of the contour's roughness.
     noise_length_mm : float
-        Length over which the roughness is smooth.
+        Length over which the roughness stays similar.
     repeats : int
         Number of redrawn copies of each region, beside the region itself.
     seed : int
@@ -67,7 +68,7 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     Parameters
     ----------
     mask : Volume
-        Boolean, not empty.
+        Boolean mask of the region, not empty.
     perturbation : Perturbation
         Standard deviations of shift, growth and roughness.
     rng : Generator
@@ -76,33 +77,36 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     Returns
     -------
     Volume
-        Boolean, on a part of the same grid; possibly empty when eroded away.
+        The copy: boolean, on a part of the same grid. It is empty if the region shrank to nothing.
     """
-    # Three standard deviations of all changes that move the border outwards.
+    # The box is enlarged by three standard deviations of all changes that can move the border
+    # outwards.
     reach = 3 * (perturbation.shift_mm + perturbation.growth_mm + perturbation.noise_mm)
     padded = _padded(mask, reach)
     spacing = np.array(padded.spacing[::-1])
     inside = padded.array
-    # The border of a voxel lies half a step before the nearest centre beyond it.
+    # Distances are measured to the centres of voxels. The border of the region lies half a voxel
+    # before the nearest centre outside of it.
     half = 0.5 * spacing.min()
     outward = ndimage.distance_transform_edt(~inside, sampling=spacing)
     inward = ndimage.distance_transform_edt(inside, sampling=spacing)
     distance = np.where(inside, half - inward, outward - half)
-    # The shift stays in the slice: a reader draws on a slice, and the next slice is millimetres
-    # away.
+    # The region is shifted within its slices only: a reader draws on a slice, and the next slice is
+    # millimetres away.
     shift = np.array([0.0, *rng.normal(0, perturbation.shift_mm, 2)]) / spacing
-    # The distance is shifted and not the mask, so that shifts by fractions of a voxel count.
+    # The distances are shifted and not the mask, because a mask can only move by whole voxels.
     moved = ndimage.shift(distance, shift, order=1, mode="nearest")
     growth = rng.normal(0, perturbation.growth_mm)
     rough = ndimage.gaussian_filter(
-        # White noise that a Gaussian of sigma L/2 smooths is correlated over about L.
+        # White noise that is smoothed by a Gaussian with sigma L/2 is correlated over about the
+        # length L.
         rng.normal(size=inside.shape),
         perturbation.noise_length_mm / spacing / 2,
         mode="wrap",
     )
     spread = rough.std()
-    # The noise is scaled by this draw's own spread, because a small box holds few independent
-    # bumps.
+    # The noise is divided by the standard deviation that it has in this draw. A small box holds few
+    # independent bumps, so that this may differ much from the expected standard deviation.
     rough *= perturbation.noise_mm / spread if spread > 0 else 0.0
     return padded.with_array(moved <= growth + rough)
 
@@ -131,7 +135,7 @@ def perturbed_features(
     Raises
     ------
     CadError
-        For a study without regions or wanted images.
+        For a study without regions, or without any image that the settings name.
     """
     chosen = perturbation or Perturbation()
     names, _ = images.available(study, settings)
@@ -170,7 +174,7 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
     Returns
     -------
     list of Volume
-        Boolean.
+        Boolean masks; the first is the region as drawn.
 
     Raises
     ------
@@ -178,8 +182,8 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
         Without a label map, or for an empty region.
     """
     mask = study.mask_of(roi)
-    # Each region has its own random stream, so that leaving out another region changes nothing
-    # here.
+    # Each region has its own stream of random numbers, so that its copies do not depend on which
+    # other regions are redrawn.
     rng = np.random.default_rng([perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()])
     return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
 
@@ -196,11 +200,11 @@ def prepared_copies(
     Parameters
     ----------
     study : Study
-        Has the modality, with its image at the voxel size that the settings state.
+        Study with the modality; its image has the voxel size that the settings state.
     settings : PipelineSettings
         Settings of the pipeline; ``images`` and ``features`` are read.
     name : str
-        ``t2w``, ``adc``, ...
+        Name of the modality, such as ``t2w`` or ``adc``.
     masks : sequence of Volume
         Boolean, one for each region; a mask with too few voxels of this modality gives an empty
         region.
@@ -217,7 +221,7 @@ def prepared_copies(
     boxes = [box for box in around if box is not None]
     if not boxes:
         return None
-    # All copies share one box, so that an image is prepared once and not once for each copy.
+    # All copies are measured in one box, so that an image is prepared once and not for each copy.
     cropped = images.crop(grid, images.enclosing(boxes))
     shares = []
     for mask in masks:
@@ -246,9 +250,9 @@ def masks_features(
         Study with images, label map and regions. Without a gland mask, the arrival of the bolus is
         found in the regions.
     settings : PipelineSettings
-        ``images`` and ``features``.
+        Settings of the pipeline; only ``images`` and ``features`` are read.
     masks : sequence of Volume
-        Boolean, on any grid; possibly empty.
+        Boolean masks on any grid; a mask may be empty.
     scale : NyulScale, optional
         Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 
@@ -264,7 +268,7 @@ def masks_features(
     for name in names:
         try:
             ready = prepared_copies(work, settings, name, masks, scale)
-        except CadError:  # reported once, where the regions themselves were measured
+        except CadError:  # the error was reported when the regions themselves were measured
             continue
         if ready is None:
             continue
@@ -285,7 +289,8 @@ def _size(
         inside = resample_mask(mask, study.roi_map) if mask.array.any() else mask
         if not inside.array.any():
             continue
-        # Size and position read a label map, so that each mask stands alone in a map as label 1.
+        # Size and position are measured on a label map. So a map is made for each mask, with the
+        # mask as label 1.
         alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
         for name, values in size_columns(alone, [1], settings.features).items():
             columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
@@ -305,8 +310,8 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     Returns
     -------
     icc, low, high : float
-        (0, 0, 0) for a feature that is the same everywhere, because it cannot tell regions apart.
-        (1, 1, 1) when only regions differ.
+        The ICC and its interval. They are (0, 0, 0) for a feature that has one value everywhere,
+        because it cannot tell regions apart, and (1, 1, 1) if regions differ and repeats do not.
 
     References
     ----------
@@ -325,15 +330,15 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     means = values.mean(axis=1)
     between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
     within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
-    # Mean squares of a constant column are rounding, and their ratio is arbitrary.
+    # The mean squares of a constant column are rounding errors, and their ratio means nothing.
     rounding = (1e-12 * float(np.abs(values).max())) ** 2
     if between <= rounding and within <= rounding:
         return 0.0, 0.0, 0.0
     if within <= rounding:
         return 1.0, 1.0, 1.0
     ratio = between / within
-    # F is the ratio of mean squares; its quantiles bound the ratio, and ICC = (F - 1) / (F + k -
-    # 1).
+    # F is the ratio of the mean squares between and within regions, with k repeats. Quantiles of
+    # its distribution bound this ratio, and ICC = (F - 1) / (F + k - 1).
     tail = 1 - (1 - confidence) / 2
     low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
     high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
@@ -371,8 +376,8 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     rows = []
     for column, name in enumerate(names):
         values = cube[:, :, column]
-        # The mean squares need k copies of each region. A region with a copy without a value is
-        # left out.
+        # The mean squares need k values of each region. If a copy of a region has no value, the
+        # region is left out.
         values = values[np.isfinite(values).all(axis=1)]
         interval = icc(values, confidence) if len(values) >= 2 else (np.nan, np.nan, np.nan)
         rows.append((name, *interval, len(values)))
@@ -422,8 +427,8 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     box = bounding_box(mask.array)
     if box is None:
         raise ValueError("the mask is empty")
-    # The border is one voxel wider than the reach, because the shifted distance is interpolated
-    # there.
+    # The border is one voxel wider than the reach, because shifted distances are interpolated
+    # between voxels.
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
     array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
     return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

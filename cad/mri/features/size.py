@@ -1,7 +1,8 @@
-"""Measure how large a region is and where it lies, as features that are named accordingly.
+"""Measure how large a region is and where it lies, as features of their own.
 
-Everything is measured on the label map as drawn, in millimetres, and belongs to no image. Texture
-must not be a hidden measure of size, see :data:`cad.base.terms.features.COUNTING`.
+Everything is measured in millimetres on the label map as drawn, and uses the values of no image.
+Features of texture that also depend on size are listed in
+:data:`cad.base.terms.features.COUNTING`.
 """
 
 import math
@@ -17,7 +18,7 @@ from cad.mri.imaging.drawn import gland_on
 from cad.mri.imaging.geometry import Box, bounding_box, limits
 from cad.mri.imaging.study import Study
 
-# Number of points whose distances to all other points are held at once.
+# Number of points whose distances to all other points are in memory at once.
 _POINTS = 200
 
 
@@ -36,14 +37,14 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
     dict of str to dict of str to ndarray, shape (n_regions,)
         Two groups of values by name, one value per label.
 
-        Group ``size``: ``volume`` (mL, by voxels); ``mesh_volume`` (mL), ``surface`` (mm2) and
-        largest ``diameter`` (mm) of the mesh around the voxels' centres (IBSI); ``slices`` (their
-        number).
+        Group ``size``: ``volume`` in mL is the volume of the voxels. ``mesh_volume`` (mL),
+        ``surface`` (mm2) and ``diameter`` (the largest, mm) are measured on the mesh around the
+        voxels' centres (IBSI). ``slices`` is the number of slices.
 
-        Group ``position``, NaN without a gland mask: ``capsule_distance`` (mm) of the region's
-        centre from the gland's surface; place of the centre in the gland's box, 0 to 1: ``side``
-        from the middle to the left or right edge, ``back`` from front to back, ``head`` from feet
-        to head.
+        Group ``position``, NaN without a gland mask: ``capsule_distance`` is the distance (mm) of
+        the region's centre from the gland's surface. The others are places of the centre in the box
+        around the gland, from 0 to 1: ``side`` from the middle to the left or right edge, ``back``
+        from front to back, ``head`` from feet to head.
     """
     if study.roi_map is None:
         return {}
@@ -106,9 +107,10 @@ def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
 
 
 def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
-    """Return the gland's box on the label map's grid, and the distance (mm) from its outline.
+    """Return the box around the gland on the label map's grid, and distances in this box.
 
-    The distance is positive in voxels inside and 0 elsewhere; the box has a border of one voxel.
+    A distance (mm) is that of a voxel inside the gland from the gland's outline, and 0 outside. The
+    box has a border of one voxel.
     """
     gland = gland_on(study)
     box = None if gland is None else bounding_box(gland.array)
@@ -119,11 +121,11 @@ def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
 
 
 def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, float]:
-    """Return distance from the capsule, side, back and head of a point (voxel indices)."""
+    """Return the values of the group ``position`` for a point, given in voxel indices."""
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
     point = (centre - first + 1)[:, None]
-    # Outside of the box there is no gland, so that the distance is 0.
+    # Outside of the box there is no gland; the distance is then 0.
     depth = float(ndimage.map_coordinates(inward, point, order=1)[0])
     return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
@@ -139,7 +141,7 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
     c = corners[faces[:, 2]]
     # The volume is a sum of signed tetrahedra between the origin and every triangle.
     volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
-    # Only points that are extreme along a row of their slice can be the ends of a diameter.
+    # The ends of a diameter can only be points that are the first or last in a row of their slice.
     thinned = np.unique(np.round(points, 6), axis=0)
     return volume, float(mesh_surface_area(points, faces)), largest_distance(thinned)
 

@@ -1,13 +1,14 @@
 """Measure the features of a sphere around every voxel, from which a probability map is predicted.
 
-The sphere stands in for a region: the same kernels measure it, on every modality's own grid. A
-voxel of a grid belongs to the sphere when its centre lies within the radius. A region's mask is
-transferred by volume share instead; for a sphere of several voxels the two rules differ in the
-outermost voxels. Spheres are cut by the image's border and not by the mask.
+The sphere stands in for a region and is measured by the same functions, on the grid of every
+modality. A voxel belongs to the sphere if its centre lies within the radius. A drawn region is
+treated differently: each voxel counts by the share that the region fills. For a sphere of several
+voxels the two rules differ in the outermost voxels. Spheres are cut off at the border of the image,
+and not at the border of the mask.
 
-No stride is needed, because everything that overlapping spheres share (maps, gradients,
-standardised intensities) is computed once. A gland therefore takes seconds to a few minutes.
-``step`` measures every n-th voxel in a slice for a quick look.
+Everything that overlapping spheres share (maps, gradients, standardised intensities) is computed
+once. A sphere around every voxel of a gland therefore takes seconds to a few minutes, and no voxels
+have to be skipped.
 """
 
 from collections.abc import Iterator
@@ -29,8 +30,8 @@ from cad.mri.imaging.volume import Volume
 
 RADIUS_MM = 4.0  # of the sphere around each voxel
 MARGIN_MM = 5.0
-# Number of spheres that are measured at once: each has some hundred voxels, so that they take a few
-# hundred MB at most.
+# Number of spheres that are measured at once. Each has some hundred voxels, so that all together
+# take a few hundred MB at most.
 _CHUNK = 4096
 
 
@@ -41,7 +42,7 @@ class SlidingFeatures:
     Parameters
     ----------
     index : ndarray of int64, shape (n, 3)
-        Voxels z, y, x of ``grid``.
+        Indices z, y, x of the voxels in ``grid``.
     rows : DataFrame, n rows
         Feature columns of the sphere around each voxel; NaN where a sphere has fewer than 5 voxels
         with a value.
@@ -64,14 +65,14 @@ class SlidingFeatures:
 
 
 def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
-    """Return the mask of voxels for a probability map: the gland, on the T2 grid.
+    """Return the mask of the voxels that a probability map covers: the gland, on the T2 grid.
 
-    Without a gland mask, the mask is the regions with a margin around each.
+    Without a gland mask, these are the voxels of the regions and of a margin around each.
 
     Parameters
     ----------
     study : Study
-        With a gland mask or regions.
+        Study with a gland mask or regions.
     margin_mm : float
         Width of the margin around each region when there is no gland mask.
 
@@ -88,7 +89,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     grid = study.anatomical
     if study.gland is not None:
         gland = resample_mask(study.gland, grid)
-        # A gland that lies off the grid counts as none; then the regions give the mask.
+        # A gland mask that lies outside of the grid counts as missing, and the regions are used.
         if gland.array.any():
             return gland
     union = study.roi_union
@@ -113,9 +114,9 @@ def sliding_rows(
     Parameters
     ----------
     study : Study
-        With at least one wanted modality.
+        Study with at least one wanted modality.
     settings : PipelineSettings
-        ``images`` and ``features`` of the model's pipeline.
+        Settings of the model's pipeline; only ``images`` and ``features`` are read.
     mask : Volume, optional
         Boolean, on the T2 grid; by default the gland, or the regions with a margin
         (:func:`where_to_slide`).
@@ -130,7 +131,8 @@ def sliding_rows(
     Raises
     ------
     CadError
-        For an empty mask, pyradiomics classes (too slow), or no usable modality.
+        For an empty mask, for settings with pyradiomics classes, which are too slow here, and for a
+        study without a usable modality.
     """
     if settings.features.radiomics:
         raise CadError(
@@ -143,13 +145,13 @@ def sliding_rows(
     chosen = np.argwhere(inside.array)
     if not len(chosen):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
-    # The points are in the patient's space, so that in every modality the same point is the middle
-    # of the sphere.
+    # The centres of the spheres are in patient coordinates, so that a sphere has the same centre in
+    # every modality.
     points = inside.index_to_patient(chosen[:, ::-1])
     names, absent = images.available(study, settings)
     notes = images.absence_notes(absent)
-    # The map was given the voxels of T2 above. From here on the study has the spacing at which the
-    # features of the model were measured.
+    # The map has the voxels of the T2 image as it is. From here on, the images are resampled to the
+    # voxel size at which the features of the model were measured.
     study = at_spacing(study, settings.images)
     work = images.compact(study)
     columns: dict[str, np.ndarray] = {}
@@ -160,8 +162,8 @@ def sliding_rows(
             if box is None:
                 raise CadError("the mask lies outside the image")
             cropped = images.crop(grid_here, box)
-            # Preparing an image takes long, above all by kinetic fits. So only voxels that lie in
-            # some sphere are prepared.
+            # To prepare an image takes long, above all because of kinetic fits. So only voxels that
+            # lie in a sphere are prepared.
             needed = np.zeros(cropped.shape, bool)
             for chunk in _chunks(cropped, points):
                 needed |= chunk.voxels()
@@ -169,8 +171,8 @@ def sliding_rows(
                 raise CadError("the mask lies outside the image")
             prepared = images.prepare(work, settings, name, cropped.with_array(needed), scale)
         except CadError as error:
-            # An image that fails only leaves its columns out, as for regions. The prediction
-            # decides whether the model can do without these columns.
+            # If an image cannot be prepared, its columns are missing, as they are for regions. The
+            # prediction decides whether the model can do without them.
             notes.append(f"{name} not measured: {error.problem}")
             continue
         notes += prepared.notes
@@ -192,8 +194,8 @@ def _slide(
         if not columns:  # one block for all columns, because a gland's table is hundreds of MB
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():
-            # This least number of voxels holds for regions, too: a percentile of fewer voxels is no
-            # statistic.
+            # Regions must have this number of voxels, too: a percentile of fewer voxels means
+            # nothing.
             values[chunk.sizes < MIN_VOXELS] = np.nan
             columns[name][first : first + chunk.count] = values
         first += chunk.count

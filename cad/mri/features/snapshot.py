@@ -1,4 +1,4 @@
-"""Collect a study's content for its page: slices on a display grid, curves with fits, notes."""
+"""Collect what a patient's page shows of a study: slices on one grid, curves with fits, notes."""
 
 import json
 from collections.abc import Sequence
@@ -24,9 +24,13 @@ MARGIN_SLICES = 2
 ENHANCEMENT = "relative_enhancement"
 KTRANS = "tofts_ktrans"
 MIN_WINDOW_VOXELS = 50
-ADC_WINDOW = [400.0, 2000.0]  # 1e-6 mm2/s: from restricted tumour to free peripheral zone
+# Limits of the grey scale of ADC maps, 1e-6 mm2/s: from tumours, in which diffusion is restricted,
+# to the peripheral zone, in which it is free.
+ADC_WINDOW = [400.0, 2000.0]
 MIDDLE_MM = 30.0
-"""Half the side of the middle of an image, in which a gland without a mask is looked for."""
+"""Half the side (mm) of a square in the middle of an image, where the gland is assumed to lie if
+there is no mask of it.
+"""
 HIGH_B = 800.0
 """Lowest b-value (s/mm2) of a diffusion image that is shown where there is no high-b image."""
 
@@ -43,7 +47,7 @@ def snapshot(
     features : StudyFeatures
         Maps, curves, notes and failures of the same study.
     registrations : sequence of Registration
-        Alignments of images to T2.
+        Results of aligning images with T2.
 
     Returns
     -------
@@ -64,18 +68,20 @@ def snapshot(
     grid = display_grid(study)
     shown = _images(study, features, grid)
     labels = _labels(study, grid)
-    # Without a gland mask the window is taken from the image's middle, where the gland lies.
+    # The limits of the grey scale come from the gland. Without a gland mask they come from the
+    # middle of the image, where the gland lies.
     gland_or_middle = _middle(study.anatomical) if study.gland is None else study.gland
     inside = resample_mask(gland_or_middle, grid).array
-    # The middle of an image also holds air of the rectum, but a gland holds none.
+    # The middle of an image also holds air in the rectum, which a gland mask does not. So a larger
+    # share of dark voxels is ignored there.
     darkest = 5.0 if study.gland is None else 1.0
     fullest_slice = int((labels > 0).sum(axis=(1, 2)).argmax())
     views = [registration_view(moved, grid, fullest_slice) for moved in registrations]
     first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
     gland = gland_on(study)
-    # Number, from 1, that the lowest slice shown has in the whole series.
+    # The number, from 1, that the lowest shown slice has in the whole series.
     below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
-    # as far as the first sidecar states it
+    # Facts of the acquisition come from the first image that has a sidecar file.
     acquired = next(iter(study.protocols.values()), Protocol())
     windows = {}
     for name, array in shown.items():
@@ -142,7 +148,10 @@ def _middle(image: Volume, half_mm: float = MIDDLE_MM) -> Volume:
 
 
 def _high_b(study: Study) -> Volume | None:
-    """Return the high-b image, else the diffusion image of the highest b-value if that is high."""
+    """Return the study's high-b image, else its diffusion image of the highest b-value.
+
+    The result is None if this b-value is below ``HIGH_B``.
+    """
     if study.hbv is not None:
         return study.hbv
     if not study.diffusion:
@@ -158,8 +167,8 @@ def _b_value(study: Study) -> float | None:
     protocol = study.protocols.get("hbv")
     if protocol is not None:
         return protocol.b_value
-    # The image was made from the series: it is a series image where a b-value is high enough, else
-    # the decay is extrapolated to this b-value.
+    # The high-b image was made from the diffusion series: it is the image of the highest b-value if
+    # that is high enough, else it was extrapolated to ``diffusion.HIGH_B``.
     highest = max((b_value for b_value, _ in study.diffusion), default=None)
     return None if highest is None else max(highest, diffusion.HIGH_B)
 
@@ -176,7 +185,7 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
     shown = {}
     for name, volume in images.items():
         if volume is not None:
-            # Half precision has 11 bits: this is more than a screen shows, and halves the file.
+            # Half precision (11 bits) is more than a screen shows, and halves the size of the file.
             shown[name] = resample_image(volume, grid).array.astype(np.float16)
     return shown
 
@@ -223,7 +232,7 @@ def _describe(
 
 
 def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
-    """Return volume, diameter, kind and estimated place of a region as drawn."""
+    """Return volume, diameter and estimated place of a region, and whether a person drew it."""
     nothing = {"diameter_mm": None, "mark": "", "place": None, "image_place": None}
     if study.roi_map is None:
         return {"volume_mm3": None, **nothing}
@@ -231,7 +240,7 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     box = bounding_box(inside)
     if box is None:
         return {"volume_mm3": 0.0, **nothing}
-    # Only the box is used, because the whole map is much larger than a region.
+    # Only the box around the region is used, because the whole map is much larger.
     outline = inside[box]
     place = None
     in_image = None
@@ -249,10 +258,11 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
 
 
 def _archive(study: Study, grid: Volume) -> JsonObject:
-    """Return, by modality, the archive's series number and its image at every shown slice.
+    """Return, by modality, the number of its series in the archive and image numbers.
 
-    An image number is None where the modality has no slice within half a slice of the shown one,
-    or the import kept no numbers.
+    Each shown slice has an image number, by which a reader finds this slice in the archive. It is
+    None if the modality has no slice within half a slice of the shown one, or if the import kept no
+    numbers.
     """
     middle = (np.array(grid.shape[:0:-1]) - 1) / 2
     places = [grid.index_to_patient(np.array([*middle, z])) for z in range(grid.shape[0])]
@@ -263,8 +273,8 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
         if protocol is None or image is None or protocol.series_number is None:
             continue
         numbers = protocol.instance_numbers
-        # An enhanced object has one instance for all slices, so that no number tells the shown
-        # slice.
+        # An enhanced DICOM object is one instance with all slices. Its instance number does not
+        # tell a slice.
         whole = len(numbers) == image.shape[0]
         images: list[int | None] = []
         for place in places:
@@ -278,16 +288,21 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
 
 
 def _window(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float]:
-    """Return the grey-level window of the gland; bladder and vessels would flatten the contrast."""
+    """Return the limits of the grey scale, from the values inside a mask of the gland.
+
+    Limits from the whole image, with bladder and vessels, would leave the gland little contrast.
+    """
     values = array[inside & np.isfinite(array)]
-    # Percentiles of a few voxels are unstable, and a gland may lie outside of a short series.
+    # Percentiles of a few voxels are unstable. There may be few, because a short series may hold
+    # only a part of the gland. The values of the whole image are then used.
     if values.size < MIN_WINDOW_VOXELS:
         values = array[np.isfinite(array)]
     if not values.size:
         return [0.0, 1.0]
     low, high = np.percentile(values.astype(float), (darkest, 99))
     room = 0.1 * (high - low)
-    lowest = 0.0 if values.min() >= 0 else -np.inf  # no window below the image's possible values
+    # The grey scale must not begin below the smallest value that the image can have.
+    lowest = 0.0 if values.min() >= 0 else -np.inf
     return [float(max(low - room, lowest)), float(max(high + room, low + 1e-6))]
 
 

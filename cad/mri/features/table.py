@@ -27,10 +27,11 @@ from cad.mri.imaging.standardise import NyulScale
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
-# The enhancement is also shown within this distance around gland and regions.
+# Distance (mm) around gland and regions up to which pages show the enhancement, too.
 _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
-# If a smaller part of a region has no value, often a voxel at its edge, no note tells readers.
+# If less than this share of a region has no value, readers get no note. Often it is only a voxel at
+# the region's edge.
 _SAID_WITHOUT_VALUE = 0.05
 
 
@@ -46,7 +47,7 @@ class StudyFeatures:
     notes : list of str
         Images and values that were missing or assumed.
     failures : list of CadError
-        One per region or modality that could not be measured.
+        One error for each region or modality that could not be measured.
     maps : dict of str to Volume
         ``adc`` and every perfusion map (:data:`cad.base.terms.features.MAPS`) by name, cut to the
         box that was measured.
@@ -55,9 +56,8 @@ class StudyFeatures:
     curves : dict of str to RegionCurve
         Mean curves and fits of regions by ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
-        The part of the image from which T2 features are measured once a Nyul scale is fitted; their
-        columns are NaN until then. None unless the standardisation is ``nyul`` and no scale was
-        given.
+        With the standardisation ``nyul`` and no scale: the part of the image from which T2 features
+        are measured when a scale has been fitted. Their columns are NaN until then. Otherwise None.
     provenance : DataFrame
         How each value was measured, one row for each of ``rows``; every column begins with
         ``provenance_`` and is text or a number.
@@ -101,7 +101,8 @@ def extract(
         When no region or modality can be measured, when a wanted feature needs a package that is
         not installed, or when a filter's settings are wrong.
     """
-    # This check precedes all measuring, because a missing extra must not end a run after an hour.
+    # These checks come before any measuring, so that a missing package or a wrong setting does not
+    # end a run after an hour.
     check_radiomics(settings.features.radiomics)
     check_filters(settings.features)
     names, absent = images.available(study, settings)
@@ -119,12 +120,13 @@ def extract(
     grids = {name: _grid_around_regions(work, name, settings.features) for name in names}
     drawn, problems = measurable(work, grids, half)
     result.failures += problems
-    # The order is that of the cohort's table, so that rows of results stay where a reader expects
-    # them.
+    # The regions are in the order of the cohort's table, so that rows of results are where people
+    # expect them.
     rois = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, rois)
     result.provenance = pd.DataFrame(index=result.rows.index)
-    # Size and position use the whole label map, because the gland reaches beyond the regions.
+    # Size and position are measured on the whole label map, because the gland is larger than the
+    # box around the regions.
     columns = size_columns(study, [roi.label for roi in rois], settings.features)
     for name in names:
         on_grid = [drawn[roi.roi_id][name] for roi in rois]
@@ -133,17 +135,18 @@ def extract(
             columns |= _modality(work, settings, name, on_grid, rois, result, scale)
     if study.adc is not None:
         result.maps["adc"] = study.adc
-    # All columns share one array, because pandas takes longer over hundreds of columns than over
-    # their numbers.
+    # All columns are put into one array, because pandas takes long to build a table from hundreds
+    # of single columns.
     values = np.array(list(columns.values()), float).reshape(len(columns), len(rois)).T
     result.rows = pd.concat([result.rows, pd.DataFrame(values, columns=list(columns))], axis=1)
     return result
 
 
 def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> Volume:
-    """Return the part of a grid around the regions; a single corner where they lie beside it.
+    """Return the part of a modality's grid around the regions.
 
-    Voxels of an ADC map without a measurement are NaN: their value is below the range that counts.
+    If the regions lie outside of the grid, the part is a single corner voxel. In an ADC map, voxels
+    whose value is below the range that counts have no measurement, and are NaN.
     """
     grid = images.grid_of(study, name)
     union = study.roi_union
@@ -158,7 +161,7 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
 def _left_out(
     study: Study, name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
 ) -> list[str]:
-    """Report regions that a modality does not measure, and why, and regions that it has in part."""
+    """Return notes on regions that a modality cannot measure, with reasons, or has only in part."""
     notes = []
     for roi, outline in zip(rois, drawn, strict=True):
         if outline.too_little:
@@ -187,7 +190,7 @@ def _modality(
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
     grid = _grid_around_regions(study, name, settings.features)
-    # An outline that cannot be measured stays as an empty region, so that its columns are NaN.
+    # A region that cannot be measured is replaced by an empty one, so that its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
@@ -219,7 +222,8 @@ def _modality(
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
     if waits:
-        # T2 waits for the cohort's scale: these values only gave the columns' names and the notes.
+        # T2 features are measured later, when the scale of the cohort has been fitted. The values
+        # here only give the names of the columns, and the notes.
         columns = {column: np.full(len(rois), np.nan) for column in columns}
     return columns
 
@@ -227,7 +231,10 @@ def _modality(
 def _provenance(
     prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
-    """Report for every region how a modality's values were made; None if it was not measured."""
+    """Return, by column, how a modality's values of every region were made.
+
+    An entry is None if the region was not measured.
+    """
     name = prepared.name
     spacing = prepared.grid.spacing
     columns: dict[str, list[str | float | None]] = {}
@@ -256,7 +263,7 @@ def _provenance(
 
 
 def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[str | float | None]]:
-    """Report how far the modality lay beside T2, and how far it was moved back, mm; or why not."""
+    """Return, by column, how far (mm) the modality lay beside T2 and how far it was moved back."""
     columns: dict[str, list[str | float | None]] = {}
     for displacement in study.displacements:
         if displacement.name == name:
@@ -272,7 +279,10 @@ def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[st
 def _valid(
     prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> list[float]:
-    """Return each region's share with a value; in a series, the share that the first model fits."""
+    """Return which share of each region has a value.
+
+    In a dynamic series, it is the share of the region that the first kinetic model fits.
+    """
     unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
     if unfit is None:
         texture = texture_of(settings, prepared.name)
@@ -314,8 +324,8 @@ def _keep_perfusion(
 def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:
     """Return the relative enhancement for display, in a box around gland and regions.
 
-    The numbers are those of the map that features are taken from; that map covers only gland and
-    regions.
+    Its values equal those of the map from which features are measured; but that map covers only the
+    gland and the regions.
     """
     union = study.roi_union
     if study.dce is None or union is None:

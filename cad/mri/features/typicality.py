@@ -1,15 +1,15 @@
-"""Tell whether a region is like the training regions: limits by feature, family and modality.
+"""Tell whether a region is like the training regions, by limits for groups of features.
 
-An average over all features would hide one image in a wrong unit among hundreds of columns. Here
-every feature has its own spread, which is asymmetric where the feature is. Groups of features have
-a score each: the root mean square of their deviations. Groups are the families (ADC gradient,
-Tofts), the level of an image (its means and percentiles) and the modalities. A region is as unusual
-as its most unusual group.
+An average over all features would hide one image in a wrong unit among hundreds of columns. So
+features are judged in groups: the families (such as ADC gradient, or Tofts), the level of an image
+(its means and percentiles), and the modalities. Every feature has its own spread in the training,
+to each side of the median, and a deviation is measured in this spread. The score of a group is the
+root mean square of its features' deviations. A region is as unusual as its most unusual group.
 
-A fault of an image affects all of a study's regions, and an odd region stands alone. The mean
-deviation of a study's regions is therefore judged as well. Its limits are narrower, the more
-regions there are. The limits come from training patients that were held out when the spreads were
-learned.
+A fault of an image affects all regions of a study, and an unusual region only itself. Therefore the
+mean deviation of a study's regions is judged as well as each region. The more regions a study has,
+the narrower are the limits of this mean. The limits come from training patients that were held out
+when the spreads were learned.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.mri.columns import Column
 
-# Share of held-out training regions, and of studies, that may be flagged. It is below the promised
-# 5 %, because regions of one patient are alike and the quantile is itself uncertain.
+# Share of held-out training regions, and of studies, that may be flagged. At most 5 % of new ones
+# shall be flagged. The share is lower, because regions of one patient are alike and the limits are
+# themselves uncertain.
 FLAGGED = 0.02
-# Studies of 1, 2, 3 and 4 regions have limits of their own; the limits of 4 regions also hold for
-# studies with more.
+# Numbers of regions for which there are separate limits. Studies with more than 4 regions have the
+# limits for 4.
 _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10
@@ -44,7 +45,7 @@ class Deviation:
     Parameters
     ----------
     group : str
-        ``T2``, ``T2 intensity``, ...
+        Name of the group, such as ``T2`` or ``T2 intensity``.
     size : float
         Typical deviation of the group's features, in standard deviations.
     direction : str
@@ -64,7 +65,8 @@ class Deviation:
         return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{regions}"
 
 
-# The largest ratio of a score to its limit, and the groups whose ratio exceeds 1, with the ratio.
+# The largest ratio of a group's score to its limit; then each group whose ratio is above 1, with
+# this ratio.
 Beyond = tuple[float, tuple[tuple[float, Deviation], ...]]
 
 
@@ -104,8 +106,8 @@ class Typicality:
     middle, low, high : ndarray, shape (n_features,)
         Median, and the standard deviation below and above it.
     limits : dict of str to tuple of float
-        Limits by group: four scores. Above them, 1 region, and the mean of 2, 3 and 4 regions of a
-        study, are flagged.
+        For each group four limits of its score: for a single region, and for the mean of 2, of 3
+        and of 4 regions of a study. A score above its limit is flagged.
     columns : mapping of str to Column
         Column of each feature, which says its groups; a feature without a column is in no group.
     """
@@ -150,8 +152,8 @@ class Typicality:
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
         whole = cls(*_spread(X), {}, columns)
-        # Ten folds are used, and not one for each patient: limits need the tail, and not the last
-        # percent of the middle.
+        # Ten folds are enough. To leave out one patient at a time would give slightly more exact
+        # spreads, but the limits depend on the tails of the scores.
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in patient_of])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
@@ -163,14 +165,16 @@ class Typicality:
                     means = np.stack([_mean(z[rows]) for rows in _alike(z, count)])
                     scores = pd.DataFrame(inner._scores(means))
                     scores = scores.reindex(columns=list(whole.groups()))
-                    # A study counts once; where regions are judged alone, a region counts once.
+                    # If regions are judged alone (count 1), each region has the weight 1. For means
+                    # of several regions, each patient has the weight 1.
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
         limits = {}
         for group in by_count[0]:
             limits[group] = tuple(by_group[group] for by_group in by_count)
-        # A group that held-out regions never leave, or never have, cannot be judged.
+        # A group is left out if it has no finite limit: held-out regions then have no score for it,
+        # or a score of 0.
         usable = {}
         for group, of_counts in limits.items():
             if np.isfinite(of_counts).all() and min(of_counts) > 0:
@@ -193,8 +197,8 @@ class Typicality:
         clipped.
         """
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
-        # For a new scanner, a constant feature would deviate by thousands of SD; 12 SD tell as
-        # much.
+        # A feature that hardly varies in the training may deviate by thousands of standard
+        # deviations with a new scanner. _CLIP standard deviations tell as much.
         scaled = np.where(gap < 0, gap / self.low, gap / self.high)
         return np.asarray(np.clip(scaled, -_CLIP, _CLIP))
 
@@ -270,7 +274,8 @@ class Typicality:
         for row in range(len(z)):
             score, far = alone[row]
             score_shared, far_shared = together[row]
-            # A group that is named for the region itself is not named again for its study.
+            # If a group deviates in the region itself, it is not named again for the mean of the
+            # study.
             named = {deviation.group for _, deviation in far}
             groups = list(far)
             for ratio, deviation in far_shared:
@@ -298,8 +303,8 @@ class Typicality:
         scores = self._scores(z)
         groups = self.groups()
         beyond = []
-        # A study of seven regions is held to the limits for four regions, which are wider than
-        # limits for seven would be.
+        # A study of seven regions, for example, has the limits for four regions. They are wider
+        # than limits for seven would be.
         nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             worst = 0.0
@@ -341,7 +346,8 @@ class Typicality:
         Raises
         ------
         CadError
-            When the dictionary is of an earlier version, whose limits were for one region only.
+            When the dictionary was made by an earlier version of the program, which had limits for
+            single regions only.
         """
         if any(isinstance(values, float) for values in content["limits"].values()):
             raise CadError(
@@ -374,7 +380,8 @@ def _mean(z: np.ndarray) -> np.ndarray:
 def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
     """Return sets of ``count`` regions of one patient: each region with those most like it.
 
-    Readers may outline only one kind of tissue, and limits hold for such a choice, too.
+    Readers may outline only one kind of tissue, so that all regions of a study are alike. The
+    limits shall hold for such studies, too.
     """
     if len(z) <= count and count > 1:
         return [np.arange(len(z))]
@@ -386,27 +393,30 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
 def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     """Return every group's limit from weighted scores of held-out patients.
 
-    Groups differ in how heavy their tails are. Each group is therefore measured by its own upper
-    end, and one factor on all groups makes the promised share.
+    Groups differ in how heavy the tails of their scores are. Each group therefore has its own upper
+    quantile. All quantiles are multiplied by one factor, so that the share ``flagged`` is reached.
     """
     weight = held.pop("_weight").to_numpy()
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
     ends = ends.where(ends > 0, np.inf)
-    # A region is flagged when any group leaves its limit, so that the factor is set on the worst
-    # group.
+    # A region is flagged if any of its groups is beyond the limit. So the factor is computed from
+    # each region's worst group.
     worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
     factor = _upper(worst, weight, flagged) * (1 + 1e-9)
     return {str(group): float(factor * end) for group, end in ends.items()}
 
 
 def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
-    """Return the limit that a new value exceeds with the given probability (conformal)."""
+    """Return the limit that a new value exceeds with at most the probability ``flagged``.
+
+    The method is conformal prediction.
+    """
     finite = np.isfinite(values)
     if not finite.any():
         return float("inf")
     order = np.argsort(values[finite], kind="stable")
     share = np.cumsum(weight[finite][order])
-    # The new region itself counts as one more weight, which may lie anywhere in the order.
+    # The new value counts as one more, with the weight 1, at any place in the order.
     target = (1 - flagged) * (share[-1] + 1.0)
     rank = min(int(np.searchsorted(share, target - 1e-9)), len(order) - 1)
     return float(values[finite][order][rank])
@@ -418,11 +428,12 @@ def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     low = present.quantile(_TAIL).to_numpy()
     middle = present.quantile(0.5).to_numpy()
     high = present.quantile(1 - _TAIL).to_numpy()
-    # Limits use percentiles, but the standard deviation tells whether a feature varies at all.
+    # The spreads come from percentiles. But whether a feature varies at all is told by its standard
+    # deviation.
     spread = present.std(ddof=0).to_numpy()
     varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
-    # A feature that is mostly one value has no percentile on one side; its whole spread replaces
-    # it.
+    # If most values of a feature are equal, a percentile may equal the median. Each side therefore
+    # has at least a quarter of the feature's standard deviation.
     floor = 0.25 * spread
     below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
     above = np.maximum((high - middle) / _NORMAL_TAIL, floor)

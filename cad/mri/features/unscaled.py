@@ -1,8 +1,9 @@
-"""Keep T2 regions unstandardised, to be measured again under every fold's own scale.
+"""Keep T2 regions before standardisation, to measure them again with the scale of every fold.
 
-Nyul's scale is fitted on training patients, so that a study's T2 features differ from fold to fold.
-To measure them again, no file is read a second time. The part of the image around the regions, the
-landmarks of the whole image and the regions' voxels are enough.
+Nyul's method standardises intensities by a scale that is fitted to training patients. A study's T2
+features therefore differ from fold to fold. To measure them again, no file is read a second time:
+the part of the image around the regions, the landmarks of the whole image and the regions' voxels
+are enough.
 """
 
 from __future__ import annotations
@@ -33,12 +34,11 @@ class UnscaledT2:
     Parameters
     ----------
     image : Volume
-        float32; bias-corrected where the settings say so; the part of the image that the regions
-        need.
+        The part of the image that the regions need: float32, bias-corrected if the settings say so.
     landmarks : ndarray, shape (11,)
         Landmarks of the whole image for Nyul's method: intensities at 11 percentiles.
     regions : RegionVoxels
-        On ``image``, in the order of the feature rows.
+        The regions, on the grid of ``image``, in the order of the feature rows.
     """
 
     image: Volume
@@ -108,7 +108,7 @@ def unscaled_t2(
     Parameters
     ----------
     study : Study
-        With ``t2w``.
+        Study with a T2 image.
     settings : PipelineSettings
         ``images.bias_correction`` and the filters of T2; the part has a margin as wide as the
         filters reach.
@@ -120,7 +120,7 @@ def unscaled_t2(
     Raises
     ------
     CadError
-        For an image without 11 different landmarks.
+        For an image whose 11 landmarks are not all different.
 
     Examples
     --------

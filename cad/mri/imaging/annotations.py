@@ -1,11 +1,11 @@
 """Read regions drawn in DICOM (SEG objects, RT structure sets) onto the grid of an image.
 
-The result of both is the share of each voxel that the region fills. A contour is the border of an
-area in its slice plane. Contours in one plane are combined by the even-odd rule, so that an inner
-contour is a hole. A keyhole contour (an outer and an inner one, joined by a line) works as well.
-The share of a voxel is the part of its area that lies inside. The share is exact along rows, and
-sampled sixteen times across rows. highdicom reads SEG objects; :mod:`cad.mri.imaging.geometry`
-resamples their voxels.
+For both kinds of object the result is the share of each voxel that the region fills. RT structure
+sets hold contours. A contour is the border of an area in its slice plane. Contours in one plane are
+combined by the even-odd rule, so that an inner contour is a hole. A keyhole contour (an outer and
+an inner one, joined by a line) works as well. The share of a voxel is the part of its area that
+lies inside the contours. It is exact along rows, and sampled on sixteen lines in each row. SEG
+objects hold voxels. highdicom reads them, and :mod:`cad.mri.imaging.geometry` resamples them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from cad.mri.imaging.volume import Volume, triple
 if TYPE_CHECKING:
     import highdicom
 
-# A contour that lies farther from its slice plane than this (in slice distances) belongs to other
-# images.
+# A contour that lies farther from the nearest slice plane than this (in slice distances) was drawn
+# on other images.
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
 _HALF = 0.5
@@ -440,7 +440,7 @@ def _check_image(
 def _share_on_grid(
     share: np.ndarray, place: Volume, grid: Volume, path: Path, name: str
 ) -> np.ndarray:
-    """Return the share on the wanted grid; all 0 if the region fills no voxel to one half."""
+    """Return the share on the wanted grid; raise an error if it is one half in no voxel."""
     if not place.same_grid(grid):
         share = occupancy(place.with_array(share), grid).array
     if not (share >= 0.5 - 1e-6).any():

@@ -1,9 +1,9 @@
 """Check that a study's images, regions and gland belong to one man and are the right way up.
 
-Where no header states this, only the images can show it. Two images of one man share more
-information in their true places than when one of them is turned or moved. A region lies in the
-gland in which it was drawn. A gland and a field of view have a certain size. The page
-docs/import.md has the limits and the rates of false alarms.
+Where no header states this, only the images can show it. The following checks are made. Two images
+of one man share more information in their true places than when one of them is turned or moved. A
+region lies in the gland in which it was drawn. A gland and a field of view have plausible sizes.
+The page docs/import.md has the limits, and says how often a sound study fails a check.
 """
 
 import hashlib
@@ -28,22 +28,25 @@ IN_BODY = 0.5
 # of a small gland.
 OF_GLAND = 0.85
 _BINS = 24
-# By chance, independent images share (24 - 1)^2 / 2n nats for n voxels. At this number of voxels it
-# is .05 nats, as much as some tissues share.
+# Two independent images of n voxels share (24 - 1)^2 / 2n nats by chance, with 24 bins each. With
+# this number of voxels that is .05 nats, as much as images of some tissues share.
 _LEAST_VOXELS = 5000
 _LEAST_GLAND = 100
-# Two classes, inside the gland or not, need fewer voxels than 24 bins.
+# For the gland mask there are two classes of voxels, inside and beside it. They need fewer voxels
+# than 24 bins.
 _LEAST_BESIDE = 2000
 _BESIDE_MM = 8.0
 _COARSE_MM = 1.5
-# Shift that changes probabilities and is larger than most distortions of diffusion images.
+# Distance by which an image is moved for comparison. A shift of this size changes probabilities,
+# and is larger than most distortions of diffusion images.
 _MOVE_MM = 5.0
 
 
 def strays(study: Study) -> dict[str, CadError]:
-    """Return the regions that cannot be lesions of this gland, with the reason, by ROI id.
+    """Return the regions that cannot be lesions of the study's gland, with the reason, by ROI id.
 
-    Such a region lies too far outside the gland or the body, or is as large as a gland.
+    Less than 70 % of such a region lie in the gland (without a gland mask, less than 50 % in the
+    body), or it covers more than 85 % of the gland.
 
     Parameters
     ----------
@@ -95,7 +98,8 @@ def measurable(
 ) -> tuple[dict[str, dict[str, Drawn]], list[CadError]]:
     """Return the voxels of regions that can be measured, and an error for each other region.
 
-    A region is an error when no grid can measure it or when :func:`strays` names it.
+    A region gets an error when no grid can measure it, or when it cannot be a lesion: too much of
+    it lies outside the gland or the body, or it is as large as the gland (:func:`strays`).
 
     Parameters
     ----------
@@ -128,13 +132,13 @@ def measurable(
 
 
 def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[str, float]:
-    """Return how much better an image fits T2 where it lies than moved, turned or mirrored.
+    """Return how much better an image fits T2 in its place than moved, turned or mirrored.
 
     Parameters
     ----------
     t2w, image : Volume
-        T2 image and another image, in one frame of reference. Zeros and voxels beyond T2 are left
-        out.
+        T2 image and another image, in one frame of reference. Voxels whose value is 0 in one of the
+        images are left out, and so are voxels outside of T2.
     distorted : bool
         True for an image that may be displaced along its columns, as echo-planar images are:
         shifts along columns are then not compared.
@@ -142,11 +146,12 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
     Returns
     -------
     dict of str to float
-        Three values, for three kinds of change: ``mirrored`` (left and right), ``turned`` (upside
-        down or head for feet), and ``placed`` elsewhere (5 mm off in the slice, or a slice off).
-        Each value is ln(a / b), where a is the mutual information as the image lies, and b the
-        largest after a change of that kind. Below 0 the image fits better after the change. The
-        value is infinite with fewer than 5,000 voxels.
+        Three values, for three kinds of change of the image: ``mirrored`` (left and right
+        exchanged), ``turned`` (upside down, or head and feet exchanged), and ``placed`` elsewhere
+        (moved by 5 mm in the slice, or by a slice). Each value is ln(a / b). Here a is the mutual
+        information of the two images as they lie, and b the largest after a change of that kind. A
+        value below 0 means that the image fits better after the change. The value is infinite with
+        fewer than 5,000 voxels.
     """
     shared_of_ways = _shared_by_way(
         resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS
@@ -157,8 +162,8 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
 def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     """Return how much better the gland mask explains images in its place than when it is moved.
 
-    The measure is the information that a voxel's place gives about its value, summed over the
-    images. The place is either in the gland or within 8 mm of it.
+    The measure is the mutual information of a voxel's value and its place, summed over the images.
+    There are two places: in the gland, and within 8 mm around it.
 
     Parameters
     ----------
@@ -170,8 +175,8 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        Three values, for images ``mirrored``, ``turned`` and ``placed`` elsewhere, as in
-        :func:`better_placed`; below 0 the mask fits better elsewhere.
+        Three values, for images that are ``mirrored``, ``turned`` and ``placed`` elsewhere, as in
+        :func:`better_placed`. A value below 0 means that the mask fits the changed images better.
     """
     from scipy.ndimage import distance_transform_edt  # slow to load
 
@@ -195,11 +200,12 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
 def _shared_by_way(
     reference: np.ndarray, image: Volume, distorted: bool, least: int
 ) -> dict[str, np.ndarray]:
-    """Return the information shared in the present place and in other places, for each kind of
-    change.
+    """Return the information that image and reference share, by kind of change of the image.
+
+    The first number of each array is for the image as it lies, the others are for changed images.
     """
-    # All places use the bins of the image in its present place. Sorting the values in each place
-    # takes five times as long and finds the same faults.
+    # In all places the bins are those of the image in its present place. To make new bins in each
+    # place would take five times as long, and would find the same faults.
     both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
     reference_levels = _bins_of_values(reference, both)
     levels = _bins_of_values(image.array, both)
@@ -234,7 +240,7 @@ def _log_ratio_of_places(shared: np.ndarray) -> float:
 
 
 def zone_order(study: Study) -> float | None:
-    """Return how much farther back or beside peripheral regions lie than transitional regions.
+    """Return how much farther back or to the side peripheral regions lie than transitional ones.
 
     The peripheral zone wraps the transition zone from behind and from both sides: its horns reach
     as far to the front as a transitional region lies. A region's place is therefore the larger of
@@ -286,12 +292,12 @@ def fewest_of_zone(study: Study) -> int:
 
 
 def _part_of_extent(place: float, indices: np.ndarray) -> float:
-    """Return the position of a voxel index between the outer edges of the voxels, from 0 to 1."""
+    """Return where ``place`` lies between the outer edges of some voxels, from 0 to 1."""
     return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))
 
 
 def like_t2(study: Study) -> float | None:
-    """Return the rank correlation of ADC and T2 in the gland, where water is bright in both.
+    """Return the rank correlation of ADC and T2 in the gland; water is bright in both images.
 
     Parameters
     ----------
@@ -320,20 +326,24 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _information_of_bins(a: np.ndarray, b: np.ndarray, least: int) -> float:
-    """Return the mutual information (nats) of two images by their bins; 0 for too few voxels."""
+    """Return the mutual information (nats) of two images from their bins.
+
+    The result is 0 with fewer than ``least`` voxels that have a bin in both images.
+    """
     side = _BINS + 1
     counts = np.bincount((side * a + b).ravel(), minlength=side**2).reshape(side, side)[1:, 1:]
     return information(counts) if counts.sum() >= least else 0.0
 
 
 def _bins_of_values(values: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Return the bin of every value: 24 bins with equal numbers of the values ``among``.
+    """Return the bin (1 to 24) of every value.
 
-    The bin is 0 where nothing is measured.
+    The bins are chosen so that each holds equally many of the values in the mask ``among``. The bin
+    is 0 where a value is 0 or not finite.
     """
-    # Without values there is too little to compare in any case.
+    # If the mask is empty, any edges will do, because too few voxels are left to compare.
     ordered = np.sort(values[among]) if among.any() else np.zeros(1)
-    # The functions quantile and searchsorted would take five times as long.
+    # numpy's quantile and searchsorted would take five times as long.
     levels = np.ones(values.shape, np.uint16)
     for edge in ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]:
         levels += values > edge
@@ -342,6 +352,9 @@ def _bins_of_values(values: np.ndarray, among: np.ndarray) -> np.ndarray:
 
 def information(counts: np.ndarray) -> float:
     """Return the mutual information (nats) of two variables from their table of joint counts.
+
+    A cell of the table counts how often one value of the first variable occurs together with one
+    value of the second.
 
     Examples
     --------

@@ -6,7 +6,8 @@ from cad.base.errors import CadError
 from cad.mri.imaging.geometry import on_grid
 from cad.mri.imaging.volume import Volume
 
-# Below LOWEST_B perfusion adds to the decay of the signal; above HIGHEST_B kurtosis slows it.
+# Limits (s/mm2) of the b-values between which ln S falls linearly. Below LOWEST_B perfusion adds to
+# the decay of the signal; above HIGHEST_B kurtosis slows the decay.
 LOWEST_B = 50.0
 HIGHEST_B = 1000.0
 # PI-RADS v2.1 asks for an image at b of at least 1400 s/mm2, acquired or computed.
@@ -18,9 +19,10 @@ _REWEIGHTINGS = 2
 def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     """Fit an ADC map to images at several b-values.
 
-    ln S (S is the signal) is fitted against b by least squares with weights S^2 of the fitted
-    signal. The weights undo the logarithm's distortion of the noise. Images between 50 and 1000
-    s/mm2 are used when there are two of them, else all images.
+    A line is fitted to ln S (S is the signal) against b by least squares. Each weight is the square
+    of the fitted signal; the weights undo the logarithm's distortion of the noise. Images with b
+    between 50 and 1000 s/mm2 are used if there are two different b-values among them, else all
+    images.
 
     Parameters
     ----------
@@ -48,9 +50,9 @@ def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
 def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     """Return the image at a high b-value: the acquired one, or one computed from the decay.
 
-    An image with b >= 1400 s/mm2 is taken as it is; of several images the one with the highest b is
-    taken. Without one, the mono-exponential decay that :func:`fit_adc` fits is extrapolated to b =
-    1400 s/mm2.
+    An image with b >= 1400 s/mm2 is taken as it is; of several such images the one with the highest
+    b is taken. If there is none, the mono-exponential decay that :func:`fit_adc` fits is
+    extrapolated to b = 1400 s/mm2.
 
     Parameters
     ----------
@@ -82,8 +84,8 @@ def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
 def trace(images: list[Volume]) -> Volume:
     """Return the trace image of several directions: the geometric mean, voxel by voxel.
 
-    The mean of ln S over orthogonal directions decays with the mean diffusivity, and an ADC map
-    shows this diffusivity.
+    S is the signal and b the b-value. The mean of ln S over orthogonal directions falls linearly
+    with b. The rate at which it falls is the mean diffusivity, which is what an ADC map shows.
 
     Parameters
     ----------
@@ -109,8 +111,10 @@ def _b_values(images: list[tuple[float, Volume]]) -> str:
 
 
 def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.ndarray, np.ndarray]:
-    """Fit ln S against b; return the grid, where the fit is known, the slope (mm2/s), and ln S at b
-    = 0.
+    """Fit ln S (S is the signal) against b in every voxel.
+
+    The result has the grid, a mask of the voxels that have a fit, the slope (mm2/s), and ln S at
+    b = 0.
     """
     grid = used[0][1]
     b = np.array([value for value, _ in used]).reshape(-1, 1, 1, 1)

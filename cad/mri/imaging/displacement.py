@@ -1,8 +1,9 @@
-"""Describe how far an image lies beside T2 in the slice, and move it back.
+"""Describe an image's displacement against T2 in the slice, and move the image back.
 
 Echo-planar images (ADC, high b) are displaced along their phase-encoding direction, and patients
-move between series. Only the origin of an image changes when it is moved back. The image is not
-resampled, and every voxel keeps its value.
+move between series. An image that "lies beside T2" shows the same tissue in another place than T2.
+Only the origin of an image changes when it is moved back. The image is not resampled, and every
+voxel keeps its value.
 """
 
 from dataclasses import dataclass, replace
@@ -96,9 +97,10 @@ class Displacement:
 
     @property
     def is_notable(self) -> bool:
-        """Tell whether an image that is moved back by this displacement measures other tissue.
+        """Tell whether an image measures other tissue once it is moved back by this displacement.
 
-        The displacement is as large as a voxel, or larger than its own uncertainty.
+        This is so if the displacement is as large as a voxel (2 mm), or larger than its own
+        uncertainty.
         """
         return self.size_mm >= SAID_MM or self.size_mm > 1.96 * self.uncertainty_mm
 
@@ -133,7 +135,10 @@ class Displacement:
         )
 
     def mend(self, image: Volume) -> Volume:
-        """Return an image of the same series in its mended place: same voxels, other origin."""
+        """Return an image of the same series, moved to where T2 shows its content.
+
+        The voxels are the same; the origin is another.
+        """
         x, y = self.shift_mm
         back = np.asarray(self.moving.direction) @ np.array([x, y, 0.0])
         return replace(image, origin=triple(np.array(image.origin) - back))
@@ -166,7 +171,10 @@ class Unmeasured:
 
 
 def _towards(vector: np.ndarray) -> str:
-    """Return the direction of a shift in the patient (LPS, mm) in words, its larger part first."""
+    """Return the direction of a shift in the patient (LPS, mm) in words.
+
+    The larger component comes first. A second one is named if it is at least .35 of the first.
+    """
     words = (("right", "left"), ("front", "back"), ("feet", "head"))
     order = np.argsort(-np.abs(vector))
     largest = abs(float(vector[order[0]]))

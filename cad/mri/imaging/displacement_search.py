@@ -1,10 +1,11 @@
-"""Search the displacement at which an image shares most information with T2 in the slice.
+"""Find how far an image is displaced in the slice against T2.
 
-Images are compared in a box around the gland, or around the regions if there is no gland mask. If
-nothing is drawn, they are compared in the middle of T2, where an examination of the prostate has
-the prostate. Slices are independent measurements. Leaving out each slice in turn gives the
-uncertainty. The best displacement of each slice shows how much the displacement varies between
-slices.
+The image is shifted step by step. Its displacement is the shift after which it shares most
+information with T2 (mutual information). Images are compared in a box around the gland, or around
+the regions if there is no gland mask. If nothing is drawn, they are compared in the middle of T2,
+where an examination of the prostate has the prostate. Slices count as independent measurements: the
+uncertainty follows from how much the result changes if each slice in turn is left out. A best
+displacement for each slice shows how much the displacement varies between slices.
 """
 
 from collections.abc import Callable
@@ -20,14 +21,17 @@ from cad.mri.imaging.registration import dce_reference, moved_together
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Range of the search, and its two steps: a coarse step on every third voxel, then a fine step.
+# Largest shift of the search along each axis, and its two steps: first the coarse step, for which
+# only every third voxel is compared, then the fine step.
 REACH_MM = 15.0
 _FINE_MM = 1.0
 _COARSE_MM = 3.0
-# Number of steps by which a mirrored or turned image is shifted, because it may be displaced, too.
+# Largest number of fine steps by which a mirrored or turned image is shifted: it may be displaced,
+# too.
 _TURNED_REACH = 9
 _NEAR = 4  # steps from the peak; a maximum farther away is another peak
-# Margins of the box around the gland, and around regions, where it must contain the gland.
+# Margins of the box of comparison around the gland mask, and around regions. Around regions the
+# margin is larger, because the box should contain the gland.
 _GLAND_MARGIN_MM = 8.0
 _REGIONS_MARGIN_MM = 35.0
 _GLAND_SLICES = 1
@@ -35,11 +39,11 @@ _REGIONS_SLICES = 3
 # The middle of T2 has about the size of a gland: this width and height, and half of the slices.
 _MIDDLE_MM = 50.0
 _MIDDLE_SLICES = 0.5
-# T2 is smoothed, because it is finer than the images compared with it.
+# T2 is smoothed by this standard deviation, because it is finer than the images compared with it.
 _SMOOTHING_MM = 0.5
 _BINS = 16
-# Least standard error. The search has this error in simulated men, whose displacement is known
-# (docs/displacement.md).
+# Least standard error that is stated. It is the error of the search in simulated men, whose
+# displacement is known (docs/displacement.md).
 _FLOOR_MM = 0.3
 # With fewer voxels, the peak among 33 x 33 shifts is due to chance. The ADC map shows the gland as
 # T2 does, so that fewer voxels are enough, if the peak is sharp (docs/displacement.md).
@@ -162,14 +166,14 @@ def mend(study: Study, which: list[Displacement]) -> Study:
     study : Study
         Not changed.
     which : list of Displacement
-        Displacements of the images that are to be mended.
+        Displacements of the images that are to be moved.
     """
     out = replace(study, notes=list(study.notes))
     for displacement in which:
         moved_together(out, displacement.name, displacement.mend)
         if displacement.name == "dce" and _flips_lie_apart(study, displacement):
-            # The images come from before the man's movement or from another place: T1 belongs to
-            # T2's place.
+            # The flip-angle images (and with them T1) fit T2 as they lie. The man may have moved
+            # after they were taken.
             out.vfa = study.vfa
             out.b1 = study.b1
             out.notes.append(
@@ -359,7 +363,10 @@ def _remembered(study: Study, name: str, image: Volume) -> Displacement | Unmeas
 
 
 def _search_grid(image: Volume, around: Volume, gland: bool) -> Volume:
-    """Return the grid to compare on: the image's slices and axes, steps of 1 mm in the slice."""
+    """Return the grid on which images are compared, a box around the mask ``around``.
+
+    It has the slices and axes of the image, and steps of 1 mm in the slice.
+    """
     margin = _GLAND_MARGIN_MM if gland else _REGIONS_MARGIN_MM
     beyond = _GLAND_SLICES if gland else _REGIONS_SLICES
     voxels = np.argwhere(around.array != 0)[:, ::-1]
@@ -386,9 +393,9 @@ def _widened(box: Volume, reach: int) -> Volume:
 
 
 def _levels_of_values(values: np.ndarray, among: slice | tuple[slice, ...]) -> np.ndarray:
-    """Return the level of each value: 16 levels with equal numbers of the values ``among``.
+    """Return the level (0 to 15) of each value; 16 where nothing was measured.
 
-    The level is 16 where nothing was measured.
+    The levels are chosen so that each holds equally many of the values that ``among`` selects.
     """
     some = values[among]
     ordered = np.sort(some[np.isfinite(some)])
@@ -401,17 +408,23 @@ def _levels_of_values(values: np.ndarray, among: slice | tuple[slice, ...]) -> n
 
 
 def _first_counts(reference: np.ndarray) -> np.ndarray:
-    """Return, for each voxel, where the counts of its slice and T2 level begin in the table."""
+    """Return for each voxel where, in the flat table of counts, its row begins.
+
+    The table has a row of counts for each slice and each level of T2.
+    """
     side = _BINS + 1
     slices = np.arange(len(reference))[:, None, None]
     return np.asarray(slices * side**2 + reference * side, np.intp)
 
 
 def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return how often two levels occur together in each slice, shape (n_z, 16, 16)."""
+    """Return how often each two levels of T2 and the image occur together, by slice.
+
+    The result has shape (n_z, 16, 16).
+    """
     side = _BINS + 1
     n_z = len(places)
-    # The sum has the integer type that bincount uses; another type would be copied each time.
+    # The sum has the integer type that numpy's bincount uses; another type would be copied.
     counts = np.bincount((places + levels).ravel(), minlength=n_z * side**2)
     return counts.reshape(n_z, side, side)[:, :_BINS, :_BINS]
 
@@ -426,22 +439,32 @@ def _mutual_information(counts: np.ndarray) -> np.ndarray:
 
 
 def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
-    """Return joint counts for a coarse lattice of shifts, shape (n_y, n_x, n_z, 16, 16)."""
+    """Return the counts of ``table`` for all shifts of the coarse search.
+
+    ``steps`` are the shifts along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16,
+    16): shifts along y and x, slices, and the levels of both images.
+    """
     every = round(_COARSE_MM / _FINE_MM)
     rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
     return np.array(rows, np.int32)
 
 
 def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
-    """Return the largest information on a lattice of shifts, and the shift (x, y) that has it."""
+    """Return the largest information of some shifts, and the shift along x and y that has it.
+
+    ``tables`` holds the counts for each shift along y and x; ``steps`` are the shifts along one
+    axis.
+    """
     shared = _mutual_information(tables)
     row, column = divmod(int(shared.argmax()), shared.shape[1])
     return float(shared.max()), int(steps[column]), int(steps[row])
 
 
 def _turned(levels: np.ndarray) -> list[np.ndarray]:
-    """Return the levels turned upside down, head for feet, both, and by a quarter in both
-    directions.
+    """Return five turned versions of the levels.
+
+    One is turned upside down, one has head and feet exchanged, one has both changes, and two are
+    turned by a quarter, one to either side.
     """
     upside_down = levels[:, ::-1]
     quarters = [np.rot90(levels, turn, axes=(1, 2)) for turn in (1, 3)]
@@ -451,12 +474,16 @@ def _turned(levels: np.ndarray) -> list[np.ndarray]:
 def _log_ratio_of_levels(
     best: float, places: np.ndarray, others: list[np.ndarray], reach: int
 ) -> float:
-    """Return ln(a / b): information ``best`` = a, and b the largest with the levels ``others``."""
+    """Return ln(a / b), which is below 0 if one of the levels ``others`` fits T2 better.
+
+    Here a is ``best``, the information of the image in its best place, and b the largest
+    information of any of ``others`` in its best place.
+    """
     every = round(_COARSE_MM / _FINE_MM)
     highest = 0.0
     for levels in others:
-        # A quarter turn exchanges the sides. Both images are therefore cut to a common size around
-        # their middle.
+        # A quarter turn exchanges height and width. Both images are therefore cut to a common size
+        # around their middle.
         size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
         size_x = min(places.shape[2], levels.shape[2] - 2 * reach)
         cut = _middle(places, size_y, size_x)[:, ::every, ::every]
@@ -474,7 +501,10 @@ def _log_ratio_of_levels(
 
 
 def _highest_information(shared: Callable[[int, int], float], steps: range) -> float:
-    """Return the largest information on a lattice of shifts, refined around its maximum."""
+    """Return the largest information that the function ``shared`` of a shift (x, y) has.
+
+    First all shifts of ``steps`` along both axes are tried, then every shift around the best.
+    """
     highest = -np.inf
     place = (0, 0)
     for y in steps:
@@ -496,8 +526,10 @@ def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
 def _fine(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
-    """Climb from step (x, y) to the best step; return this step and the tables of the 5 x 5 steps
-    around it.
+    """Climb in fine steps from shift (x, y) to the shift with the most information around it.
+
+    ``table`` gives the counts for a shift; ``reach`` is the largest shift along an axis. The result
+    has the best shift, and the counts for the 5 x 5 shifts around it.
     """
     values: dict[tuple[int, int], np.ndarray] = {}
 
@@ -522,7 +554,10 @@ def _fine(
 
 
 def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
-    """Return the position (mm along x, y) of the peak of 5 x 5 values around step (x, y)."""
+    """Return the place (mm along x, y) of the peak of 5 x 5 values around the shift (x, y).
+
+    Along each axis, a parabola through three values gives the place between two steps.
+    """
     row, column = divmod(int(shared.argmax()), shared.shape[1])
     along_x = _parabola_maximum(shared[row], column)
     along_y = _parabola_maximum(shared[:, column], row)
@@ -530,7 +565,7 @@ def _peak(shared: np.ndarray, x: int, y: int) -> np.ndarray:
 
 
 def _parabola_maximum(values: np.ndarray, peak: int) -> float:
-    """Return the maximum of a parabola through a value and its two neighbours."""
+    """Return where a parabola through the value ``peak`` and its two neighbours has its maximum."""
     if not 0 < peak < len(values) - 1:
         return float(peak)
     before = float(values[peak - 1])
@@ -542,10 +577,22 @@ def _parabola_maximum(values: np.ndarray, peak: int) -> float:
 def _jackknife(
     near: np.ndarray, far: np.ndarray, steps: np.ndarray, x: int, y: int, shift: np.ndarray
 ) -> np.ndarray:
-    """Return the standard errors (mm along x, y) of the peak, by leaving out each slice in turn.
+    """Return the standard errors (mm along x, y) of a shift, by leaving out each slice in turn.
 
-    Without one slice the best place may be at a different peak; then its place on the coarse
-    lattice is used.
+    The shift is the peak of the mutual information. If without one slice another peak of the coarse
+    search is higher, the place of that peak in the coarse search is used, without refinement.
+
+    Parameters
+    ----------
+    near, far : ndarray
+        Counts by slice: for the 5 x 5 fine shifts around the peak, and for all shifts of the coarse
+        search.
+    steps : ndarray
+        Shifts of the coarse search along an axis, in fine steps.
+    x, y : int
+        The best shift in fine steps.
+    shift : ndarray
+        The peak (mm along x, y).
     """
     count = near.shape[2]
     whole_near = near.sum(axis=2)
@@ -564,10 +611,11 @@ def _jackknife(
 def _by_slice(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int, axis: int
 ) -> tuple[float, ...]:
-    """Return the best shift (mm) along one axis of each slice together with its neighbours.
+    """Return for each slice the best shift (mm) along one axis, smoothed over three slices.
 
-    A single slice has too few voxels for a table of its own. It is therefore compared with the
-    table of all slices at their common best shift.
+    A single slice has too few voxels for counts of its own. Each of its voxels is therefore rated
+    by the counts of all slices at their common best shift (x, y): by how much more often the
+    voxel's two levels occur together there than by chance.
     """
     common = table(x, y).sum(axis=0) + 0.5
     joint = common / common.sum()

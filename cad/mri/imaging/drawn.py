@@ -1,8 +1,9 @@
 """Compute a region's voxels on the grid of any modality: the share of each voxel that it fills.
 
-People often draw a region in a single slice of T2. On another grid the region then fills voxels
-partly. The region is measured on that grid if enough of the measured volume belongs to it.
-Otherwise it is left out of this modality, with a reason, but stays in the others.
+People often draw a region in a single slice of T2. On the grid of another image, the region then
+fills voxels only partly. The region is measured on that grid if enough of the measured signal comes
+from it. Otherwise the region is left out of this modality, with a reason, and is still measured in
+the others.
 """
 
 from collections.abc import Mapping
@@ -15,14 +16,14 @@ from cad.mri.imaging.geometry import MIN_VOXELS, occupancy, resample_image
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
-# Least purity: the share of the measured signal that comes from the region. A voxel counts by the
-# share that the region fills. A region that fills half of each voxel therefore has a purity of one
-# half.
+# Least purity. The purity is the share of the measured signal that comes from the region. Each
+# voxel counts by the share of it that the region fills. A region that fills half of each of its
+# voxels therefore has a purity of one half.
 MIN_PURITY = 0.25
 # Least share of the region that lies in the image, and least share of this part that has a value.
 MIN_INSIDE = 0.5
 MIN_VALUED = 0.5
-# Tolerance, so that rounding of the geometry makes no whole voxel partial.
+# Tolerance: without it, rounding of the geometry could make a whole voxel count as partly filled.
 _ROUNDING = 1e-4
 
 
@@ -35,14 +36,14 @@ class Drawn:
     share : ndarray of float, shape (z, y, x)
         Share (0 to 1) of each voxel that the region fills.
     voxels : float
-        Effective number of voxels: (sum of shares)^2 / sum of squared shares.
+        Effective number of voxels: (sum of the shares)^2 / (sum of the squared shares).
     purity : float
-        Sum of squared shares / sum of shares: the share of the measured signal that comes from the
-        region.
+        Share of the measured signal that comes from the region: (sum of the squared shares) / (sum
+        of the shares).
     inside : float
         Part (0 to 1) of the region's volume that lies in the image.
     valued : float
-        Part (0 to 1) of the region in the image where the image has a value.
+        Part (0 to 1) of the region within the image in which the image has a value.
     """
 
     share: np.ndarray
@@ -75,8 +76,8 @@ def without_void(adc: Volume, least: float) -> Volume:
     """Return an ADC map with NaN where nothing was measured.
 
     Scanners write 0 into an ADC map where the signal was too weak for a fit, and some fits give a
-    negative number there. Neither number is a diffusion coefficient, and a 0 would look like the
-    strongest restriction of all.
+    negative number there. Neither number is a diffusion coefficient. A 0 would look like strongly
+    restricted diffusion, and so like cancer.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def without_void(adc: Volume, least: float) -> Volume:
 def require_measurable(
     study: Study, roi: Roi, grids: Mapping[str, Volume], half: bool = False
 ) -> dict[str, Drawn]:
-    """Return a region's voxels on every grid, and refuse a region that none of them can measure.
+    """Return a region's voxels on every grid; raise an error if no grid can measure the region.
 
     Parameters
     ----------
@@ -110,8 +111,8 @@ def require_measurable(
     roi : Roi
         The region.
     grids : mapping of str to Volume
-        Images by name; an image may be cropped, if it still contains the region. A voxel of NaN has
-        no value.
+        Images by name. An image may be cropped, as long as it still contains the region. A voxel
+        that is NaN has no value.
     half : bool
         By default a voxel counts by the share that the region fills. With True a voxel counts whole
         where the mask, interpolated at its centre, is at least one half, else not at all.
@@ -143,20 +144,21 @@ def require_measurable(
 
 
 def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
-    """Return why an image does not measure a region, and whether the image was moved before.
+    """Return why a region cannot be measured in an image, and whether the image was moved before.
 
     Parameters
     ----------
     study : Study
-        The study, with its images in their mended places.
+        The study, after displaced images were moved back to where T2 shows their content.
     name : str
         The image.
     drawn : Drawn
-        The region on the image, which measures too little of the region.
+        The region on the grid of this image.
     """
     for displacement in study.displacements:
         is_moved = displacement.name == name and name in study.mended_mm
-        # Nearly every image is moved by a fraction of a mm, which explains nothing.
+        # Nearly every image is moved by a fraction of a mm. So small a move is not the reason why a
+        # region cannot be measured.
         if is_moved and displacement.is_notable:
             moved_mm = displacement.size_mm
             return f"{drawn.too_little}, after the image was moved back by {moved_mm:.1f} mm"
@@ -173,9 +175,9 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     grid : Volume
         The image that is measured, or its part around the mask. A voxel of NaN has no value.
     half : bool
-        By default a voxel counts by its share. With True a voxel counts whole where the mask,
-        interpolated at its centre, is at least one half, and not at all elsewhere (IBSI reference
-        manual, 2.4).
+        By default a voxel counts by the share of it that the mask fills. With True a voxel counts
+        whole where the mask, interpolated at the voxel's centre, is at least one half, and not at
+        all elsewhere (IBSI reference manual, 2.4).
     """
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(float)
@@ -205,7 +207,7 @@ def gland_on(study: Study) -> Volume | None:
     Returns
     -------
     Volume or None
-        Boolean; None without label map or gland mask, or where the gland lies beside the grid.
+        Boolean; None without label map or gland mask, or if the gland lies outside the label map.
     """
     if study.roi_map is None or study.gland is None:
         return None

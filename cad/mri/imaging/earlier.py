@@ -1,9 +1,10 @@
 """Match the regions of a man's earlier study with the regions of his later study.
 
 The T2 images of both studies are aligned rigidly (:mod:`cad.mri.imaging.registration`). The
-coordinates of two examinations have no common origin. The search therefore starts twice: from the
-coordinates as they are, and from the centres of the glands (or of the images if a gland mask is
-missing). The better result counts. Without a trustworthy alignment there are no matches.
+coordinates of two examinations have no common origin. The search therefore starts twice: once with
+the coordinates as they are, and once with the centres of both glands in one place (or the centres
+of the images, if a gland mask is missing). The better result is used. Without a trustworthy
+alignment there are no matches.
 """
 
 from collections.abc import Mapping
@@ -23,19 +24,19 @@ from cad.mri.imaging.registration import (
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# If a smaller share of the prostate's surroundings is common, the images show different parts of
-# the body.
+# Least share of the prostate and its surroundings that both images must show. With less, the images
+# show different parts of the body.
 LEAST_COVERED = 0.5
-# A search that moves by less than this has confirmed its start as the best place.
+# If a search ends no farther from its start than this, the start itself was the best place.
 STAYED_MM = 0.5
 STAYED_DEG = 0.5
-# At the right place images fit better than beside it. If they are moved by OFF_MM in any direction,
-# at most this share of the information remains. The share is .95 or more for two different
-# simulated men, and .54 or less for one man with new noise.
+# At the right place images fit better than beside it. If one is moved from there by OFF_MM along an
+# axis, at most the share MOST_LEFT of the shared information may remain. In simulation the share is
+# .95 or more for two different men, and .54 or less for one man with new noise.
 OFF_MM = 5.0
 MOST_LEFT = 0.9
-# Largest distance of the glands' centres; with a larger one, images and masks contradict each
-# other.
+# Largest distance of the glands' centres after the alignment. With a larger distance, images and
+# gland masks contradict each other.
 GLANDS_MM = 10.0
 
 State = Literal[
@@ -63,8 +64,8 @@ class EarlierAlignment:
         Rigid transform: LPS coordinates (mm) of the earlier study to coordinates of the later
         study. The identity matrix where no alignment was found.
     moved_mm, turned_deg : float or None
-        Displacement of the middle of the compared region, and rotation; None where nothing was
-        searched.
+        Displacement of the middle of the compared region, and angle of the rotation; None where no
+        search was made.
     """
 
     state: State
@@ -99,9 +100,10 @@ def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
     Returns
     -------
     EarlierAlignment
-        The alignment is trusted only where four conditions hold. The images overlap. The search
-        moved no farther than a man does, and did not end at less shared information. A place 5 mm
-        off fits clearly worse. The glands' centres lie together.
+        The alignment is trusted only if four conditions hold. The images overlap. The search moved
+        the image no farther than a man moves, and the shared information did not become less. If
+        the image is moved by 5 mm from there, it fits clearly worse. The glands' centres lie at
+        most 10 mm apart.
 
     Raises
     ------
@@ -172,7 +174,7 @@ def nearest_regions(
     matrix : ndarray, shape (4, 4)
         Transform from the earlier study's coordinates to the later study's.
     limit_mm : float
-        Largest distance of two centres.
+        Largest distance at which two centres match.
 
     Returns
     -------
@@ -221,14 +223,14 @@ def _centre(mask: Volume) -> np.ndarray:
 
 
 def _displacement(matrix: np.ndarray, fixed: Volume, region: np.ndarray) -> float:
-    """Return the distance (mm) by which the point now in the middle of the region moved."""
+    """Return how far (mm) the point moved that now lies in the middle of the region."""
     middle = np.append(_centre(fixed.with_array(region)), 1.0)
     before = np.linalg.inv(matrix) @ middle
     return float(np.linalg.norm((middle - before)[:3]))
 
 
 def _left_beside(image: Volume, fixed: Volume, region: np.ndarray) -> float:
-    """Return the largest share of the information that remains a few millimetres away."""
+    """Return the largest share of the shared information that remains 5 mm away along an axis."""
     best = shared_information(image, fixed, region)
     if best <= 0:
         return np.inf

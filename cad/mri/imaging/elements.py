@@ -1,8 +1,8 @@
 """Find elements of a DICOM data set without building the items of its sequences.
 
-pydicom builds each item of a sequence of undefined length, even if nobody needs the item. Building
-the items takes most of the time of reading a header, and a kilobyte of memory for eight bytes of a
-file.
+pydicom builds each item of a sequence of undefined length, even if nobody needs the item. To build
+the items takes most of the time of reading a header, and needs a kilobyte of memory for eight bytes
+of a file.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -18,7 +18,7 @@ from cad.base.errors import CadError
 PREAMBLE = 132
 """Bytes before a file's meta information (PS3.10 7.1)."""
 PIXELS = (0x7FE00008, 0x7FE00009, 0x7FE00010)
-"""Elements of pixel data; elements after the pixel data are not used here."""
+"""Tags of the pixel data; elements after the pixel data are not used."""
 _MOST = 100_000
 _META = b"\2\0\0\0UL\4\0"  # the start of the meta information, followed by its length
 _LAST_OF_META = 0x0002FFFF
@@ -30,7 +30,10 @@ _ITEM_END = 0xFFFEE00D
 _SEQUENCE_END = 0xFFFEE0DD
 _LONG = {str(vr).encode() for vr in EXPLICIT_VR_LENGTH_32}
 Read = Callable[[int, int], bytes]
-"""Function that returns a number of bytes of a file from a position on; fewer at its end."""
+"""Function that gets a position in a file and a number of bytes, and returns the bytes there.
+
+At the end of the file it returns fewer bytes.
+"""
 
 
 class Excerpt(NamedTuple):
@@ -41,15 +44,16 @@ class Excerpt(NamedTuple):
     syntax : UID
         Transfer syntax: how the elements are written.
     start : bytes
-        The bytes before the first element of the data set; followed by the elements, they make a
-        file.
+        The bytes of the file before the first element of the data set. Followed by the elements,
+        they are a smaller DICOM file.
     elements : dict of int to bytes
         The elements by tag.
     pixels : tuple of bytes, int and int, or None
-        How the pixel data begin (tag, VR, length), and where their value begins and ends. None
-        where the file has no pixel data, or several.
+        The bytes before the pixels (tag, VR, length), and the positions at which the pixels begin
+        and end. None where the file has no element of pixel data, or several.
     state : tuple of int
-        The file's state before it was read; empty where the bytes come from no file.
+        State of the file before it was read: size, times of change, inode. Empty where the bytes
+        come from no file.
     """
 
     syntax: UID
@@ -66,7 +70,9 @@ class TooManyElements(CadError):
 def elements(
     read: Read, size: int, offset: int, syntax: UID, last: int = PIXELS[-1]
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield tag, begin and end of each element that lies within no sequence (PS3.5 7.1).
+    """Yield tag, begin and end of each element outside of sequences (PS3.5 7.1).
+
+    A sequence itself is such an element; the elements of its items are not.
 
     Parameters
     ----------
@@ -77,8 +83,8 @@ def elements(
     offset : int
         Where the data set begins.
     syntax : UID
-        Transfer syntax of the data set. Where the data set should have VRs and has none, it is read
-        without VRs, as pydicom reads it.
+        Transfer syntax of the data set. If the data set should have VRs (types of values) by this
+        syntax and has none, it is read without VRs, as pydicom does.
     last : int
         Tag after which no element is read.
 
@@ -95,7 +101,7 @@ def elements(
     head = Struct(f"{order}HH2sH").unpack_from
     long = Struct(f"{order}L").unpack_from
     implicit = not b"AA" <= read(offset + 4, 2) <= b"ZZ"
-    # End of each open sequence and item, and whether VRs are implicit around it.
+    # For each open sequence and item: the tag that ends it, and whether VRs are implicit around it.
     around = list[tuple[int, bool]]()
     outermost = 0
     begin = offset
@@ -128,7 +134,9 @@ def elements(
                 end += 4
             if length == _UNDEFINED:
                 around.append((_ITEM_END if group == _ITEMS else _SEQUENCE_END, implicit))
-                implicit = implicit or vr == b"UN"  # PS3.5 6.2.2
+                # A sequence whose VR is stated as UN (unknown) has implicit VRs inside (PS3.5
+                # 6.2.2).
+                implicit = implicit or vr == b"UN"
             else:
                 end += length
         if end > size:
@@ -143,8 +151,10 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
 
     Parameters
     ----------
-    read, size : callable, int
-        As for :func:`elements`.
+    read : callable
+        Reads the file; takes a position and a number of bytes.
+    size : int
+        Number of bytes of the file.
 
     Raises
     ------
@@ -177,7 +187,8 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
     -------
     Excerpt or None
         None where pydicom has to read the file. This holds for files that are deflated, big-endian,
-        damaged or without preamble, and for files with very many elements or none of these tags.
+        damaged or without preamble. It also holds for files that have very many elements, or no
+        element of ``tags``.
     """
 
     def read(place: int, count: int) -> bytes:

@@ -1,9 +1,9 @@
 """Turn the header of one file into frames: classic, enhanced multi-frame, parametric map, mosaic.
 
-In an enhanced object, functional groups (of one frame or shared) contain the values that a classic
-header has at its top. Values of both places are copied to the classic keywords, so that one
-function can read any plane. Values of a frame have priority over shared values, and shared values
-over values at the top.
+In an enhanced object, the values that a classic header has at its top are in functional groups. A
+group belongs to one frame, or is shared by all frames. The values are copied to the keywords of a
+classic header, so that one function can read any plane. A value of a frame is used rather than a
+shared value, and a shared value rather than a value at the top.
 """
 
 import math
@@ -81,10 +81,10 @@ def frames_of(
     path : Path
         The file.
     extract : Excerpt, optional
-        Excerpt of the file with the elements of :data:`TAGS`; the frame then says how its pixels
-        lie.
+        Excerpt of the file with the elements of :data:`TAGS`; with it, the frame says where and how
+        its pixels are stored.
     twins : dict, optional
-        A classic image is added to this dictionary, for :func:`twin`.
+        The frame of a classic image is added to this dictionary, so that :func:`twin` finds it.
 
     Returns
     -------
@@ -122,9 +122,10 @@ def frames_of(
 
 
 def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
-    """Return the frame of a classic image whose header is like an earlier one's; None without one.
+    """Return the frame of a classic image whose header is like that of an earlier image.
 
-    Most of a header is the same in all of a series, so that only the differing values are read.
+    Most of a header is the same in all slices of a series. Only the values that differ are
+    therefore read. The result is None if no earlier header is like this one.
 
     Parameters
     ----------
@@ -142,15 +143,16 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
         return None
     place = _lying(extract)
     implicit = extract.syntax.is_implicit_VR
-    if place and earlier.lying:  # all frames share one layout in memory
+    if place and earlier.lying:  # all frames share one layout object, which saves memory
         place = place._replace(layout=earlier.lying.layout)
-    with suppress(CadError):  # the reader of whole headers reports an error
+    with suppress(CadError):  # frames_of reports an error when it reads the whole header
         read = {field: _value(field, element, implicit) for field, element in elements.items()}
         return replace(earlier, path=path, lying=place, **read)
     return None
 
 
-# In a dynamic series the same positions, numbers and times occur again and again.
+# Values are cached, because in a dynamic series the same positions, numbers and times occur again
+# and again.
 @lru_cache(maxsize=20_000)
 @door("in", "DICOM", bound="one element, of at most _LONGEST bytes")
 def _value(field: str, element: bytes, implicit: bool) -> Any:
@@ -175,7 +177,10 @@ def _lying(extract: Excerpt) -> Lying | None:
 
 
 def _constant_statements(extract: Excerpt) -> tuple[object, ...]:
-    """Return all that a file states about an image, except values that differ between slices."""
+    """Return all that a file states about an image, except values that differ between slices.
+
+    Two images are twins if these statements are equal.
+    """
     meta = extract.start.replace(extract.elements.get(_DIFFERING["sop_uid"], b"")[8:] or b"\0", b"")
     same = (e[:6] if tag in _DIFFERING_TAGS else e for tag, e in extract.elements.items())
     head = None if extract.pixels is None else extract.pixels[0]
@@ -302,7 +307,10 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
-    """Cut United Imaging's grid into slices; each states its own place and time."""
+    """Cut a grid of slices, as United Imaging stores it, into its slices.
+
+    Each slice states its own place and time.
+    """
     across = math.ceil(math.sqrt(len(slices)))
     down = math.ceil(len(slices) / across)
     if whole.rows % down or whole.columns % across:
@@ -319,7 +327,7 @@ def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
             rows=whole.rows // down,
             columns=whole.columns // across,
             position=_floats(item.get("ImagePositionPatient"), 3),
-            # One file is one time point, so that all its slices get the earliest time.
+            # One file is one time point. All its slices therefore get the earliest time.
             acquisition_time=min((t for t in times if t is not None), default=None),
         )
         for k, item in enumerate(slices)
@@ -528,7 +536,7 @@ def _seconds_of_day(value: Any) -> float | None:
 
 
 def _seconds(value: Any) -> float | None:
-    number = _float(value)  # headers have ms
+    number = _float(value)  # headers state milliseconds
     return None if number is None else number / 1000
 
 

@@ -1,13 +1,14 @@
-"""Find the motion between the frames of a dynamic series frame by frame, and reverse it.
+"""Find the patient's motion between the frames of a dynamic series, and shift the frames back.
 
-Every frame is compared with enhanced late frames by mutual information, which tolerates that the
-contrast agent changes the tissue. The frame is then shifted in its slices to the place of the first
-frames. The flip-angle images were taken just before the first frames. No motion across slices is
-searched for: slices are thicker than this motion, and a search found up to 3 mm where there was
-none.
+Every frame is compared with the mean of late frames, in which tissue holds contrast agent. The
+measure is mutual information, which tolerates that contrast agent changes the signal. The frame is
+then shifted within its slices to the place of the first frames, just before which the flip-angle
+images were taken. No motion across slices is searched for, because slices are thicker than this
+motion. A search across slices found motion of up to 3 mm where there was none.
 
-The alignment to T2 (:mod:`cad.mri.imaging.registration`) moves a whole series by changing its
-geometry. Here frames of one grid have to be interpolated; cubic splines keep their detail.
+The alignment to T2 (:mod:`cad.mri.imaging.registration`) changes only the geometry of a whole
+series. Here all frames stay on one grid. Shifted frames have to be interpolated for this reason, by
+cubic splines, which keep details.
 """
 
 from dataclasses import replace
@@ -21,12 +22,13 @@ from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# A frame that moved by less than this (mm) is left as measured, because the search is hardly more
-# accurate than that.
+# A frame that moved by less than this (mm) is left as it was measured, because the search is hardly
+# more accurate.
 _LEAST_MM = 0.5
-# number of frames before the contrast agent; the other frames are shifted to their place
+# Number of frames before the contrast agent. The other frames are shifted to the place of these.
 _FIRST = 3
-# The first reference is blurred by the motion itself; the second is the mean of the aligned frames.
+# The search is made twice. The mean of late frames is blurred by the motion at first; the second
+# time it is the mean of frames that the first search has aligned.
 _PASSES = 2
 _DIGITS = 4
 
@@ -37,13 +39,13 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
     Parameters
     ----------
     study : Study
-        With a dynamic series; gland or regions say where frames are compared.
+        Study with a dynamic series. Frames are compared around its gland mask or its regions.
 
     Returns
     -------
     dynamic : Dynamic
-        float32. A frame that is not shifted keeps its values. Voxels that come from outside of the
-        image keep theirs, too.
+        float32. A frame that is not shifted keeps its values. In a shifted frame, voxels for which
+        the shift takes no value from inside the image keep their old values.
     shift_mm : ndarray, shape (n_times, 3)
         Shift of each frame (mm) along the axes x, y, z of the grid. The shift along z is always 0,
         and a frame that was left in place has 0.
@@ -62,7 +64,8 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
 
 
 def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, str]:
-    # The axes are those of the grid, so that the first two lie in the slice even if it is tilted.
+    # The coordinates here are those of the grid: the first two axes lie in the slice, even if the
+    # slice is tilted in the patient.
     flat = replace(dynamic.grid, origin=(0.0, 0.0, 0.0), direction=np.eye(3))
     frames = [flat.with_array(frame.astype(np.float32)) for frame in dynamic.frames]
     shifts = np.zeros((len(frames), 3))
@@ -106,8 +109,8 @@ def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray)
         method.Execute(fixed.to_sitk(), moving.to_sitk())
     except RuntimeError as error:
         raise CadError(f"frames cannot be compared: {str(error).splitlines()[-1]}") from error
-    # The transform maps points of the fixed image to the moving image, so that its reverse is
-    # returned.
+    # The transform maps points of the fixed image to points of the moving image. The frame has to
+    # be shifted the opposite way.
     return np.asarray(-np.round(np.array(transform.GetOffset()), _DIGITS))
 
 

@@ -1,4 +1,4 @@
-"""Describe every plane of a DICOM file in one form, without names and dates of people.
+"""Describe every plane of a DICOM file in one form, without names and birth dates of people.
 
 A classic file has one plane, an enhanced multi-frame object has many, and a Siemens mosaic is one
 image that is cut into planes. All become :class:`Frame`, and later code does not distinguish them.
@@ -28,7 +28,9 @@ from cad.mri.imaging.elements import Excerpt, excerpt
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 _MOST_READ = 4 * MIB  # size in bytes of a slice of 1024 x 1024 voxels
 STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
-"""Parts of a file's status that show whether it has changed during a job; a copy has other values.
+"""Function that returns the parts of a file's status that show whether the file has changed.
+
+The size, the times of change and the inode are compared during a job. A copy has other values.
 """
 UID = re.compile(r"[0-9.]{1,64}")
 """A DICOM UID has digits and dots, and at most 64 characters (PS3.5 9.1)."""
@@ -45,7 +47,7 @@ class Scale(NamedTuple):
     slope, intercept : float
         Values of the header; 1 and 0 where the header has none.
     unit : str
-        UCUM code or RescaleType, as the header writes it; empty where it does not say.
+        UCUM code or RescaleType, as the header states it; empty where the header states none.
     """
 
     slope: float = 1.0
@@ -54,12 +56,12 @@ class Scale(NamedTuple):
 
 
 class Lying(NamedTuple):
-    """Say how uncompressed pixels lie in their file.
+    """Say where and how uncompressed pixels are stored in their file.
 
     Parameters
     ----------
     layout : tuple of bytes
-        All that the file says of the pixels: transfer syntax and elements.
+        All that the file states about the pixels: transfer syntax, and elements such as Rows.
     begin, end : int
         Where the pixels begin and end in the file, in bytes.
     state : tuple of int
@@ -88,7 +90,7 @@ class Frame:
     - ``precise``: scaling of stored numbers to the scanner's signal (Philips scales displayed
       values)
     - ``phase_encoding``: ``ROW``, ``COL`` (in enhanced objects ``COLUMN``), or empty
-    - ``lying``: how the pixels lie; None where pydicom has to find them
+    - ``lying``: where and how the pixels are stored; None where pydicom has to find them
     """
 
     path: Path
@@ -210,8 +212,9 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
 
 
 def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
-    """Return :func:`cad.mri.imaging.elements.excerpt` of a file; None also for a file of more than
-    4 MiB.
+    """Return some elements of a file, by :func:`cad.mri.imaging.elements.excerpt`.
+
+    The result is None where that function returns None, and for a file of more than 4 MiB.
 
     Parameters
     ----------
@@ -231,14 +234,15 @@ def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
 
 @door("in", "DICOM", bound="the excerpt of a file that was read within its limit")
 def dataset_of(extract: Excerpt) -> pydicom.Dataset:
-    """Return some elements of a file as a data set."""
+    """Return the elements of an excerpt as a data set."""
     return pydicom.dcmread(BytesIO(b"".join([extract.start, *extract.elements.values()])))
 
 
 @door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
 def _check_deflated(path: Path) -> None:
-    """Raise an error for a deflated data set that would become too large, before pydicom inflates
-    it.
+    """Raise an error for a deflated data set that would be too large once it is inflated.
+
+    pydicom would inflate the data set without a limit.
     """
     packed = path.stat().st_size
     unpacked = 0

@@ -28,7 +28,7 @@ _MAX_SAMPLES = 16
 
 
 def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
-    """Return the voxels of ``grid`` of which the mask fills at least one half.
+    """Return a mask of those voxels of ``grid`` that are filled to at least one half by a mask.
 
     Parameters
     ----------
@@ -50,14 +50,15 @@ def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
 
 
 def occupancy(share: Volume, grid: Volume) -> Volume:
-    """Return the share (0 to 1) of every voxel of ``grid`` that a region fills.
+    """Return for every voxel of ``grid`` the share (0 to 1) of the voxel that a region fills.
 
     Parameters
     ----------
     share : Volume
-        Boolean mask, or the share (0 to 1) of each of its voxels that the region fills.
+        The region on its own grid: a boolean mask, or the share (0 to 1) of each voxel that the
+        region fills.
     grid : Volume
-        Where to measure; its values are not read.
+        Grid of the result; its values are not read.
     """
     filled = np.zeros(grid.shape)
     bounds = bounding_box(share.array)
@@ -69,7 +70,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     to_grid = np.linalg.inv(grid.affine) @ share.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
-    # Part of the grid that the mask's box can touch.
+    # The window is the part of the grid that the mask's box can touch.
     index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
     nearest = np.floor(index.min(axis=0) + 0.5)
     furthest = np.ceil(index.max(axis=0) + 0.5)
@@ -135,7 +136,7 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
     Parameters
     ----------
     mask : ndarray, shape (z, y, x)
-        Any type.
+        Array of any type.
     margin : ndarray of int, shape (3,), or int
         Voxels along z, y, x to add on each side of the box, up to the border of the array.
 
@@ -216,7 +217,7 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
         do not overlap, the region leaves the image, or fewer than 5 voxels remain.
     """
     inside = study.mask_of(roi)
-    # argwhere is slower if few voxels are inside.
+    # numpy's argwhere is slower than this if few voxels are inside.
     filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
     points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
     index = grid.patient_to_index(points)
@@ -252,8 +253,8 @@ def overlaps(a: Volume, b: Volume) -> bool:
     """Tell whether two grids may have a place in common.
 
     False is certain. True may be wrong for grids that are turned against each other and whose edges
-    pass closely. The reason is that only planes across the axes of the grids are tried to separate
-    the grids.
+    pass each other closely. The reason is that only planes across the axes of the grids are tried
+    as planes that separate the two grids.
 
     Parameters
     ----------
@@ -276,13 +277,16 @@ def point(xyz: Iterable[float]) -> str:
 def _exact(
     box: np.ndarray, step: np.ndarray, start: np.ndarray, axes: np.ndarray, size: np.ndarray
 ) -> np.ndarray:
-    """Return the shares for parallel axes, (z, y, x): a product of overlap lengths per axis."""
+    """Return the shares, shape (z, y, x), of two grids whose axes are parallel.
+
+    The share of a voxel is the product of overlap lengths along the three axes.
+    """
     out = box.astype(float)
-    # This is the mask axis that is parallel to each grid axis.
+    # For each axis of the grid, the axis of the mask that is parallel to it.
     order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]
     out = out.transpose([2 - order[a] for a in (2, 1, 0)])
-    # Axes that a file stores as parallel only to 1e-7 are measured from the middle, so that a
-    # mirrored image gives the same result.
+    # Axes that a file stores may be parallel only up to 1e-7. Positions are therefore measured from
+    # the middle of the mask, so that a mirrored image gives the same result.
     middle = start + step @ ((np.array(box.shape[::-1]) - 1) / 2)
     for grid_axis in range(3):
         mask_axis = order[grid_axis]
@@ -299,10 +303,10 @@ def _exact(
 
 
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Return the shares by sampling evenly spaced points in every voxel, (z, y, x)."""
+    """Return the shares, shape (z, y, x), by sampling evenly spaced points in every voxel."""
     inverse = np.linalg.inv(step)
-    # The length of a grid step in mask voxels gives the number of points, so that they are a third
-    # of a mask voxel apart.
+    # The number of points follows from the length of a grid step in mask voxels, so that the points
+    # are at most a third of a mask voxel apart.
     reach = np.abs(inverse).max(axis=0)
     samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
     offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]

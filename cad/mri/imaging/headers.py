@@ -5,9 +5,9 @@ a list of files, or a device without end. Here the voxels must be in the file it
 file beside it. The length of this file must be the length that the header states. Any other header
 is refused.
 
-This module also reads the voxels. The libraries read some headers differently from how they look,
-for example a colon as an equals sign. Where packed voxels end early, a library returns memory that
-it never filled.
+This module also reads the voxels, because libraries are not safe here. They read some headers
+differently from how they look, for example a colon as an equals sign. And where packed voxels end
+early, a library returns memory that it never filled.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def _unpacked(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
-    """Unpack voxels; empty where they end early, or anything follows them."""
+    """Return the unpacked voxels; empty if they end early, or if anything follows them."""
     unpacker = zlib.decompressobj(wbits=voxels.packed or 0)
     blocks: list[bytes] = []
     count = 0
@@ -477,7 +477,7 @@ def _require_number(path: Path, entries: dict[str, str], key: str, number: float
 
 
 def _lengths(path: Path, text: str) -> tuple[int, int, int]:
-    """Return three lengths of axes from their text."""
+    """Return the numbers of voxels along x, y and z from their text in the header."""
     lengths = text.split()
     if len(lengths) != 3 or not all(re.fullmatch(r"[1-9]\d{0,5}", length) for length in lengths):
         raise CadError(f"expected 3 lengths of axes, found {text[:40]!r}", file=path)
@@ -486,7 +486,7 @@ def _lengths(path: Path, text: str) -> tuple[int, int, int]:
 
 
 def _file_beside(path: Path, name: str) -> Path:
-    """Return a plain file beside the header; raise an error for any other."""
+    """Return the path of a plain file in the header's folder; raise an error for any other name."""
     beside = path.with_name(name) if _PLAIN_NAME.fullmatch(name) and name != "LIST" else None
     if beside is None or beside.is_symlink() or kind_of(beside) or beside == path:
         raise CadError(

@@ -1,8 +1,9 @@
 """Interpolate images to a common voxel size, with grids aligned as IBSI defines.
 
-The new grid has the centre and directions of the old grid, and as many voxels as its extent needs,
-rounded up. Values are interpolated linearly between voxel centres, or by cubic splines. Voxel sizes
-then no longer differ between sites, where a difference would change texture.
+Images of all sites then have one voxel size; different voxel sizes would change measures of
+texture. The new grid has the centre and directions of the old grid, and as many voxels as the
+extent of the old grid needs, rounded up. Values are interpolated linearly between voxel centres, or
+by cubic splines.
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ MOST_VOXELS = 200_000_000
 
 
 def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
-    """Return an empty grid (float32) of another spacing about the same centre as an image.
+    """Return an empty grid (float32) with another spacing and the same centre as an image.
 
     Parameters
     ----------
@@ -31,7 +32,7 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     Raises
     ------
     CadError
-        For a negative spacing, or a spacing that makes more voxels than memory should hold.
+        For a negative spacing, or a spacing that makes more than 200 million voxels.
 
     References
     ----------
@@ -42,17 +43,18 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     old = np.array(image.spacing)
     new = np.where(np.array(spacing) > 0, spacing, old)
     count = np.array(image.shape[::-1])
-    # Files store the spacing with seven digits, which must not add a voxel.
+    # Files store the spacing with seven digits. The tolerance keeps this rounding from adding a
+    # voxel.
     size = np.ceil(count * old / new - 1e-3).astype(int)
-    # The number is checked before the array is made: a typing error such as 1e-3 mm would need
-    # terabytes.
+    # The number of voxels is checked before the array is made: with a typing error such as 1e-3 mm
+    # the array would need terabytes.
     if int(np.prod(size)) > MOST_VOXELS:
         raise CadError(
             f"a spacing of {tuple(new)} mm makes {np.prod(size):,} voxels of one image",
             hint="choose a coarser images.spacing",
         )
-    # Index, in old voxels, of the first new voxel when both centres coincide; the excess of the new
-    # grid lies on both sides.
+    # Index, in old voxels, of the first new voxel if both grids have one centre. If the new grid is
+    # larger, it extends beyond the old one equally on both sides.
     first = (count - 1) / 2 - (size - 1) / 2 * new / old
     grid = image.beginning_at(np.zeros(size[::-1], np.float32), first)
     return replace(grid, spacing=triple(new))
@@ -85,8 +87,8 @@ def interpolate(
     if spacing is None:
         return image
     grid = aligned_grid(image, spacing)
-    # If nothing changes, values are not interpolated, since this would round them even at voxel
-    # centres.
+    # If the grid stays the same, values are not interpolated, since interpolation would round them
+    # even at voxel centres.
     if grid.same_grid(image):
         return image
     values = resample_image(image, grid, kind)

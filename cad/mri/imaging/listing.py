@@ -30,7 +30,7 @@ _DRAWN = ("SEG", "RTSTRUCT")
 
 @dataclass
 class Listing:
-    """Hold everything found under a folder, headers only.
+    """Hold everything that was found under a folder; only headers are read.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ class Listing:
     owners : dict of str to set of str
         Every PatientID found in a study, in its images and its objects.
     unreadable : list of CadError
-        DICOM files that are damaged.
+        An error for each damaged DICOM file.
     unusable : dict of str to dict of str to CadError
-        Sound images of a kind that cannot be read with certainty, and the reason, by study and
-        series.
+        By study and series, an error for images that are not damaged, but of a kind that cannot be
+        read with certainty.
     instances : dict of str to Path
         The file of every SOPInstanceUID.
     """
@@ -60,8 +60,8 @@ class Listing:
         """Add the content of another listing to this one, in place.
 
         For a SOPInstanceUID that both hold, this listing's file is kept. Then ``check`` is called
-        with the arguments of :func:`check_copy`: the other file, this file, UID. An error of
-        ``check`` goes into ``unreadable``.
+        with the other listing's file, this listing's file, and the UID, as :func:`check_copy` takes
+        them. An error that ``check`` raises is added to ``unreadable``.
         """
         twice = set()
         for uid in self.instances.keys() & other.instances.keys():
@@ -107,7 +107,8 @@ def list_files(paths: Iterable[Path]) -> Listing:
             with reading(path, "damaged DICOM header"):
                 _add_file(listing, path, twins)
         except NotDicom as error:
-            # Other files may lie beside images, but a file named as DICOM must be DICOM.
+            # Files of other kinds may lie beside images, but a file that is named .dcm must be
+            # DICOM.
             if path.suffix.lower() in _NAMED_DICOM:
                 reason = "its name says DICOM, its content is none"
                 hint = "export it again, or remove or rename it"
@@ -118,7 +119,7 @@ def list_files(paths: Iterable[Path]) -> Listing:
 
 
 def as_problem(error: CadError | OSError) -> CadError:
-    """Return a CadError as it is, and an error of the operating system as one.
+    """Return a CadError as it is, and an error of the operating system as a CadError.
 
     Parameters
     ----------
@@ -170,14 +171,17 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
 
 
 def _is_first_instance(listing: Listing, path: Path, uid: str) -> bool:
-    """Tell whether an instance is the first of its UID; if not, check that it is a copy."""
+    """Tell whether a file is the first with its SOPInstanceUID; if not, check that it is a copy."""
     if first := listing.instances.get(uid):
         check_copy(path, first, uid)
     return first is None
 
 
 def check_copy(path: Path, first: Path, uid: str) -> None:
-    """Refuse a second file of one SOPInstanceUID unless it has the same statements and pixels.
+    """Refuse a second file of one SOPInstanceUID unless it is a copy of the first.
+
+    A copy has the same bytes or the same elements, or the same headers and pixels in another
+    compression.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ _MAKERS: dict[str, str] = table_beside(__file__)
 
 
 def maker(stated: object) -> str:
-    """Return the scanner's maker that a text begins with, out of a fixed list.
+    """Return the scanner's maker whose name begins a text; the makers are those of a fixed list.
 
     Nothing of the text itself is returned: free text may hold a name, a place or a number.
 

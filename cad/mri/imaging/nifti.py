@@ -1,7 +1,9 @@
 """Read and write NIfTI files: LPS volumes in memory, RAS on disk, equal bytes for equal voxels.
 
-NIfTI-1 files state their place in ``sform`` or ``qform`` (RAS, mm). The times of a dynamic series,
-its repetition time (seconds) and flip angle (degrees) are in the BIDS sidecar beside it.
+LPS and RAS say which way coordinates in the patient grow: to the left, back and head (LPS), or to
+the right, front and head (RAS). NIfTI-1 files state their place in ``sform`` or ``qform`` (RAS,
+mm). The times of a dynamic series, its repetition time (seconds) and flip angle (degrees) are in
+the BIDS sidecar, which is a JSON file beside the image.
 """
 
 import json
@@ -62,7 +64,7 @@ _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
 def read_volume(path: Path) -> Volume:
-    """Read a 3-D NIfTI file and put its axes in the project's order.
+    """Read a 3-D NIfTI file and put its axes in the order that this program uses.
 
     Values keep their stored type. The array's first axis crosses the slices; :meth:`Volume.upright`
     says how the axes are chosen.
@@ -127,7 +129,8 @@ def read_label_map(path: Path) -> Volume:
     array = volume.array
     if array.dtype.kind == "f":
         whole = np.round(array)
-        # Tools that store a label map with a slope give numbers that differ slightly from integers.
+        # Some programs store a label map with a scale factor. The labels that are read then differ
+        # slightly from whole numbers.
         if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
             raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
         array = whole.astype(np.int32)
@@ -176,7 +179,7 @@ def read_image(path: Path) -> Volume:
 
 
 def read_grid(path: Path) -> sitk.Image:
-    """Return an image as its file stores it, as the grid for another image.
+    """Return an image with its axes in the order of its file, as the grid for another image.
 
     Parameters
     ----------
@@ -272,8 +275,8 @@ def read_dynamic(path: Path) -> Dynamic:
     Raises
     ------
     CadError
-        For a file that cannot be read, a file without sidecar or without times, a number of times
-        other than that of the frames, or times that do not increase.
+        For a file that cannot be read, or that has no sidecar or no times. For times that do not
+        increase, or whose number is not the number of frames.
     """
     array, affine = _load_voxels(path)
     if array.ndim != 4:
@@ -502,7 +505,11 @@ def _nifti_header(path: Path) -> Any:
 
 
 def _settled(stored: Volume) -> Volume:
-    """Return a volume with its axes in order, at a place that its storage order does not change."""
+    """Return a volume with its axes in the order of :meth:`Volume.upright`, and a rounded place.
+
+    Files of one image that store its axes in different orders state its place with slightly
+    different numbers. The middle of the image is rounded, so that all of them give the same place.
+    """
     volume = stored.upright()
     middle = volume.centre
     place = np.array(volume.origin) + np.round(middle, _PLACES) - middle
@@ -526,7 +533,8 @@ def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
     image.set_sform(image.affine, code=_SCANNER)
     image.set_qform(image.affine, code=_SCANNER)
     image.header.set_xyzt_units("mm", "sec")
-    # qform can only store a rotation, so that it is compared with the wanted matrix.
+    # qform can store only a pure rotation. It is left out if it would move a corner of the image by
+    # more than the tolerance.
     gap = np.abs((image.get_qform() - image.affine) @ np.array([*image.shape[:3], 1.0])).max()
     if gap > GEOMETRY_TOLERANCE_MM:
         image.set_qform(None, code=0)

@@ -1,4 +1,4 @@
-"""Turn stacks into a dynamic series: phases in order, with times from a clock in the header."""
+"""Turn stacks (3-D images) into a dynamic series: phases in order, with times from the headers."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ _DAY = 86400.0
 # Clocks in the order in which they are tried; the first clock with different times for all phases
 # is used.
 CLOCKS = ("trigger", "acquisition", "content")
-# A repetition time of at least this many seconds belongs to a whole volume, and not to a line.
+# A repetition time of at least this many seconds is that of a whole volume, and not that of a line
+# of its raw data.
 _VOLUME_TR = 0.3
 
 
@@ -28,9 +29,9 @@ class Phases:
     timed : tuple of (float, Stack)
         Time in seconds and slices of each phase, by increasing time.
     clock : str
-        Source of the times, such as a header time.
+        Source of the times, such as ``acquisition`` for the acquisition time in the headers.
     notes : tuple of str
-        Sentences on how phases were dated where the wanted clock, or any clock, was missing.
+        Sentences on how the times were found if the wanted clock, or any clock, was missing.
     """
 
     timed: tuple[tuple[float, Stack], ...]
@@ -84,7 +85,7 @@ def read_phases(phases: Phases) -> Dynamic:
 def order_phases(
     stacks: list[Stack], clock: str = "auto", pattern: str = "", interval: float | None = None
 ) -> Phases:
-    """Sort the phases of a dynamic series and date them.
+    """Sort the phases of a dynamic series and give each its time.
 
     Parameters
     ----------
@@ -93,10 +94,10 @@ def order_phases(
     clock : str
         Source of the times: ``trigger``, ``acquisition`` or ``content`` (header times);
         ``description`` (a number of seconds in the series description); or ``auto``, the first of
-        the header times that gives every phase a different time. Where ``auto`` finds none, phases
-        keep the scanner's order, with one phase every repetition time, if the repetition time is
-        long enough for a whole volume. The same holds for any clock where only the instance numbers
-        tell phases apart.
+        the header times that gives every phase a different time. If ``auto`` finds none, the phases
+        keep the scanner's order. The repetition time is then taken as the time from phase to phase,
+        if it is long enough for a whole volume. The same holds for any ``clock`` if only the
+        instance numbers tell phases apart.
     pattern : str
         For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional
@@ -153,7 +154,8 @@ def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, 
 def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[float, Stack], ...]:
     timed = [(_time_of(stack, clock, pattern), stack) for stack in stacks]
     if clock in ("acquisition", "content"):
-        # These clocks have the time of day (VR TM, PS3.5 6.2), which starts again at midnight.
+        # These clocks state the time of day (VR TM, PS3.5 6.2), which starts again at midnight.
+        # Times after midnight therefore get a day more.
         times = [time for time, _ in timed]
         if max(times) - min(times) >= _DAY / 2:
             timed = [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]

@@ -1,5 +1,6 @@
-"""Read the voxels of stacks: decode each file once, cut it into planes, scale to values with a
-unit.
+"""Read the voxels of stacks (3-D images).
+
+Each file is decoded once and cut into planes. The stored numbers are scaled to values with a unit.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from cad.mri.imaging.pixel_checks import check_pixels, check_values
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
-# Other packages that decompress a file, by a part of the name of its syntax; DCMTK supports JPEG.
+# How a user can decompress a file, by a part of the name of its transfer syntax.
 _TOOLS = {
     "High-Throughput": "have the archive export the series without compression",
     "JPEG 2000": "decompress it with `gdcmconv --raw`",
@@ -51,8 +52,8 @@ class PixelReader:
     def __init__(self) -> None:
         self._path = Path()
         self._array: np.ndarray = np.empty(0)
-        # The key is all that a file states about its pixels; the value is type, shape and unused
-        # bits.
+        # For files that need no pydicom. The key is all that a file states about its pixels; the
+        # value is the pixels' type, their shape and their number of unused bits.
         self._alike: dict[tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]] = {}
 
     def plane(self, frame: Frame) -> np.ndarray:
@@ -86,7 +87,8 @@ class PixelReader:
     def _stored(self, frame: Frame) -> np.ndarray:
         """Return the pixels of a file.
 
-        They are read without pydicom if an earlier header stated the same layout.
+        They are read without pydicom if this worked for an earlier file that states the same about
+        its pixels.
         """
         lying = frame.lying
         # The file may have been removed or cut off since its header was read.
@@ -105,7 +107,9 @@ class PixelReader:
             if element[:4] == _BITS_STORED
         ]
         form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
-        with suppress(ValueError, TypeError):  # for example, one bit per pixel
+        # Some files cannot be read without pydicom, such as files with one bit per pixel. They
+        # raise an error here, or give other pixels, and are not stored in _alike.
+        with suppress(ValueError, TypeError):
             if np.array_equal(_as_they_lie(pixels, *form), array):
                 self._alike[lying.layout] = form
         return array
@@ -114,9 +118,10 @@ class PixelReader:
 def _as_they_lie(
     pixels: bytes, kind: np.dtype[Any], shape: tuple[int, ...], unused: int
 ) -> np.ndarray:
-    """Return uncompressed pixels.
+    """Return uncompressed pixels from the bytes of a file.
 
-    Unused bits, which may have any value, are replaced by the sign.
+    Unused bits at the top of a number may have any value. They are replaced by copies of the sign
+    bit, or by 0 in numbers without a sign.
     """
     array = np.frombuffer(pixels, kind, math.prod(shape)).reshape(shape)
     return np.right_shift(np.left_shift(array, unused), unused) if unused else array
@@ -133,13 +138,13 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
         True for the scanner's signal, to which models are fitted, in place of the values that a
         viewer shows. Only Philips headers distinguish the two.
     reader : PixelReader, optional
-        Reader to share between stacks of one file, so that it is decoded once.
+        Reader that several stacks of one file share, so that the file is decoded once.
 
     Returns
     -------
     Volume
-        The stored type where the headers state no rescaling, else float32. The unit is that of the
-        header.
+        The image. Values have the stored type where the headers state no rescaling, else float32.
+        The unit is that of the header.
 
     Raises
     ------

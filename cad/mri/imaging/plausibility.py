@@ -1,14 +1,15 @@
 """Check that a study is physically plausible: its units, orientation and kind of images.
 
-Some statistics of each image are compared with ranges that no patient leaves. The statistics are
-measured in the prostate if it is drawn, otherwise in the regions. If nothing is drawn, they are
-measured in the middle of the image, where a prostate examination has the prostate. The middle is
-half the image's width and height, and the middle half of its slices. ADC is measured in the regions
-first. Zeros of ADC do not count, because a scanner writes a zero where it measured nothing.
+Some statistics of each image are compared with ranges in which the value of every patient lies. The
+statistics are measured in the prostate if it is drawn, otherwise in the regions. If nothing is
+drawn, they are measured in the middle of the image, where a prostate examination has the prostate.
+The middle is half of the image's width and height, and the middle half of its slices. ADC and
+Ktrans maps are measured in the regions rather than in the prostate, if both are drawn. Zeros of ADC
+do not count, because a scanner writes a zero where it measured nothing.
 
 T1 depends on the tissue more than other values do. In the middle of an image, much of which may be
-fat, the range of T1 is therefore that of any tissue. Nothing is corrected: an error has the value,
-its range, the likely cause and the way out.
+fat, the range of T1 is therefore that of any tissue. Nothing is corrected. An error states the
+value, its range, the likely cause, and what the user can do.
 """
 
 import math
@@ -38,11 +39,11 @@ class Check(NamedTuple):
     Parameters
     ----------
     low, high : float
-        Range of the statistic that no patient leaves.
+        Range in which the statistic lies in every patient.
     title, unit : str
         Name and unit of the statistic in messages.
     cause, way_out : str
-        Likely cause of a value outside, and what the user can do.
+        Likely cause of a value outside of the range, and what the user can do.
     """
 
     low: float
@@ -59,7 +60,8 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """Lowest and highest plausible value by statistic, from ``plausibility.yaml``."""
 
-# Factors between a wrong unit and the right unit, with the unit that the values seem to have.
+# Factors from a wrong unit to the right unit, each with the words for a message: the unit that the
+# values seem to have.
 _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
@@ -70,14 +72,14 @@ _REGIONS = " in the regions"
 RANGES_FILE = "plausible.json"
 
 
-# Its key in CHECKS, its value, and words on where it was measured.
+# A statistic: its key in CHECKS, its value, and words on where it was measured.
 Statistic = tuple[str, float, str]
 
 
 def implausible(
     study: Study, ranges: Mapping[str, tuple[float, float]] | None = None
 ) -> list[CadError]:
-    """Return every statistic of a study that no patient could have.
+    """Return an error for every statistic of a study that no patient could have.
 
     Parameters
     ----------
@@ -90,7 +92,8 @@ def implausible(
     Returns
     -------
     list of CadError
-        Each with the value, the range, the likely cause and the way out; empty for a sound study.
+        Each states the value, the range, the likely cause and what the user can do. The list is
+        empty for a sound study.
     """
     allowed = {**RANGES, **(ranges or {})}
     problems = []
@@ -132,7 +135,7 @@ def require_plausible(
     Raises
     ------
     CadError
-        Naming every such statistic; see :func:`implausible`.
+        Naming every statistic outside of its range, as :func:`implausible` finds them.
     """
     problems = implausible(study, ranges)
     if problems:
@@ -160,7 +163,7 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     Raises
     ------
     CadError
-        When the file is not an object with known names and two numbers each.
+        When the file is not a JSON object that gives two numbers to each of some known statistics.
     """
     beside = {}
     if registered:
@@ -222,7 +225,7 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
 
 
 def _placeless_statistics(**values: float | None) -> Iterator[Statistic]:
-    """Yield the statistics that have a value; they belong to no particular place."""
+    """Yield the statistics that have a value. They are not measured in a place of the image."""
     for name, value in values.items():
         if value is not None:
             yield name, float(value), ""
@@ -321,7 +324,7 @@ def _all_plausible(statistics: Mapping[str, float]) -> bool:
 
 
 def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
-    """Tell whether an image in its present place fails the usual ranges."""
+    """Tell whether one of the ``gains`` of an image lies below its usual range."""
     return any(gain < RANGES[f"{name}_{kind}"][0] for kind, gain in gains.items())
 
 
@@ -330,11 +333,12 @@ def t1_default_problem(
 ) -> CadError | None:
     """Return why the assumed T1 does not fit the scanner's field; None where it does.
 
-    The assumed T1 does not fit in two cases, both where the stated field is not 3 T. In the first,
-    an assumed T1 is the one of 3 T (1.6 s for tissue, 1.664 s for blood). In the second, T1 is left
-    to the field and the field is not 1.5 T either. Fields count as equal within 0.5 T. Tissue is
-    not checked where flip-angle images measure its T1. Without a dynamic series or a stated field
-    the result is None.
+    There are two cases in which the assumed T1 does not fit; in both the stated field is not 3 T.
+    In the first, the settings assume the T1 of 3 T (1.6 s for tissue, 1.664 s for blood). In the
+    second, the settings leave T1 to the field, and the field is not 1.5 T either: T1 is known at
+    1.5 T and 3 T only. Fields count as equal if they differ by less than 0.5 T. The T1 of tissue is
+    not checked where flip-angle images measure it. Without a dynamic series or a stated field the
+    result is None.
 
     Parameters
     ----------
@@ -380,13 +384,14 @@ def _dynamic_statistics(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     inside, where = _measured_mask(study, dce.grid)
     signal = dce.frames[:, inside]
     curve = np.median(signal, axis=1).astype(float)
-    # Of successive frames the pair with the least change is used, because the contrast agent
-    # arrives in other pairs.
+    # The noise is measured from the pair of successive frames with the least change. In other pairs
+    # the contrast agent changes the signal as well.
     deviations = []
     for before, after in pairwise(signal):
         step = after.astype(float) - before
         deviations.append(float(np.median(np.abs(step - np.median(step)))))
-    # The noise of one frame follows from the difference of two.
+    # The difference of two frames has the noise of one frame times the square root of two. The
+    # factor 1.4826 turns a median deviation into a standard deviation.
     noise = 1.4826 * min(deviations) / math.sqrt(2)
     yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
     low = float(curve.min())
@@ -410,7 +415,8 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
     level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([angle for angle, _ in study.vfa])
-    # In the spoiled steady state S / sin = E1 S / tan + const is a line, and E1 is its slope.
+    # In the spoiled steady state the signal S at the flip angle a is on a line:
+    # S / sin(a) = E1 S / tan(a) + constant. Its slope is E1 = exp(-TR / T1).
     slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
     yield name, (-repetition / math.log(slope) if 0 < slope < 1 else math.inf), where
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
@@ -430,7 +436,11 @@ def _mask_statistics(study: Study, mask: Volume) -> Iterator[Statistic]:
 
 
 def _measured_mask(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
-    """Return where to measure: prostate or regions in the given order, else the middle."""
+    """Return where to measure, and words for it: the first drawn mask in the given order.
+
+    The masks are those of the prostate and of the regions. If neither is drawn, it is the middle of
+    the image.
+    """
     masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
     for where in order or masks:
         mask = masks[where]

@@ -1,4 +1,4 @@
-"""Prepare a study as the image settings ask, before it is measured: ADC map, alignment."""
+"""Prepare a study before it is measured: fit the ADC map, align images, as the settings say."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,9 +33,10 @@ def prepare_study(
     Returns
     -------
     prepared : Study
-        A study with an ADC map, and with the high-b image where it is wanted. Where the study had
-        none, both are fitted from diffusion images. Images are aligned where the settings say so.
-        The notes tell what was done.
+        A copy of the study. If the study has no ADC map, the map is fitted to its diffusion images.
+        If it has no high-b image and the image is wanted, the image is taken or computed from them,
+        too. Images are aligned where the settings say so. The notes say what was done, and what was
+        not possible.
     registrations : list of Registration
         Empty without registration or without a T2 image.
     """

@@ -1,7 +1,8 @@
 """Align a study's images to T2 rigidly, by mutual information.
 
-The moving image is not resampled. Only its origin and direction change, so that every voxel keeps
-its measured value. Regions are mapped to the image by geometry only.
+The image that is aligned is called the moving image, and T2 the fixed image. The moving image is
+not resampled. Only its origin and direction change, so that every voxel keeps its measured value.
+Regions are brought onto the moving image by its new geometry.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from cad.mri.imaging.volume import Dynamic, Volume, triple
 # Patients do not move more than this between series; with a larger result the search failed.
 MAX_SHIFT_MM = 20.0
 MAX_ANGLE_DEG = 15.0
-# Margin around the prostate for the comparison; bladder, bowel and coil lie farther away.
+# Images are compared in the prostate and this margin around it. Most of bladder, bowel and coil
+# lies farther away.
 MARGIN_MM = 20.0
 _BINS = 32
 _WORKING_MM = 1.5
@@ -42,14 +44,15 @@ class Registration:
     before, after : float
         Mutual information (nats) of the two images in the compared region, in old and new place.
     accepted : bool
-        False when the search found nothing better or left the plausible range. Then ``matrix`` is
-        the identity matrix and ``after`` equals ``before``.
+        False when the search found no better place, or moved the image farther than a patient
+        moves. Then ``matrix`` is the identity matrix and ``after`` equals ``before``.
     note : str
         One sentence for the patient's page.
     moving : Volume
         The moving image, in its old place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre, and rotation; both 0 when not accepted.
+        Displacement of the region's centre (mm), and angle of the rotation (degrees); both 0 when
+        the result is not accepted.
     """
 
     name: str
@@ -78,7 +81,7 @@ class RigidSearch:
     before, after : float
         Mutual information (nats) of the two images in the compared region, in old and new place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre, and rotation.
+        Displacement of the region's centre (mm), and angle of the rotation (degrees).
     """
 
     matrix: np.ndarray
@@ -99,8 +102,8 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     Parameters
     ----------
     study : Study
-        Has a T2 image; not changed. Images are compared around the gland mask or the regions,
-        and without both in the middle of the T2 image.
+        Study with a T2 image; not changed. Images are compared around the gland mask or the
+        regions, and without both in the middle of the T2 image.
 
     Returns
     -------
@@ -148,7 +151,7 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
         Takes an image and returns it in its new place.
     """
     if name == "adc" and study.adc is not None:
-        # Images of one series move together with its map, because they were acquired in the same
+        # Diffusion images move together with the ADC map, because they were acquired in the same
         # minutes.
         study.diffusion = [(b, move(volume)) for b, volume in study.diffusion]
         if study.hbv is not None and study.hbv.same_grid(study.adc):
@@ -171,7 +174,8 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
 def dce_reference(dynamic: Dynamic) -> Volume:
     """Return the image of a dynamic series that registration uses: the mean of its last third.
 
-    In these frames tissue is enhanced and the bolus has passed; the mean has little noise.
+    In these frames the tissue holds contrast agent, whose first passage through the vessels is
+    over. The mean of many frames has little noise.
 
     Parameters
     ----------
@@ -187,8 +191,9 @@ def register_rigid(
 ) -> Registration:
     """Find the rigid transform that brings ``moving`` in line with ``fixed``; neither is changed.
 
-    The search maximises Mattes mutual information on all voxels of the region by regular-step
-    descent on two scales. Nothing is sampled at random, so that the result repeats.
+    The search maximises Mattes' estimate of mutual information by regular-step gradient descent, on
+    two scales. All voxels of the region are used and none is drawn at random, so that the same
+    images always give the same result.
 
     Parameters
     ----------
@@ -283,22 +288,22 @@ def search_rigid(
             hint="check that both belong to one study and one frame of reference",
         )
     target = _working_grid(fixed, region)
-    # The same voxels are used before and after, because the information depends on the voxels.
+    # The information before and after is computed on the same voxels, because it depends on them.
     where = _covered_voxels(target, fixed, region, moving)
     fixed_image = geometry.resample_image(fixed, target)
     before = image_information(fixed_image, geometry.resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
-    # ITK's transform maps points of the fixed image to the moving image; the image itself moves the
-    # opposite way.
+    # ITK's transform maps points of the fixed image to points of the moving image. The moving image
+    # itself moves the opposite way.
     matrix = np.linalg.inv(_matrix(transform))
     after = image_information(
         fixed_image, geometry.resample_image(moved(moving, matrix), target), where
     )
     centre = target.centre
-    # The shift is that of the region's middle, because a rotation about a distant origin looks like
-    # a long way.
+    # The shift is that of the region's middle. The matrix alone would not tell it: in a rotation
+    # about a distant origin, the translation of the matrix is large.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
-    # trace R = 1 + 2 cos(angle) for any axis.
+    # For a rotation matrix R about any axis, trace R = 1 + 2 cos(angle).
     angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
     return RigidSearch(matrix, before, after, shift, angle)
 
@@ -396,7 +401,8 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     clipped = []
     for image in (a, b):
         values = image.array[both].astype(float)
-        # The tails are cut off, because one bright vessel would leave 30 of 32 bins empty.
+        # The lowest and highest percent of the values are cut off, because with one bright vessel
+        # nearly all other values would fall into two of the 32 bins.
         low, high = np.percentile(values, (1, 99))
         if not high > low:
             raise CadError(f"an image is constant ({low:g}) in the region that is compared")
@@ -442,7 +448,7 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
     if box is None:
         raise ValueError("the region is empty")
     low, high = geometry.limits(box[::-1])
-    # Finer voxels tell no more about motion, but take time at each step.
+    # Finer voxels would tell no more about motion, and would take more time at each step.
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
     count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
     grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
@@ -479,7 +485,8 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
         method.Execute(fixed_image, moving_image)
     except RuntimeError as error:
         raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
-    # Sums over threads differ in their last bits, so that the result is rounded to be repeatable.
+    # Sums over threads may differ in their last bits. The result is therefore rounded, so that it
+    # is always the same.
     start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
     return start
 
@@ -489,8 +496,9 @@ def descent(
 ) -> sitk.ImageRegistrationMethod:
     """Return a search for the largest mutual information, to be executed on two images.
 
-    It uses Mattes' estimate on one thread without random sampling, so that the result repeats. The
-    first scale takes every second voxel, smoothed by 2 mm; the second takes all voxels.
+    The search uses Mattes' estimate on one thread without random sampling, so that the same images
+    always give the same result. The first scale takes every second voxel along each axis, smoothed
+    by 2 mm; the second takes all voxels.
 
     Parameters
     ----------
@@ -515,7 +523,8 @@ def descent(
     method.SetOptimizerAsRegularStepGradientDescent(
         learningRate=step_mm, minStep=0.01, numberOfIterations=iterations, relaxationFactor=0.6
     )
-    # A radian moves the edge of an image much farther than a millimetre does.
+    # A rotation by one radian moves the edge of an image much farther than a translation by one
+    # millimetre. So both are measured by how far they move voxels.
     method.SetOptimizerScalesFromPhysicalShift()
     method.SetShrinkFactorsPerLevel([2, 1])
     method.SetSmoothingSigmasPerLevel([2.0, fine_mm])
@@ -562,7 +571,8 @@ def moved(image: Volume, matrix: np.ndarray) -> Volume:
     )
 
 
-# Contrasts of the images differ too much for a checkerboard, so that outlines are shown.
+# On the page, edges of T2 are drawn over the moving image. A checkerboard of both images would show
+# little, because their contrasts differ too much.
 EDGE_SCALE_MM = 1.4
 EDGE_SHARE = (0.80, 0.93)
 

@@ -15,8 +15,8 @@ from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
-# Slices belong to another plane from this difference of their unit normals on. Slices of one image
-# differ by less on every scanner.
+# Least difference of the direction cosines of slices in two planes, such as axial and sagittal. The
+# slices of one image differ by less on every scanner.
 _OTHER_PLANE = 0.2
 POSITION_TOLERANCE_MM = 0.1
 SPACING_TOLERANCE = 0.02  # share of the slice distance
@@ -39,8 +39,8 @@ class Stack:
     direction : ndarray, shape (3, 3)
         Columns are the unit vectors of the x, y and z voxel axes in LPS.
     told_apart_by : str
-        Difference of this stack from other time points at the same positions, such as ``acquisition
-        time``. Empty where there is only one time point.
+        What distinguishes this stack from the stacks of other time points at the same positions,
+        such as ``acquisition time``. Empty where there is only one time point.
     """
 
     slices: tuple[Frame, ...]
@@ -62,7 +62,7 @@ class Stack:
     @property
     def grid(self) -> Volume:
         """Return the stack's grid as a volume whose values mean nothing."""
-        # One value that is repeated everywhere, so that a grid takes no memory.
+        # All voxels share one value in memory, so that a grid takes no memory.
         empty = np.broadcast_to(np.zeros((), bool), self.shape)
         return Volume(empty, self.spacing, self.origin, self.direction)
 
@@ -115,7 +115,7 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
 
 
 def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
-    """Return the number of the plane that an image lies in; a new plane is added to ``planes``."""
+    """Return the number of the plane (orientation) of a slice; a new one is added to ``planes``."""
     if item.orientation is None:
         return None
     axes = np.array(item.orientation)
@@ -131,7 +131,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _split_times(group: list[Frame]) -> list[Stack]:
-    """Return one stack, or several when every position occurs once per time point."""
+    """Return one stack, or a stack for each time point if every position occurs several times."""
     positions = Counter(_where(item) for item in group)
     repeats = max(positions.values())
     if repeats == 1:
@@ -149,7 +149,7 @@ def _split_times(group: list[Frame]) -> list[Stack]:
         once = all(_all_apart(items) for items in times.values())
         if len(times) == repeats and once and None not in times:
             return [_stack(items, name.replace("_", " ")) for items in times.values()]
-    # The instance numbers must give all planes one order.
+    # The instance numbers can tell phases apart only if no two planes have the same number.
     numbered = len({(item.instance_number, item.index) for item in group}) == len(group)
     if set(positions.values()) == {repeats} and numbered:
         return [_stack(items, BY_ORDER) for items in _by_order(group)]

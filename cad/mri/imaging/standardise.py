@@ -2,9 +2,10 @@
 
 Three methods work on each patient alone: none, z-score, and reference tissue. Nyul's
 piecewise-linear histogram mapping works across patients, and is fitted to training patients only.
-It needs only the percentiles of each patient (:func:`landmarks`). A fit for a fold is therefore a
-mean over rows, and the ``key`` of the fit names the fold's features in a cache (docs/methods.md 7).
-Before standardisation, N4 removes the bias field of the coil.
+It needs only the percentiles of each patient (:func:`landmarks`). The fit for a fold of a
+validation is therefore a mean over the rows of its training patients. The ``key`` of the fit is the
+key under which the features of this fold are cached (docs/methods.md 7). Before standardisation,
+the method N4 removes the bias field, which is the smooth intensity field of the coil.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from cad.mri.imaging.geometry import bounding_box, resample_mask
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: the deciles, between two cut-off percentiles.
+# Percentiles of Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: the nine deciles, and the
+# percentiles 1 and 99 at both ends.
 PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
-# The foreground lies above this share of the image's 99th percentile. Air lies below the share.
-# Muscle, at about a twentieth of the percentile on T2, lies above.
+# Voxels whose values lie above this share of the image's 99th percentile are the foreground, that
+# is the body. Air lies below the share. Muscle on T2 lies above, at about a twentieth of the 99th
+# percentile.
 _FOREGROUND = 0.03
 # Edges (mm along the image's axes) of the box around the regions in which T2 is scaled if there is
 # no gland mask. The gland with its rim fits into the box, and the box fits into any useful field of
 # view.
 BOX_MM = (60.0, 60.0, 30.0)
-_IQR_OF_NORMAL = 1.349  # in standard deviations
+_IQR_OF_NORMAL = 1.349  # interquartile range of a normal distribution, in standard deviations
 _N4_SHRINK_MM = 4.0
 _N4_ITERATIONS = (30, 30, 20)
 _HISTOGRAM_BINS = 256
@@ -72,8 +75,8 @@ class NyulScale:
             )
         for row in rows:
             _check_landmarks(row)
-        # Each patient's landmarks are first scaled to 0..1, so that the scanner's gain has no
-        # effect.
+        # Each patient's landmarks are first scaled to the range 0 to 1, so that the scanner's gain
+        # has no effect.
         return cls(((rows - rows[:, :1]) / (rows[:, -1:] - rows[:, :1])).mean(axis=0))
 
     @property
@@ -82,7 +85,7 @@ class NyulScale:
         return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
 
     def transform(self, image: Volume, of_image: np.ndarray | None = None) -> Volume:
-        """Map an image's intensities to the standard scale, by its own percentiles; float32.
+        """Map an image's intensities to the standard scale by the image's percentiles; float32.
 
         The image's 11 landmarks go to the 11 intensities of the training patients' standard
         histogram. The map is linear between two landmarks; below the first and above the last, the
@@ -176,7 +179,8 @@ def standardise_t2(
     with located(patient=study.participant_id):
         image = prepared_t2(study, settings)
         name, where = _tissue_of_reference(study, image, settings)
-        # The stored values are used, so that the gain of another scanner is noticed.
+        # The level is that of the stored values, before standardisation, so that it shows the gain
+        # of the scanner.
         stored = study.t2w or image
         level = float(np.median(stored.array[foreground(stored) if where is None else where]))
         if settings.t2_standardisation == "zscore":
@@ -204,7 +208,8 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     image = study.t2w.with_array(study.t2w.array.astype(np.float32))
     if not settings.bias_correction:
         return image
-    # An interpolated image has no values outside its field of view; for N4 they become 0, like air.
+    # An interpolated image is NaN outside its field of view. For N4 these values become 0, like
+    # air.
     return correct_bias(image.with_array(np.nan_to_num(image.array)))
 
 
@@ -233,7 +238,7 @@ def _tissue_of_reference(
 def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     """Return where an image shows tissue in a box about the centre of mass of a mask.
 
-    Voxels outside of the box are not read, so that the field of view changes nothing.
+    Voxels outside of the box are not read, so that the size of the field of view has no effect.
 
     Parameters
     ----------
@@ -259,20 +264,21 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     inside = np.ones(image.shape, bool)
     for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
         along = np.arange(image.shape[2 - axis])
-        # The tolerance is a thousandth of a mm, so that the last digit of a header does not decide.
+        # With a tolerance of a thousandth of a mm, the last digit of a header does not decide
+        # whether a voxel lies in the box.
         is_near = np.abs(along - middle) * step <= edge / 2 + 1e-3
         inside &= is_near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
     box = bounding_box(inside)
     if box is None:
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
-    # The foreground is that of the box alone: the 99th percentile of the whole image depends on the
-    # field of view.
+    # The foreground is found in the box alone, because the 99th percentile of the whole image
+    # depends on the field of view.
     inside[box] = foreground(image.with_array(image.array[box]))
     return inside
 
 
 def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = False) -> Volume:
-    """Return the z-score of an image: less its mean, over its standard deviation; float32.
+    """Return the z-score of an image: (value - mean) / standard deviation; float32.
 
     Parameters
     ----------
@@ -281,8 +287,8 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
     mask : ndarray of bool, optional
         Voxels of which mean and standard deviation are taken; by default the foreground.
     robust : bool
-        Use the median and the interquartile range (scaled to a standard deviation) instead. Bright
-        bladder and fat in the mask change these less.
+        Use the median and the interquartile range (scaled to a standard deviation) instead of mean
+        and standard deviation. If bright bladder and fat lie in the mask, they change these less.
 
     Raises
     ------
@@ -331,8 +337,8 @@ def muscle_level(image: Volume) -> float:
     top = float(np.percentile(image.array[inside], _HISTOGRAM_TOP))
     finite = image.array[np.isfinite(image.array)]
     counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
-    # Scanners round to integers, which leaves gaps in the histogram; smoothing over some bins
-    # closes the gaps.
+    # Scanners round values to integers, which leaves gaps in the histogram. Smoothing over some
+    # bins closes the gaps.
     kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2
@@ -347,7 +353,7 @@ def muscle_level(image: Volume) -> float:
 
 
 def foreground(image: Volume) -> np.ndarray:
-    """Return a boolean array of the body: finite and above 3 % of the image's 99th percentile."""
+    """Return a mask of the body: voxels above 3 % of the image's 99th percentile."""
     finite = np.isfinite(image.array)
     if not finite.any():
         raise CadError("the image holds no number")

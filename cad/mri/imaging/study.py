@@ -62,7 +62,7 @@ class Protocol:
         Date of the study, as the sidecar states it.
     phase_encoding : tuple of 3 floats or None
         Unit vector (LPS) of the phase-encoding direction, along which echo-planar images are
-        displaced. Where the sidecar states the axis only, it has either of the two senses.
+        displaced. If the sidecar states only the axis, the vector may point to either of its ends.
     b_value : float or None
         Diffusion weighting, s/mm2.
     """
@@ -160,8 +160,8 @@ class Study:
     def grid(self, name: str) -> Volume | None:
         """Return a 3-D image on a modality's grid; None where the modality is absent.
 
-        The grid is that of the modality's image, or of the first frame of the dynamic series.
-        ``name`` is the name of a row of ``MODALITIES``.
+        It is the modality's image, or the first frame of the dynamic series. ``name`` is the name
+        of a row of ``MODALITIES``.
         """
         image = self.image(name)
         return image.grid if isinstance(image, Dynamic) else image
@@ -197,7 +197,7 @@ class Study:
 
     @property
     def anatomical(self) -> Volume:
-        """Return the first image that is present: T2, ADC, a dynamic frame, high b, Ktrans.
+        """Return the first image that is present, of T2, ADC, a dynamic frame, high b and Ktrans.
 
         Raises
         ------

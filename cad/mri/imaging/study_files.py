@@ -1,4 +1,6 @@
-"""A study on disk: one folder of NIfTI files with BIDS names, read whole or refused with a reason.
+"""Read and write a study's folder: NIfTI files with BIDS names.
+
+A study is read as a whole, or refused with a reason. Its folder may hold these files:
 
 ======================================  ==============================================
 ``anat/<study>_T2w.nii.gz``             T2-weighted image
@@ -13,9 +15,10 @@
 
 ``<study>`` is ``sub-XXX`` or ``sub-XXX_ses-YY``.
 
-The transmit field (B1+) is the share of the stated flip angle that the tissue gets. The sidecar's
-unit and the values must agree on whether the field is a fraction or in percent. A map that does not
-settle this is refused, because every T1 would be wrong by the square of the factor.
+The transmit field (B1+) is the share of the stated flip angle that the tissue gets. A map of it is
+a fraction or in percent; the values and the unit in the sidecar must not contradict each other. A
+map for which this is not clear is refused, because with a wrong factor every T1 would be wrong by
+the square of the factor.
 """
 
 import difflib
@@ -42,11 +45,13 @@ from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# No body coil at 1.5 or 3 T has a field outside these limits; a voxel outside was not measured.
+# Limits of the transmit field. No body coil at 1.5 or 3 T has a field outside of them. A voxel with
+# such a value was therefore not measured.
 LEAST = 0.3
 MOST = 2.0
 _FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
-_UNSTATED = ("", "arbitrary", "a.u.", "au")  # BIDS has the unit "arbitrary" for both forms
+# Units that say nothing: BIDS calls the unit "arbitrary", whether values are fractions or percent.
+_UNSTATED = ("", "arbitrary", "a.u.", "au")
 
 
 def b1_path(folder: Path, study_id: str) -> Path:
@@ -179,8 +184,8 @@ def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
 def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
     """Read the images and masks of a study into memory, and refuse a study that is damaged.
 
-    A faulty region does not refuse the study: :func:`check_study` lists regions that are empty,
-    too small or outside of the images.
+    A study is not refused because of a faulty region. :func:`check_study` lists regions that are
+    empty, too small or outside of the images.
 
     Parameters
     ----------
@@ -242,9 +247,9 @@ def read_drawings(folder: Path, study_id: str, participant_id: str, rois: list[R
 def check_study(study: Study) -> list[CadError]:
     """Return an error, with the reason, for each region of a study that cannot be measured.
 
-    A region has an error in two cases: none of the study's images can measure it, or it cannot be a
-    lesion. A lesion lies neither too far outside the gland or the body, nor is it as large as a
-    gland. Nothing is raised.
+    There are two reasons. The region can be measured in none of the study's images. Or it cannot be
+    a lesion: too much of it lies outside the gland or the body, or it is as large as the gland.
+    No error is raised.
     """
     grids = {}
     for modality in MODALITIES:
@@ -261,8 +266,8 @@ def check_study(study: Study) -> list[CadError]:
 def lost_sidecars(folder: Path) -> list[CadError]:
     """Return an error for every image of an imported study whose sidecar is gone.
 
-    An import writes a sidecar with the study's UID beside every image of a scanner. A cohort that
-    was made otherwise may lack some sidecars.
+    An import writes a sidecar (a JSON file) with the study's UID beside every image of a scanner. A
+    cohort that was not imported may lack sidecars, which is no error.
 
     Parameters
     ----------
@@ -293,7 +298,7 @@ def lost_sidecars(folder: Path) -> list[CadError]:
 
 
 def lost_images(folder: Path) -> list[CadError]:
-    """Return an error for every sidecar without its image; reading a study skips such a file.
+    """Return an error for every sidecar without its image; :func:`read_study` ignores such a file.
 
     Parameters
     ----------
@@ -390,7 +395,7 @@ def write_study(folder: Path, study: Study) -> None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         nifti.write_sidecar(path, entries)
     if study.b1 is not None:
-        # 0 stands for "no value": no angle is 0, so that a 0 is read as NaN again.
+        # 0 stands for "no value" and is read as NaN again: no angle is 0.
         nifti.write_volume(
             b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
         )
@@ -498,7 +503,8 @@ def _read_protocol(path: Path, grid: Volume) -> Protocol:
 def _b_value(entries: JsonObject) -> float | None:
     """Return the b-value of a sidecar; None where it states none, or several as for an ADC map.
 
-    The b-value is only a page's title, and nothing is measured by it. No study is refused for it.
+    The b-value only stands in the title of a page, and no measurement uses it. A study is therefore
+    not refused because of a faulty b-value.
     """
     stated = entries.get("BValue")
     if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 1e5:
@@ -509,8 +515,9 @@ def _b_value(entries: JsonObject) -> float | None:
 def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[int, ...]:
     """Return the instance numbers of the slices, in the order in which the slices are read.
 
-    A sidecar has them in the order of the file, which may be reversed. The result is empty if
-    reading made another axis of the file the slice axis.
+    A sidecar has them in the order of the file. This order may be the reverse of the order in which
+    the slices are read. The result is empty if the slices that are read follow each other along
+    another axis than the slices of the file.
     """
     stated = entries.get("InstanceNumbers")
     if not isinstance(stated, list) or not stated:

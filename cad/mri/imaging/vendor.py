@@ -1,10 +1,13 @@
-"""Read the private elements of makers, each under its private creator only.
+"""Read private elements, which are header elements that the maker of a scanner has defined.
 
-Siemens: b-value, gradient direction, number of tiles of a mosaic, and the CSA image header (slice
-normal and slice order of a mosaic). GE: b-value. Philips: b-value and the scale slope that undoes
-the display scaling, (2005,100E): signal = (slope * stored + intercept) / (slope * scale slope),
-Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value, and the slices of a
-grid with their places.
+An element is read only under its private creator, a text in the header that says whose element it
+is; only the number of slices in a grid counts under any creator. Siemens: b-value, gradient
+direction, number of slices in a mosaic, and the CSA image header (slice normal of a mosaic, sense
+of the phase encoding). GE: b-value, pause after a volume, and whether both phase-encoding
+directions were used. United Imaging: b-value, and the slices of a grid with their places. Philips:
+b-value and the scale slope (2005,100E), which undoes the display scaling: signal = (slope * stored
++ intercept) / (slope * scale slope), where slope and intercept are those of the rescale (Chenevert
+et al., Transl Oncol 7 (2014) 65, PMC3998685).
 """
 
 import math
@@ -36,7 +39,7 @@ class PrivateElement(NamedTuple):
     group, element : int
         Group, and the last two hexadecimal digits of the element's number.
     meaning : str
-        What the value is; the functions of this module look elements up by this text.
+        What the element's value is. The functions of this module look elements up by this text.
     """
 
     maker: str
@@ -66,14 +69,15 @@ ELEMENTS = (
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x50, "slices in a grid"),
     PrivateElement("United Imaging", "Image Private Header", 0x0065, 0x51, "headers of a grid"),
 )
-"""Every private element that is read. Another one needs another row; headers then have it."""
+"""Every private element that is read. To have a further element read, add a row for it."""
 _BLOCKS = range(0x10, 0x18)
 
 
 def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
     """Return the tags of private elements and of their creators.
 
-    They are returned for every block that a file may have put them in, 0x10 to 0x17.
+    A file may put a private element into any of several blocks. The tags for the blocks 0x10 to
+    0x17 are returned.
     """
     tags = []
     for private_element in elements:
@@ -85,9 +89,12 @@ def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
 
 
 TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning not in (_OF_MOSAIC, _COPY))
-"""Private elements to read from a header; the copy lies inside an element of enhanced images."""
+"""Tags of private elements to read from every header.
+
+The copy of the classic header is not among them, because it lies inside another element.
+"""
 CSA_TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
-"""The long private element to read from a mosaic's header as well."""
+"""Tags of the long private element that is read only where it is needed, such as for a mosaic."""
 # These makers state b only where b is not 0.
 NO_ZERO_B = ("Toshiba", "Canon")
 _UNIT = 0.1  # Largest difference of a gradient direction from a unit vector.
@@ -236,8 +243,8 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     CadError
         For a grid that does not say where its slices lie.
     """
-    # Any private creator counts here, because a grid taken for a single slice would be a wrong
-    # image.
+    # The number of slices counts under any private creator. If it were overlooked, a grid would be
+    # taken for a single slice.
     stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
     slices = max((_private_number(count.value) or 0 for count in stated), default=0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
@@ -253,7 +260,7 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
 
 
 def group_delay(dataset: Dataset) -> float:
-    """Return the pause that GE makes after every volume, in addition to RepetitionTime.
+    """Return the pause that a GE scanner makes after every volume, in addition to RepetitionTime.
 
     Parameters
     ----------
@@ -322,7 +329,7 @@ def _csa(dataset: Dataset) -> dict[str, list[str]]:
 
 
 def phase_encoding_positive(dataset: Dataset) -> bool | None:
-    """Tell in which sense Siemens encoded phase: along growing rows or columns, or against it.
+    """Tell whether a Siemens scanner encoded phase in the direction of growing rows or columns.
 
     Parameters
     ----------
@@ -332,7 +339,7 @@ def phase_encoding_positive(dataset: Dataset) -> bool | None:
     Returns
     -------
     bool or None
-        None where the CSA image header does not state the sense.
+        False if the direction is the opposite one; None where the CSA image header states neither.
     """
     content = _stated_element(dataset, _OF_MOSAIC)
     if not isinstance(content, bytes):
@@ -399,7 +406,7 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
         for _ in range(items):
             sizes = _CSA_ITEM.unpack_from(content, place)
             place += _CSA_ITEM.size
-            # The first version of the format stores the length elsewhere.
+            # Of four numbers, the second is the length of the item; without SV10 it is the first.
             length = sizes[1] if start else sizes[0]
             if not 0 <= length <= len(content) - place:
                 raise ValueError(f"an item of {length} bytes")
@@ -439,7 +446,10 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
 
 
 def _stated_element(dataset: Dataset, meaning: str) -> Any:
-    """Return the value of the first element with a meaning in a header; None without one."""
+    """Return the value of an element that a header has, found by its meaning; None without one.
+
+    ``meaning`` is that of a row of :data:`ELEMENTS`; the first such row with a value counts.
+    """
     for row in ELEMENTS:
         if row.meaning == meaning:
             value = private(dataset, row.group, row.creator, row.element)

@@ -122,7 +122,7 @@ class Volume:
         )
 
     def outer_corners(self) -> np.ndarray:
-        """Return the eight corners of the grid, outer voxels in full, LPS mm, shape (8, 3)."""
+        """Return the eight outer corners of the grid's corner voxels, LPS mm, shape (8, 3)."""
         return self.index_to_patient(CORNERS * np.array(self.shape[::-1]) - 0.5)
 
     def same_grid(self, other: Volume) -> bool:
@@ -155,16 +155,16 @@ class Volume:
         return self.turned(turned)
 
     def turned(self, direction: np.ndarray) -> Volume:
-        """Return the same voxels, axes reordered and flipped to be nearest to wanted directions.
+        """Return the same voxels, with axes reordered and flipped to lie nearest to wanted ones.
 
         Parameters
         ----------
         direction : ndarray, shape (3, 3)
-            Columns are the wanted x, y and z axes in LPS; each must be nearest to another axis of
-            this volume.
+            Columns are the wanted x, y and z axes in LPS. No two of them may be nearest to the same
+            axis of this volume.
         """
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
-        # For each wanted axis, this is the nearest own axis.
+        # For each wanted axis, the number of the nearest axis of this volume.
         order = [int(k) for k in np.abs(cosine).argmax(axis=1)]
         back = [cosine[new, old] < 0 for new, old in enumerate(order)]
         if order == [0, 1, 2] and not any(back):

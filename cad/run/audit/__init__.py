@@ -1,1 +1,1 @@
-"""Keep records of patients' studies: the audit trail, and withdrawal of a patient."""
+"""Record in an audit trail what was predicted and sent, and withdraw a patient's data."""

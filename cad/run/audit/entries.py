@@ -1,7 +1,7 @@
 """Write the entries of a prediction and of a delivery into an audit trail.
 
-The entries hold no identity of a patient, but enough hashes to prove later which numbers were
-returned.
+An entry does not identify a patient. It holds hashes of the results, by which it can be proved
+later which numbers were returned.
 """
 
 import hashlib
@@ -21,14 +21,15 @@ from cad.run.audit.trail import append, pseudonym
 
 
 def caller() -> str:
-    """Return the number of the user who runs this process, as text; a name would identify the
-    user.
+    """Return the number of the user who runs this process, as text.
+
+    The user's name is left out, because it would identify the person.
     """
     return f"user {os.getuid()}"
 
 
 def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None = None) -> str:
-    """Append a line to a trail for every study of a run: its models, thresholds and predictions.
+    """Append a line to a trail for every study of a run: models, thresholds, hash of the results.
 
     Parameters
     ----------
@@ -37,9 +38,10 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     run : Path
         A finished run folder.
     who : str
-        The caller: :func:`caller`, or the AE titles that sent the study.
+        Who asked for the prediction: :func:`caller`, or the AE titles (names of DICOM programs)
+        that sent the study.
     more : dict, optional
-        Further content of each line, without identities.
+        Further content of each line, without identities of patients.
 
     Returns
     -------
@@ -76,14 +78,15 @@ def audit_delivery(
     files : sequence of Path
         The DICOM objects in the run folder.
     who : str
-        The caller: :func:`caller`, or the AE titles that sent the study.
+        Who asked for the delivery: :func:`caller`, or the AE titles (names of DICOM programs) that
+        sent the study.
     to : str
-        The archive's address; a user name and password in it are not written.
+        The archive's address. A user name and password in the address are not written.
     outcome : str
-        ``stored`` if the archive took all objects; ``not all stored`` if only some of them may be
-        there; ``committed`` if the archive has promised to keep them.
+        ``stored`` if the archive took all objects; ``not all stored`` if it may have taken only
+        some; ``committed`` if it has promised to keep them.
     more : dict, optional
-        Further content of each line, without identities.
+        Further content of each line, without identities of patients.
 
     Returns
     -------
@@ -92,11 +95,11 @@ def audit_delivery(
     """
     last = ""
     for study, _, entry in _studies_of_run(trail, run, who, more):
-        # The underscore keeps sub-1 from taking the objects of sub-10.
+        # With the underscore, sub-1 does not get the objects of sub-10.
         objects = [path for path in files if path.name.startswith(f"{study}_")]
         if objects:
-            # Other people read the trail, so of https://user:password@host only the host may stand
-            # in it.
+            # Other people read the trail. Therefore only the host of an address such as
+            # https://user:password@host is written.
             event = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
             last = append(
                 trail, {**entry, **event, "returned": [_object(path) for path in objects]}
@@ -107,9 +110,7 @@ def audit_delivery(
 def _studies_of_run(
     trail: Path, run: Path, who: str, more: JsonObject | None
 ) -> Iterator[tuple[str, pd.DataFrame, JsonObject]]:
-    """Yield every study of a run with its rows and the content that all lines about the study
-    share.
-    """
+    """Yield every study of a run: its id, its rows, and the content that each line about it has."""
     folder = RunFolder(run)
     record = read_record(folder)
     for study, rows in read_probabilities(folder).groupby("study_id", sort=True):
@@ -123,9 +124,7 @@ def _studies_of_run(
 
 
 def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
-    """Return the models that scored these rows, by hash, with the thresholds that made the
-    decisions.
-    """
+    """Return name, hash and thresholds of each model that scored these rows."""
     models = (record.get("model") or {}).get("models") or {}
     used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []
     if not used:

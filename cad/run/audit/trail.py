@@ -1,15 +1,15 @@
 """Keep an audit trail: a file of JSON lines, each with the hash of the line before it.
 
 A line is one JSON object with sorted keys and no blanks. It holds the event (``entry``), the line's
-number (``n``), the hash of the line before (``previous``) and the time (``time``, UTC). Last comes
-the ``sha256`` of the whole line before this key. Whoever changes, removes, inserts or moves a line
-breaks a hash. Whoever cuts lines off at the end breaks no hash. So keep the last hash elsewhere and
-give it to :func:`verify`.
+number (``n``), the hash of the line before (``previous``) and the time (``time``, UTC). The last
+key, ``sha256``, is the hash of everything before it in the line. Whoever changes, removes, inserts
+or moves a line breaks a hash. Whoever cuts lines off at the end breaks no hash. So keep the last
+hash elsewhere and give it to :func:`verify`.
 
 A line counts once :func:`append` has returned, because the line is on the disk then. A process that
-is killed before may leave the beginning of a line, without a line break. :func:`verify` reports
-this torn line. The next append removes the torn line and notes in its own line, under ``torn``, how
-many bytes were removed.
+is killed earlier may leave the beginning of a line, without a line break: a torn line.
+:func:`verify` reports a torn line. The next append removes it and notes in its own line, under
+``torn``, how many bytes were removed.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from cad.base.reading import parse_json, read_bytes, reading
 from cad.base.regular import check_file
 
 START = "0" * 64
-"""Hash that the first line states for the line before it."""
+"""Hash that the first line, which has no line before it, states under ``previous``."""
 _LONGEST = 2**20
 _LINE = re.compile(rb'(\{"entry":.*),"sha256":"([0-9a-f]{64})"\}')
 _OPENING = b'{"entry":'
@@ -53,7 +53,7 @@ class Verified:
         Number of bytes of an unfinished line at the end, which a killed process left. Such a line
         does not count.
     problems : list of str
-        A message for every line that was changed or is not in its place.
+        A message for every line that was changed or moved, or before which lines are missing.
     """
 
     lines: int
@@ -63,7 +63,7 @@ class Verified:
 
 
 class DamagedTrail(CadError):
-    """Report that the end of an audit trail was changed: a program must not append to it."""
+    """Report that the end of an audit trail was changed. Nothing is appended to such a trail."""
 
 
 def append(path: Path, entry: JsonObject) -> str:
@@ -84,7 +84,7 @@ def append(path: Path, entry: JsonObject) -> str:
     Raises
     ------
     DamagedTrail
-        When the trail's end is not as it was written; nothing is added then.
+        When the trail's last line was changed after it was written; nothing is added then.
     OSError
         When the line cannot be written; the trail is then as before.
     """
@@ -99,10 +99,11 @@ def append(path: Path, entry: JsonObject) -> str:
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         digest = hashlib.sha256(text).hexdigest()
-        # The line is joined as bytes, because the sorted dump would not put the hash last, behind
-        # everything that it covers.
+        # The hash is joined to the text of the other keys. A dump with sorted keys would not put it
+        # last, behind everything that it covers.
         line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
-        # ``_end`` reads no more of a trail's end than two lines of this length.
+        # Longer lines are refused, because _end reads only two lines of this length of a trail's
+        # end.
         if len(line) > _LONGEST:
             raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
         os.ftruncate(handle, whole)
@@ -124,13 +125,13 @@ def verify(path: Path, last: str = "") -> Verified:
     path : Path
         The trail.
     last : str
-        Hash of an earlier last line, kept elsewhere. A line with this hash must be in the trail.
-        If empty, a cut at the end cannot be found.
+        Hash of an earlier last line, which was kept elsewhere. A line with this hash must be in the
+        trail. Without this hash, lines that were cut off at the end are not noticed.
 
     Raises
     ------
     CadError
-        When ``path`` is no file, or the file is too large or no trail.
+        When ``path`` is no file, or the file is too large or no audit trail.
     """
     with reading(path, "not a readable trail"):
         content = read_bytes(path, _MAX_FILE)
@@ -171,9 +172,9 @@ def verify(path: Path, last: str = "") -> Verified:
 def pseudonym(path: Path, identity: str) -> str:
     """Return the pseudonym of a patient or a study in a trail: a hash with the trail's own key.
 
-    The key lies beside the trail (``FILE.key``), readable by its owner alone. It is made where
-    there is none. Whoever has the key can find the lines of a patient. Nobody else can tell whose
-    lines they are.
+    The key is in a file beside the trail (``FILE.key``), which only its owner can read. It is made
+    where there is none. Whoever has the key can find the lines of a patient. Nobody else can tell
+    which patient a line is about.
 
     Parameters
     ----------
@@ -197,11 +198,11 @@ def pseudonym(path: Path, identity: str) -> str:
 def _out_of_place(
     n: int, before: str, number: int, previous: str, place: dict[str, int]
 ) -> str | None:
-    """Say why a line is out of place after the line with this number and hash; None if it is in
-    place.
+    """Return in words why a line does not belong where it is; None if it does.
 
     ``n`` is the number that the line states for itself, and ``before`` the hash that it states for
-    the line before. ``place`` gives the position in the file of each hash that was read so far.
+    the line before. ``number`` and ``previous`` are the number and hash of the line that is before
+    it in the file. ``place`` gives for each hash read so far the number of its line in the file.
     """
     if n > number + 1:
         gap = f"lines {number + 1} to {n - 1} are" if n > number + 2 else f"line {n - 1} is"
@@ -215,8 +216,9 @@ def _out_of_place(
 
 
 def _parsed(line: bytes) -> tuple[str, int, str] | None:
-    """Return a line's hash, its number and the hash of the line before; None if the line was
-    changed.
+    """Return a line's hash, its number and the hash that it states for the line before.
+
+    The result is None if the line was changed.
     """
     match = _LINE.fullmatch(line)
     if match is None or hashlib.sha256(match[1] + b"}").hexdigest() != match[2].decode():
@@ -239,12 +241,13 @@ def _is_torn(tail: bytes) -> bool:
 
 
 def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
-    """Return number and hash of the last line, the place where this line ends, and how many torn
-    bytes follow.
+    """Return number and hash of the last line, the byte at which it ends, and the torn bytes after.
+
+    Torn bytes are the beginning of a line that a killed process left. Their number is returned.
     """
     size = os.fstat(handle).st_size
-    # Only so many bytes are read, because a trail of years is long. They are enough for the last
-    # whole line and a torn line after it.
+    # Only the end of the trail is read, because a trail of years is long. Two lines of the greatest
+    # length are enough for the last whole line and a torn line after it.
     start = max(0, size - 2 * _LONGEST)
     content = os.pread(handle, size - start, start)
     body, _, tail = content.rpartition(b"\n")
@@ -269,8 +272,9 @@ def _damaged(path: Path) -> DamagedTrail:
 @door("own", "audit trail")
 @contextmanager
 def _held(path: Path) -> Iterator[int]:
-    """Open a trail, locked so that only one process at a time appends; yield the trail's file
-    descriptor.
+    """Open and lock a trail during a ``with`` block, and yield its file descriptor.
+
+    The lock lets only one process at a time append.
     """
     make_folder(path.parent)
     new = not path.exists()

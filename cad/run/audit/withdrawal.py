@@ -1,10 +1,10 @@
 """Withdraw a patient: remove his data from a cohort and its runs, and name places that still hold
 them.
 
-One commit removes the patient from the cohort. It removes the patient's rows from every table with
-a column ``participant_id``; the other rows keep their bytes. It also removes every file and folder
-that bears the patient's name. The key of the pseudonyms could still prove to whom a pseudonym
-belonged. The key is removed with the last patient.
+All changes of the cohort happen in one step (a commit). The patient's rows are removed from every
+table with a column ``participant_id``; the other rows stay the same to the byte. Every file and
+folder whose name is the patient's is removed, too. The secret key of a cohort with pseudonyms could
+still prove to whom a pseudonym belonged. It is removed with the last patient.
 """
 
 import csv
@@ -30,13 +30,13 @@ from cad.run.model.bundle import MODEL, Bundle, load_bundle
 
 _PATIENTS = "participants.tsv"
 _BY_CONTENT = (MODEL, COMPARISON, COHORT, *RUNS.values())
-"""Kinds of folders that are recognised by their files, because they need no mark, or earlier
-versions gave them none.
+"""Kinds of folders that are recognised by their files where the folder holds no file that marks its
+kind. Some kinds need no such mark, and earlier versions wrote none.
 """
 
 
 def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
-    """Remove a patient from a cohort that this process owns, in one commit.
+    """Remove a patient from a cohort that this process has locked, in one step.
 
     Return the number of rows removed from each table, and the removed files and folders.
     """
@@ -48,7 +48,7 @@ def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
         if count:
             rows[name] = count
             remaining[name] = text
-    # If no patient is left, the key could only prove who once was in the cohort.
+    # If no patient is left, the key has no use but to prove who once was in the cohort.
     if _PATIENTS in rows and len(remaining[_PATIENTS].splitlines()) <= 1:
         places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
@@ -77,7 +77,10 @@ def _participant(root: Path, patient: str) -> str:
 
 
 def _names(root: Path, patient: str) -> Names:
-    """Return the names of a patient; refuse a PatientID whose label belongs to another patient."""
+    """Return the label, PatientIDs and UIDs of a patient.
+
+    A PatientID whose label belongs to another patient raises an error.
+    """
     names = Names.of(root, _participant(root, patient), patient)
     if names.source_ids and patient not in {names.participant, *names.source_ids}:
         stated = " and ".join(map(repr, sorted(names.source_ids)))
@@ -116,8 +119,8 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
     comma = path.suffix == ".csv"
     separator = "," if comma else "\t"
     with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
-        # The lines of the file are kept, and no row is written anew from its cells. So the other
-        # rows stay the same to the byte, even where a quoted cell holds a line break.
+        # The lines of the file are kept as they are; no row is written again from its cells. So the
+        # other rows stay the same to the byte, even where a quoted cell holds a line break.
         lines = list(io.StringIO(table_text(path, separator), newline="\n"))
         if comma:
             rows = csv.reader(lines)
@@ -142,8 +145,7 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """Hold the result of a withdrawal: the removed rows and files, and the places that still hold
-    data.
+    """Hold the result of a withdrawal: what was removed, and what still holds the patient's data.
 
     Parameters
     ----------
@@ -154,17 +156,19 @@ class Withdrawn:
     places : list of str
         Files and folders removed from the cohort, relative to it.
     swept : dict of str to list of str
-        The files that were removed from each run: the patient's own files, and caches that were
-        made with them.
+        What was removed from each run: the patient's own files and lines, and cached files that
+        were computed with them.
     holders : dict of str to list of str
-        Places that still hold data of the patient: other files of the cohort, runs, models, nodes.
+        Where data of the patient still are, with the traces found there: other files of the cohort,
+        runs, models, nodes.
     clean : list of str
-        Runs, models and nodes that do not hold data of the patient, or no longer do.
+        Runs, models and nodes that hold no data of the patient, or no longer do.
     studies : dict of str to int
         Number of the patient's studies removed from each node and reader study.
     whole : bool
-        Whether the cohort had the patient's images, which tell UIDs and PatientID. If it had none,
-        no place is called clean, because only the label and the given id could be searched for.
+        Whether everything that identifies the patient could be searched for. It is False if the
+        cohort had no images of the patient, whose sidecars tell UIDs and PatientID, and if the
+        secret key of a pseudonym is missing. ``clean`` is empty then.
     """
 
     names: Names
@@ -178,7 +182,7 @@ class Withdrawn:
 
     @property
     def done(self) -> bool:
-        """Tell whether the patient was removed, and no place holds data of the patient now."""
+        """Tell whether the patient was removed and nothing that was searched holds his data."""
         return self.whole and not self.holders
 
     def as_dict(self) -> JsonObject:
@@ -219,9 +223,9 @@ class Withdrawn:
 
 
 class Elsewhere(Protocol):
-    """Describe a place outside the cohort that stores studies, such as a node, and can be cleaned.
+    """Describe something outside the cohort that stores studies, such as a hospital's node.
 
-    An implementation has the three methods of this class, and a ``name`` under which messages
+    A class for such a place has the three methods of this class, and a ``name`` by which messages
     mention the place.
     """
 
@@ -233,8 +237,8 @@ class Elsewhere(Protocol):
     def sweep(self, names: Names, same: SamePatient | None) -> int:
         """Remove a patient's studies from the place; return how many were removed.
 
-        A study is the patient's if its label, PatientID or UID is in ``names``, or ``same`` accepts
-        its PatientID. A place that stores only some of these ids compares only the stored ones.
+        A study is the patient's if its label, PatientID or UID is in ``names``, or if ``same``
+        returns True for its PatientID. A place that stores only some of these ids compares those.
 
         Parameters
         ----------
@@ -267,8 +271,7 @@ def withdraw(
     models: Sequence[str] = (),
     nodes: Sequence[Elsewhere] = (),
 ) -> Withdrawn:
-    """Remove a patient from a cohort and its runs, and name places that still hold the patient's
-    data.
+    """Remove a patient from a cohort and its runs, and name what still holds the patient's data.
 
     The cohort is changed last, because it tells who the patient is. So a withdrawal that was
     interrupted can be repeated.
@@ -280,22 +283,24 @@ def withdraw(
     patient : str
         ``sub-XXX``, ``XXX``, or the patient's original PatientID.
     runs : sequence of Path
-        Folders whose runs are cleaned. Other files in them are only searched for the patient.
+        Folders that are runs or hold runs. The patient is removed from the runs. Other files in the
+        folders are only searched for the patient.
     models : sequence of str
         Model folders, or names of released models; they are searched and not changed.
     nodes : sequence of Elsewhere
-        Stopped nodes and reader studies; the patient's studies are removed from them.
+        Nodes that do not run, and reader studies; the patient's studies are removed from them.
 
     Raises
     ------
     CadError
-        When a folder is no cohort, no run folder or no model, and when a run is under way. Also
-        when the label's images have another PatientID, and for a PatientID when the pseudonyms' key
-        is missing. Nothing is removed in these cases.
+        When ``root`` is no cohort; when a folder of ``runs`` or ``models`` does not exist, or one
+        of ``models`` is no model; when a run is under way; when the images of the given label have
+        another PatientID; when a PatientID is given and the key of the cohort's pseudonyms is
+        missing. Nothing is removed in these cases.
     """
     patient = patient.strip()
-    # Every named folder and model is opened before anything is removed, because a misspelt name
-    # must not leave half a withdrawal.
+    # Every named folder and model is opened before anything is removed, so that a misspelt name
+    # does not stop a withdrawal half way.
     folders = {name: find("models", name) for name in models}
     bundles = {name: load_bundle(folder) for name, folder in folders.items()}
     for run in runs:
@@ -305,7 +310,8 @@ def withdraw(
         raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
     for folder in [*runs, *folders.values()]:
         _sweep_leftovers(folder)
-    # All folders are locked first, because a run that is under way would bring the patient back.
+    # All folders are locked first, because a run that is under way would write the patient's data
+    # again.
     with ExitStack() as held:
         run_folders: list[Path] = []
         for run in runs:
@@ -349,7 +355,7 @@ def withdraw(
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
     # Only the images' sidecars tell UIDs and PatientID, and only the key tells to whom a pseudonym
-    # belongs. Without sidecars and key, other places can hold the patient unrecognised.
+    # belongs. Without sidecars or key, other places may hold the patient without being recognised.
     proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
     whole = names.participant in places and proved
     if not whole:
@@ -358,7 +364,10 @@ def withdraw(
 
 
 def _traces_in_model(bundle: Bundle, participant: str) -> list[str]:
-    """Return the traces of a patient in a model, or possible traces if it stores no patients."""
+    """Return sentences on what a model has learned from a patient, or may have learned.
+
+    A model that was trained on a table does not store which patients were in it.
+    """
     sentences = []
     if "participant_id" not in bundle.training:
         sentences.append("trained on a table; the model does not say whose rows it held")
@@ -377,9 +386,9 @@ def _traces_in_model(bundle: Bundle, participant: str) -> list[str]:
 def sweep_run(run: Path, names: Names) -> list[str]:
     """Remove a patient from a run: files named after the patient, rows of tables, and caches.
 
-    The other rows stay as they are. Results on the whole cohort stay, too, until the run's command
-    makes them anew. For this the file ``.complete``, which says that the results are current, is
-    removed.
+    The other rows stay as they are. Results of the whole cohort stay, too, until the run's command
+    computes them again. It does so at its next call, because the file ``.complete``, which says
+    that the results are current, is removed.
 
     Parameters
     ----------
@@ -400,7 +409,7 @@ def sweep_run(run: Path, names: Names) -> list[str]:
 
 
 def _inner_folders(folder: Path) -> list[Path]:
-    """Return a folder and the folders directly in it, such as the runs of a comparison."""
+    """Return a folder and the folders directly in it, for example the runs of a comparison."""
     folders = [folder]
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not is_ours(path.name):
@@ -409,10 +418,10 @@ def _inner_folders(folder: Path) -> list[Path]:
 
 
 def _sweep_leftovers(folder: Path) -> None:
-    """Remove files that killed processes left in a folder of this program.
+    """Remove files that killed processes of this program left in a folder.
 
-    A folder that another program made is left as it is; :func:`cad.folders.cohort.traces.traces`
-    searches it.
+    Nothing is removed from a folder that another program made. It is only searched for the patient
+    later.
     """
     for leftover in _inner_folders(folder):
         names = [path.name for path in leftover.iterdir()]
@@ -431,14 +440,15 @@ def _is_run(run: Path) -> bool:
 
 
 def _swept(run: Path, names: Names) -> list[str]:
-    """Do the work of :func:`sweep_run` in a run folder that this process owns."""
+    """Do the work of :func:`sweep_run` in a run folder that this process has locked."""
     folder = RunFolder(run)
     with stage(run) as scratch:
         removed = named_places(run, names)
         lines = _remaining_lines(run, names)
         if removed or lines or traces(run, names):
-            # The patient's images helped to fit the scale on which these features were measured.
-            # Without the file ``.complete``, the next command computes the run anew.
+            # The cached features of the folds were measured on intensity scales that the patient's
+            # images helped to fit. Without the file ``.complete``, the next command computes the
+            # run again.
             caches = (folder.fold_features("any").parent, folder.complete)
             removed += [path.relative_to(run).as_posix() for path in caches if path.exists()]
             for place, content in lines.items():

@@ -1,1 +1,1 @@
-"""Run jobs: processes, limits, resuming, progress; nothing here changes a result."""
+"""Run jobs: start processes, set limits, resume, show progress. Nothing here changes a result."""

@@ -1,5 +1,7 @@
-"""Run tasks on a Dask cluster: each thread of a Dask worker keeps one worker process of this
-program.
+"""Run tasks on a Dask cluster.
+
+Each thread of a Dask worker starts a worker process of this program. This process does the thread's
+tasks, one after the other, under limits of time and memory.
 """
 
 import threading
@@ -62,15 +64,16 @@ _warm = threading.local()
 def _on_dask_worker(
     function: Callable[[Any], Any], task: Any, options: ExecutionOptions, version: str
 ) -> Done[Any, Any]:
-    """Do one task in the worker process that belongs to this Dask thread. The process stays for the
-    next task.
+    """Do one task in the worker process that belongs to this thread of a Dask worker.
+
+    The process stays for the next task.
     """
     if version != __version__:
         fault = Fault(
             f"a cluster worker has cad {__version__}, this run has {version}",
             "install the same version on every node",
-            # The study did not cause the error, so it is measured again once all nodes have the
-            # same version.
+            # The study did not cause the error. So the next run measures the study again, although
+            # its input is unchanged.
             lasting=False,
         )
         return Done(None, None, fault, 0.0)
@@ -85,7 +88,7 @@ def _on_dask_worker(
 def on_cluster(
     function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
 ) -> Iterator[Done[Any, Any]]:
-    """Do tasks on a Dask cluster, and yield each as soon as it is done, in any order.
+    """Do tasks on a Dask cluster, and yield each as soon as it is done, in the order of completion.
 
     Parameters
     ----------
@@ -95,7 +98,7 @@ def on_cluster(
         Tasks, which must be picklable.
     options : ExecutionOptions
         ``scheduler`` is the address of the cluster. The limits of time and memory hold for each
-        task there, too.
+        task on the cluster.
 
     Yields
     ------
@@ -111,8 +114,8 @@ def on_cluster(
         from distributed import KilledWorker, as_completed
 
         def start(task: Any, alone: bool = False) -> Any:
-            # ``pure`` is False, because for an equal task Dask would otherwise return a stored
-            # result and ignore the limits.
+            # ``pure`` is False: otherwise Dask would return a stored result for a task that equals
+            # an earlier one, and ignore the limits.
             future = client.submit(
                 _on_dask_worker, function, task, options, __version__, pure=False
             )
@@ -121,14 +124,16 @@ def on_cluster(
 
         task_of: dict[str, tuple[Any, bool]] = {}
         waiting = iter(tasks)
-        window = max(64, 4 * sum(client.nthreads().values()))  # limits the memory of this process
+        # Only so many tasks are at the scheduler at a time, which limits the memory they take here.
+        window = max(64, 4 * sum(client.nthreads().values()))
         running = as_completed([start(task) for task in islice(waiting, window)])
         suspects: list[Any] = []
         for batch in running.batches():
             for future, result in zip(batch, _finished_results(client, batch), strict=True):
                 task, alone = task_of.pop(future.key)
                 if isinstance(result, KilledWorker) and not alone:
-                    # several workers died while they did this task, or another task beside it
+                    # Several Dask workers died while they had this task. Another task that ran
+                    # there at the same time may be the cause, so this one is tried alone later.
                     suspects.append(task)
                 elif isinstance(result, Exception):
                     lasting = isinstance(result, KilledWorker)
@@ -136,13 +141,13 @@ def on_cluster(
                     yield Done(task, None, fault, 0.0)
                 else:
                     yield replace(result, task=task)
-                # A result uses the memory of its worker until it is released.
+                # A result takes memory of its Dask worker until it is released.
                 future.release()
                 following = next(waiting, NO_MORE)
                 if following is not NO_MORE:
                     running.add(start(following))
-                # The task runs alone on the cluster. If a worker dies again, this task is the
-                # cause.
+                # No other task is left. Each suspect runs alone on the cluster: if workers die
+                # again, it is the cause.
                 elif not task_of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 
@@ -151,7 +156,7 @@ def _finished_results(client: Any, futures: list[Any]) -> list[Any]:
     """Return the results of finished tasks, with an exception in place of each lost result."""
     try:
         return list(client.gather(futures))
-    except Exception:  # results are fetched one by one, to know which one failed
+    except Exception:  # results are then fetched one by one, which shows which one is lost
         return [_result_or_exception(future) for future in futures]
 
 

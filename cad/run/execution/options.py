@@ -19,16 +19,16 @@ class ExecutionOptions:
     retry_failed : bool
         Whether to measure studies again that failed before, although their input is unchanged.
     time_limit : float
-        Seconds of processor time that one study may use. The same number of seconds it may wait, as
-        for a disk.
+        Seconds of processor time that one study may use. The study may also wait for as many
+        seconds, for example for a disk.
     memory_limit : float
         Gigabytes of memory that one study may use.
     progress : bool
         Whether to show on standard error how far the job is.
     forked : bool
-        Whether to fork the processes of loops from a process that has loaded the learners. Only
-        commands may do so: each process imports the main module again, which would run a user's
-        script.
+        Whether the processes of parallel loops are forked from a process that has loaded the
+        learners, which saves time. Only the commands of this program do so. Each forked process
+        imports the main module again; in a user's script this would run the script again.
     """
 
     jobs: int = 1
@@ -42,10 +42,10 @@ class ExecutionOptions:
 
     @property
     def processes(self) -> int:
-        """Return how many processes may share a loop that is not over studies: ``jobs``, at least
-        1.
+        """Return how many processes may share a loop that is not over studies.
 
-        Such loops, for example over folds, have no limit of time or memory.
+        This is ``jobs``, but at least 1. Such loops, for example over folds, have no limit of time
+        or memory.
         """
         return max(self.jobs, 1)
 

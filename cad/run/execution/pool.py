@@ -1,4 +1,4 @@
-"""Apply a function to many tasks, in processes here or on a Dask cluster."""
+"""Apply a function to many tasks, in processes on this machine or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def each(
     function : callable
         Takes one task. It must be importable by name in another process.
     tasks : iterable
-        Tasks. They are read only as workers become free, so that an iterator of any length costs no
-        memory.
+        Tasks. A task is read when a worker becomes free, so that even a very long iterator takes
+        little memory.
     options : ExecutionOptions
         Number of processes or address of a cluster, and the limits of each task.
 
@@ -47,7 +47,7 @@ def each(
         When no worker can be started, or no scheduler answers.
     """
     if options.jobs == 0:
-        # Tasks are done in this process, for debugging and tests. A task that crashes ends the run.
+        # Tasks are done in this process, for debugging and tests. A crash in a task ends the run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
         return _in_this_process(function, tasks, options)
@@ -96,8 +96,8 @@ class Caller:
         Raises
         ------
         CadError
-            An error of the function, or an error of the given kind. The latter is raised when the
-            call takes too much time or memory, or the process ends during the call.
+            When the function raised it. An error of the class ``kind`` is raised when the call
+            takes too much time or memory, or when the process ends during the call.
         """
         if self.options.jobs == 0:
             return function(*arguments)
@@ -129,9 +129,9 @@ def _called(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
 def workplace(options: ExecutionOptions) -> Iterator[None]:
     """Set up this process for a job, until the ``with`` block ends.
 
-    Numerical libraries get one thread each. So N jobs use N cores, and the last bits of a sum do
-    not depend on N. Loops of joblib run on the Dask cluster, if there is one, else in processes
-    that end with this process.
+    Numerical libraries get one thread each. So N jobs use N cores, and the rounding of sums does
+    not depend on N. Parallel loops of joblib run on the Dask cluster if there is one, else in
+    processes that end with this process.
 
     Parameters
     ----------
@@ -177,7 +177,8 @@ def _in_this_process(
             while upcoming is not NO_MORE and len(workers) < options.jobs:
                 workers.append(Worker(function, options))
             for worker in list(workers):
-                # This worker gets no further task. Its memory is freed before the last studies end.
+                # No task is left for this worker. It ends now, so that its memory is free while the
+                # last studies are still measured.
                 if upcoming is NO_MORE and not worker.busy:
                     worker.close()
                     workers.remove(worker)
@@ -186,20 +187,20 @@ def _in_this_process(
                     upcoming = next(waiting, NO_MORE)
             if not workers:
                 return
-            # This waits until a result comes or the first time limit passes.
+            # This waits until a worker sends a message or the first deadline passes.
             patience = min(w.deadline for w in workers) - time.monotonic()
             answered = wait([w.connection for w in workers], max(patience, 0.0))
             now = time.monotonic()
             for worker in list(workers):
                 if worker.connection in answered:
                     outcome = worker.take()
-                # The deadline is in clock time. late() tells whether the study itself has used this
-                # time.
+                # The deadline is in clock time. late() tells whether the task itself has waited for
+                # so long, or was only slowed down by other programs.
                 elif worker.deadline <= now and worker.late():
                     outcome = worker.stop()
                 else:
                     continue
-                # the process has ended, and the loop starts another
+                # The worker's process has ended. The loop starts another worker.
                 if outcome is not None and worker.busy:
                     worker.close()
                     workers.remove(worker)
@@ -217,13 +218,14 @@ def _end_with(driver: int, forked: bool) -> None:
     """
 
     def watch() -> None:
-        # An orphan gets another parent, so that os.getppid() changes. But the parent of a child
-        # from Python's fork server is this server, which lives as long as its children; for such a
-        # child the parent that multiprocessing knows is watched.
+        # When the driver ends, this process gets another parent, and os.getppid() changes. But the
+        # parent of a process that Python's fork server has forked is this server, which lives as
+        # long as its children. Such a process watches the driver through multiprocessing.
         parent = parent_process()
         while parent.is_alive() if forked and parent else os.getppid() == driver:
             time.sleep(1.0)
+        # os._exit ends the process at once. An ordinary exit would wait for the main thread, which
+        # may wait for a lock for ever.
         os._exit(1)
 
-    # os._exit is used, because a worker that waits for a lock would not run exit handlers.
     threading.Thread(target=watch, daemon=True).start()

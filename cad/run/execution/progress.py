@@ -1,4 +1,4 @@
-"""Show on standard error how far a job is."""
+"""Show on standard error how many studies of a job are done."""
 
 import sys
 import time
@@ -12,19 +12,19 @@ from cad.run.execution.task import StudyOutcome
 Tell = Callable[[StudyOutcome], None]
 _PLAIN_SECONDS = 10.0
 _ENOUGH = 3
-"""Least number of finished studies before a rate is shown; the first studies are slower, because
-they also compile code.
+"""Number of studies that must be finished before a rate is shown. The first studies are slower,
+because they also compile code.
 """
 
 
 @contextmanager
 def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Iterator[Tell]:
-    """Show on standard error how far a job is: a bar on a terminal, else a line now and then.
+    """Show on standard error how many studies are done: a bar on a terminal, else a line each 10 s.
 
     Parameters
     ----------
     pending, n_unchanged : int
-        Number of studies to do, and of studies whose earlier result is kept.
+        Number of studies to measure, and number of studies whose earlier result is kept.
     options : ExecutionOptions
         ``progress`` says whether anything is shown.
 
@@ -68,8 +68,9 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
 
 @contextmanager
 def _progress_bar(pending: int) -> Iterator[Callable[[int, str], None]]:
-    """Show a bar that moves by one study each time the number of failures and the rate are sent to
-    it.
+    """Show a bar during a ``with`` block, and yield the function that moves it by one study.
+
+    The function takes the number of failures so far and the text with the rate.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn

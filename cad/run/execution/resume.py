@@ -1,8 +1,8 @@
-"""Measure a cohort study by study, keep current results, and report failures.
+"""Measure a cohort study by study, keep results whose input is unchanged, and report failures.
 
-The run folder stores the outcome of every study in ``resume.jsonl``. A line is appended after each
-study, so that a power cut loses at most the last line. ``log.jsonl`` records the work that was done
-and how long it took.
+The run folder stores the outcome of every study in ``resume.jsonl``, one line for each study. The
+line is appended when the study is done, so that a killed run loses at most its last line.
+``log.jsonl`` records the work that was done and how long it took.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def measure_studies(
     tasks: Sequence[StudyTask],
     options: ExecutionOptions,
 ) -> list[StudyOutcome]:
-    """Measure every study whose result in the run folder is missing or no longer fits its input.
+    """Measure every study whose result is missing in the run folder or was made from other input.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def measure_studies(
     tasks : sequence of StudyTask
         Tasks that all have the same run folder and settings.
     options : ExecutionOptions
-        Where the work is done, and whether earlier results are kept.
+        Number of processes or address of a cluster, and whether earlier results are kept.
 
     Returns
     -------
@@ -87,16 +87,16 @@ def measure_studies(
 def borrow(earlier: RunFolder, folder: RunFolder) -> None:
     """Reuse the study files of one run in another run that measures the same features.
 
-    :func:`measure_studies` later decides which of these files are current, as it does for the run's
-    own files.
+    :func:`measure_studies` later checks of each file whether it was made from the present input, as
+    it does for the run's own files.
 
     Parameters
     ----------
     earlier : RunFolder
         The run whose study files are reused.
     folder : RunFolder
-        The new run; it gets links to the study files (copies where the disk has no links). Nothing
-        is done where the new run has measured studies already, or ``earlier`` has none.
+        The new run. It gets links to the study files, or copies where the disk has no links.
+        Nothing is done where the new run has measured studies already, or ``earlier`` has not.
     """
     if folder.memory.exists() or not earlier.memory.exists():
         return
@@ -111,8 +111,11 @@ def borrow(earlier: RunFolder, folder: RunFolder) -> None:
 def _plan_of_studies(
     tasks: Sequence[StudyTask], remembered: dict[str, _EarlierOutcome], options: ExecutionOptions
 ) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
-    """Return three things: the earlier outcomes that still hold, by study; the tasks that are left;
-    and the fingerprint of each study's input and settings, by study.
+    """Return which studies need no work, which do, and what identifies their input.
+
+    The result has three members. The first has, by study, the earlier outcomes that still hold. The
+    second has the tasks that are left. The third has, by study, the fingerprint (a fast hash) of
+    the study's input and the settings; it is empty where the input cannot be read.
     """
     settings = settings_key(tasks[0].settings)
     outcomes: dict[str, StudyOutcome] = {}
@@ -154,9 +157,9 @@ def _log_line(outcome: StudyOutcome) -> dict[str, object]:
 def _without_work(
     task: StudyTask, before: _EarlierOutcome, options: ExecutionOptions
 ) -> StudyOutcome | None:
-    """Return the outcome of an unchanged study without opening a file.
+    """Return the outcome of a study with unchanged input, without opening a file.
 
-    None means that there is work: the study must be measured, or measured again after a failure.
+    None means that the study must be measured, or measured again after a failure.
     """
     study = task.ref.study_id
     if before.status == "failed":
@@ -185,8 +188,8 @@ def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         fault = done.fault or Fault("the worker gave no result", "please report this")
         reason = fault.reason
         hint = fault.hint
-        # With a key the study is not tried again. Otherwise every nightly run would wait for the
-        # study's time limit.
+        # A failed study with a key is not tried again while its input is unchanged. Otherwise a run
+        # of every night would wait for the study's time limit every night.
         key = "stopped" if fault.lasting else ""
     failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
     return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
@@ -195,7 +198,7 @@ def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
 def _fingerprint_or_empty(task: StudyTask, settings: str) -> str:
     try:
         return fingerprint(task.ref, settings)
-    except OSError:  # the worker will get the same error and report it
+    except OSError:  # the worker that reads the study gets the same error and reports it
         return ""
 
 
@@ -219,7 +222,7 @@ def _resume_line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> di
 
 @door("own", "memory of a run")
 def _last_lines(path: Path) -> dict[str, _EarlierOutcome]:
-    """Return the last line of every study; lines that a power cut has torn are skipped."""
+    """Return the last line of every study; a line that was written in part is skipped."""
     by_study: dict[str, _EarlierOutcome] = {}
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for text in stream:
@@ -249,9 +252,9 @@ _LONGEST = 2**20  # length of the longest line in bytes
 class _Lines:
     """Append JSON lines to a file.
 
-    Every line is passed to the system at once, and written to the disk at the end. If the disk is
-    full, a line is left out. That loses nothing, because a result also states the input that it was
-    made from.
+    Every line is passed to the system at once, and the file is flushed to the disk at the end. If
+    the disk is full, a line is left out. Then a later run opens the result of this study to learn
+    from which input it was made.
     """
 
     @door("own", "memory of a run")
@@ -261,7 +264,8 @@ class _Lines:
         flush_names(path.parent)
         begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
         self._stream.seek(begin)
-        # Text after the last line break is a line that a killed process has torn. It is removed.
+        # Text after the last line break is the beginning of a line, left by a killed process. It is
+        # removed.
         self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> _Lines:
@@ -280,7 +284,7 @@ class _Lines:
 def _summary_of_run(
     outcomes: dict[str, StudyOutcome], done: int, start: float
 ) -> dict[str, object]:
-    """Return counts of studies, throughput, seconds and memory of the run."""
+    """Return the line of the log about the whole run: numbers of studies, rate, time and memory."""
     seconds = time.perf_counter() - start
     statuses: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Define the unit of work: one study, the input that determines its numbers, and its outcome."""
+"""Define the unit of work: one study, what its features are computed from, and its outcome."""
 
 import hashlib
 import json
@@ -15,8 +15,8 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import Failure
 from cad.mri.columns import columns_digest
 
-# This number is raised whenever measured numbers change their meaning, so that results of older
-# code are computed again.
+# This number is raised whenever the code measures something in another way. Results of older code
+# are then computed again.
 RESULT_VERSION = 6
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
@@ -34,10 +34,10 @@ class StudyTask:
     out : Path
         The run folder.
     resume : bool
-        Whether to keep an earlier result with the same :func:`input_key`.
+        Whether to keep an earlier result that was made from the same input (:func:`input_key`).
     failed : Failure or None
-        Why the study failed in an earlier run. It is not measured again while its key is
-        ``failed_key``.
+        Why the study failed in an earlier run; None if it did not. The study is not measured again
+        while its :func:`input_key` is still ``failed_key``.
     failed_key : str
         The study's :func:`input_key` in that earlier run.
     """
@@ -70,11 +70,11 @@ class StudyOutcome:
     failures : list of Failure
         Why the study, or single regions of it, could not be measured.
     seconds : float
-        Wall time.
+        Time by the clock.
     key : str
-        The study's :func:`input_key`. The key is empty where the input could not be read, or where
-        something other than the input made the study fail. The next run then measures the study
-        again.
+        The study's :func:`input_key`, a hash of its input. It is empty where the input could not be
+        read, or where something other than the input made the study fail. The next run then
+        measures the study again.
     peak_mb : float
         Largest resident memory while the study was measured, in megabytes; 0 where unknown.
     """
@@ -135,11 +135,10 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
 
 
 def settings_key(settings: PipelineSettings) -> str:
-    """Return a text of everything that a study's features depend on, apart from the study's own
-    files.
+    """Return a text that changes with all that features depend on, except the study's own files.
 
-    The text changes with the settings of images and features, with the list of feature columns,
-    and with the versions of the program and of the result files.
+    The text changes with the settings of images and features, with the list of feature columns, and
+    with the versions of the program and of the result files.
 
     Parameters
     ----------
@@ -147,7 +146,7 @@ def settings_key(settings: PipelineSettings) -> str:
         Settings of the run.
     """
     content = settings.model_dump(mode="json", include={"images", "features"})
-    # the list changes when a feature is added, so that the feature gets measured
+    # This digest changes when a feature is added to the program, so that it gets measured.
     made = columns_digest(settings.features)
     return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
 
@@ -173,11 +172,11 @@ def input_key(task: StudyTask) -> str:
 
 
 def fingerprint(ref: StudyRef, settings: str) -> str:
-    """Return a hash of a study's input that is fast to compute, since no file is read.
+    """Return a hash of a study's input that is fast to compute, because no file is read.
 
-    The hash covers settings, regions, and each file's name, size and time of change. The same hash
-    means unchanged input, unless a file was changed without a change of its size and time. In that
-    case use ``--no-resume``.
+    The hash covers settings, regions, and each file's name, size and time of change. An equal hash
+    means unchanged input, unless a file was changed and kept its size and time. For such a change
+    there is the option ``--no-resume``.
 
     Parameters
     ----------

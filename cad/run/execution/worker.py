@@ -1,9 +1,9 @@
 """Do tasks in a worker process, one at a time, with limits of time and memory.
 
-A task that hangs or crashes its process is reported by name and does not stop other tasks. A task's
-processor time and its waiting time (for a disk, or for ever) have separate limits. Time in which
-other programs use the processor counts for neither limit, so that no task fails because the machine
-is busy.
+A task that hangs, or that crashes its process, is reported and does not stop other tasks. The
+processor time of a task has one limit, and its waiting time (for a disk, or for ever) another. Time
+in which other programs use the processor counts for neither limit. Therefore no task fails because
+the machine is busy.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Result = TypeVar("Result")
 
 _START_SECONDS = 300.0
 _STARTS = 5
-# Assumed share of the time in which a process has no processor, where the system does not report
-# this share.
+# Share of the time in which a process is assumed to be busy, where the system does not report it.
 _UNKNOWN_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class Confined:
-    """Hold the paths that a worker may open beside the program's own. Linux kernels with Landlock
-    enforce this.
+    """Hold the paths that a worker may open in addition to the program's own files.
+
+    The restriction is enforced by Linux kernels with Landlock; other systems do not restrict.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Fault:
     Parameters
     ----------
     reason, hint : str
-        The fault, and advice to the user, for ``failures.csv``.
+        What happened, and advice to the user. Both are written into ``failures.csv``.
     lasting : bool
         Whether the same task would most likely fail again. A study is then not measured again while
         its input is unchanged.
@@ -87,7 +87,7 @@ class Done(Generic[Task, Result]):
     fault : Fault or None
         Why there is no result.
     seconds : float
-        Wall time.
+        Time by the clock.
     peak_mb : float
         Largest resident memory of the worker process during the task, in megabytes; 0 where
         unknown.
@@ -110,7 +110,7 @@ class Worker:
     options : ExecutionOptions
         Limits of time and memory of each task.
     confined : Confined, optional
-        Paths that the process may open; all of this process when not given.
+        Paths that the process may open; when not given, all paths that this process may open.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Worker:
             self.connection.send((self.function, self.options, self.confined))
 
     def idle(self) -> bool:
-        """Tell whether the process waits for a task; a process that has ended does not."""
+        """Tell whether the process waits for a task. A process that has ended does not wait."""
         return self.ready and not self.busy and not self.connection.poll()
 
     def give(self, task: Any) -> None:
@@ -157,10 +157,10 @@ class Worker:
     def late(self) -> bool:
         """Tell whether the task has waited longer than allowed, and set a new deadline.
 
-        Call this method once :attr:`deadline` has passed. Time in which the process was busy does
-        not count as waiting. The new deadline is the present time plus the part of the allowed
-        waiting time that is left. Where this process has slept past the deadline, it is the present
-        time plus the whole allowed waiting time.
+        Call this method once :attr:`deadline` has passed. Time in which the worker's process was
+        busy does not count as waiting. The new deadline is the present time plus the part of the
+        allowed waiting time that is left. If this process itself was suspended past the deadline,
+        the new deadline is the present time plus the whole allowed waiting time.
         """
         now = time.monotonic()
         if now - self.deadline > 1.0:  # this process was suspended, and the task with it
@@ -180,9 +180,9 @@ class Worker:
         Returns
         -------
         Done or None
-            The task that is done. None when the process only reports that it is ready, or was
-            started again. When the process has died, the ``fault`` of the result says so, and
-            ``busy`` of this worker stays true.
+            The task that is done. None when the process only reported that it is ready, or died
+            before it had a task and was started again. When it died during a task, the ``fault`` of
+            the result says so, and ``busy`` of this worker stays true.
         """
         try:
             answer = self.connection.recv()
@@ -238,8 +238,8 @@ def busy_seconds(pid: int) -> float | None:
     """Return for how long a process has run, or was ready to run and waited for a processor.
 
     In the rest of the time the process waited for something else, such as a disk. Linux states the
-    running time for all threads of a process, but the wait for a processor only for the first
-    thread.
+    running time of all threads of a process. It states the time of waiting for a processor only for
+    the first thread.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def busy_seconds(pid: int) -> float | None:
 
 
 def _death(code: int, time_limit: float) -> Fault:
-    """Return the fault for an exit code, in words."""
+    """Return the fault that an exit code of a worker's process stands for."""
     if code == -signal.SIGPROF:
         hint = "look at the study, or raise --time-limit and use --retry-failed"
         return Fault(f"took longer than the time limit of {time_limit:g} s of processor time", hint)
@@ -274,20 +274,20 @@ def _death(code: int, time_limit: float) -> Fault:
 
 
 def serve(connection: Connection[Any, Any]) -> None:
-    """Do tasks from the parent process until the pipe closes; this is the main function of a worker
-    process.
+    """Run as a worker process: do tasks of the parent process until the pipe closes.
 
     Parameters
     ----------
     connection : Connection
-        The pipe.
+        The pipe to the parent process.
     """
-    # the signal by which a task's timer ends the process
+    # SIGPROF is the signal by which a task's timer ends this process.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     function, options, confined = connection.recv()
     limit_memory(options.memory_limit)
     if confined is not None:
-        # A module that is loaded later could not store the code that it compiles.
+        # The modules are loaded before the restriction: a module that is loaded later could not
+        # store the code that it compiles.
         for name in confined.modules:
             import_module(name)
         if "numba" in sys.modules:
@@ -296,8 +296,8 @@ def serve(connection: Connection[Any, Any]) -> None:
         else:
             compiled = []
         confine((*confined.read, *compiled), confined.write)
-        # Children of this process are copies of it, because they could not load modules that store
-        # compiled code beside themselves.
+        # Children of this process are made as copies of it. They could not load modules themselves,
+        # where a module stores compiled code beside itself.
         share_loaded(threads=2)
     connection.send("ready")
     while True:
@@ -312,9 +312,7 @@ def serve(connection: Connection[Any, Any]) -> None:
 
 
 def _kernel_folders() -> list[Path]:
-    """Return the folders in which numba stores compiled code, if they are not beside the
-    modules.
-    """
+    """Return the folders in which numba stores compiled code when it is not beside the modules."""
     chosen: str = import_module("numba").config.CACHE_DIR
     folders = import_module("numba.misc.appdirs").AppDirs(appname="numba", appauthor=False)
     of_the_user = Path(folders.user_cache_dir)
@@ -324,9 +322,9 @@ def _kernel_folders() -> list[Path]:
 def _keep_new_kernels_in_memory() -> None:
     """Let numba go on where it may not write compiled code to its cache.
 
-    A process that may change compiled code would decide which code other processes execute, so the
-    cache is closed to it. numba goes on without a missing cache, but reports an error for a cache
-    that it may not write.
+    A process that may change compiled code would decide which code other processes execute. So a
+    restricted worker may read the cache and not write it. numba works without a cache, but raises
+    an error for a cache that it may not write. This error is ignored here.
     """
     cache_of_functions: Any = import_module("numba.core.caching").FunctionCache
     save = cache_of_functions.save_overload
@@ -360,11 +358,13 @@ def attempt(
     result : object
         Return value of the function; None where it raised an exception.
     fault : Fault or None
-        The exception as a reason.
+        The exception in words; None where there was none.
     seconds, megabytes : float
-        Wall time, and largest resident memory of this process.
+        Time by the clock, and largest resident memory of this process.
     """
-    with suppress(OSError):  # the kernel counts the peak anew (on Linux; elsewhere it only grows)
+    # This resets the largest memory that Linux has counted for this process. On other systems the
+    # largest memory of all tasks so far is returned.
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     start = time.perf_counter()
     result = None
@@ -383,7 +383,7 @@ def attempt(
 def peak_mb() -> float:
     """Return the largest resident memory that this process has had, in megabytes.
 
-    On Linux this is ``VmHWM``, since ``ru_maxrss`` would include the memory of the parent process.
+    On Linux this is ``VmHWM``, because ``ru_maxrss`` includes the memory of the parent process.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

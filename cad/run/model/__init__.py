@@ -1,1 +1,1 @@
-"""Make estimators, fit steps in folds, explain predictions, and keep models as bundles."""
+"""Make estimators, fit steps in folds, explain predictions, and store models as bundles."""

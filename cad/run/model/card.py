@@ -1,4 +1,4 @@
-"""Describe a model: metadata for programs, and a card for people."""
+"""Describe a model: by metadata for programs, and by a card (a page of text) for people."""
 
 import hashlib
 import json
@@ -73,7 +73,8 @@ def metadata(
         The training table's ``participant_id``, ``truth`` and, where known, ``site``. For a model
         that extends another, the rows of the earlier model are included.
     label_counts : dict or None
-        Number of training labels by kind; None for a learner without soft labels.
+        Number of training labels of each kind, such as certain and soft ones; None for a learner
+        without soft labels.
     estimator : estimator
         The fitted estimator.
     simulated : bool
@@ -81,11 +82,12 @@ def metadata(
     metrics : dict
         The validation's measures.
     typicality : dict or None
-        Limits beyond which a region is unlike the training cohort; None for too few patients.
+        Limits beyond which a region counts as unlike the training regions; None where the training
+        had too few patients for limits.
     provenance : dict
         How the training rows were measured (:func:`cad.mri.features.provenance.summary`).
     parents : list of str
-        Models whose training tables are part of this model's table.
+        Names of the models whose training tables are part of this model's table.
     """
     return {
         "name": settings.name,

@@ -1,6 +1,4 @@
-"""Compare two models on the same regions: their measures, and the regions whose decision
-changes.
-"""
+"""Compare two models on the same regions: by measures, and by the decisions that differ."""
 
 import numpy as np
 import pandas as pd
@@ -29,12 +27,17 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     Returns
     -------
     dict
-        ``models``: the two names, with " (a)" and " (b)". ``regions``: number of regions that both
-        models scored. ``with_histology``: how many of these regions have histology.
-        ``differences``: a list with a row for each measure (paired; patients as clusters).
-        ``calibration``: for each model, ``intercept`` and ``slope``. ``differences`` and
-        ``calibration`` are None unless there are malignant and benign regions. ``changed``: a list
-        with a row for each region whose decision differs.
+        A dictionary with these keys:
+
+        - ``models``: the two names, with " (a)" and " (b)".
+        - ``regions``: number of regions that both models scored.
+        - ``with_histology``: how many of these regions have histology.
+        - ``differences``: one row for each measure, with the difference of the two models on the
+          same regions. Its interval keeps the regions of a patient together.
+        - ``calibration``: ``intercept`` and ``slope`` of each model.
+        - ``changed``: one row for each region whose decision differs.
+
+        ``differences`` and ``calibration`` are None unless there are malignant and benign regions.
 
     Raises
     ------

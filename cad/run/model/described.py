@@ -32,12 +32,15 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
 
         - ``learner`` and ``parameters``: class name and parameters of the learner.
         - ``steps``: class name and parameters of each step before the learner.
-        - ``grid``, ``criterion``, ``inner_folds``: only where a grid search chose.
-        - ``members``: fewest and most machines that one fit averages (1 for one machine).
-        - ``trees``: number of trees; ``start``: what a fit starts from, "convex"
-          (one minimum, so the start does not matter), or a text with the seed of the trees.
-        - ``weights``: for a learner that weighs its settings, mean weight over the fits, by setting
-          and value; ``sentence``: the same in words, empty without weights.
+        - ``grid``, ``criterion``, ``inner_folds``: only where a grid search chose parameters.
+        - ``members``: smallest and largest number of machines that one fit averages (1 and 1 for a
+          single machine).
+        - ``trees``: number of trees.
+        - ``start``: what a fit starts from. "convex" means that the problem has one minimum, so
+          that the start does not matter; for trees the text has their seed.
+        - ``weights``: for a learner that averages machines of several settings, the weight of each
+          value of each setting, as a mean over the fits.
+        - ``sentence``: these weights in words; empty without weights.
         - ``fits``: number of estimators.
 
         A value that the learner does not have is None.
@@ -67,8 +70,9 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
 
 
 def _learner_of(estimator: Any) -> Any:
-    """Return the learner at the end of a pipeline; for a recalibrated learner, the wrapped
-    learner.
+    """Return the learner at the end of a pipeline.
+
+    For a recalibrated learner this is the learner that it wraps.
     """
     learner = estimator
     if isinstance(estimator, Pipeline):
@@ -87,8 +91,9 @@ def _steps_before(estimator: Any) -> list[JsonObject]:
 
 
 def _parameters(step: Any) -> JsonObject:
-    """Return the parameters that an estimator has; an estimator of an older bundle may lack new
-    ones.
+    """Return the parameters that an estimator holds.
+
+    ``get_params`` is not used, because an estimator of an older bundle may lack newer parameters.
     """
     parameters = {}
     for name, value in vars(step).items():
@@ -100,8 +105,9 @@ def _parameters(step: Any) -> JsonObject:
 def _weights_of_settings(learners: Sequence[Any]) -> JsonObject | None:
     """Return how much each value of a setting counts in the averages of machines.
 
-    The result has, by setting and value, the sum of the weights of the machines with this value, as
-    a mean over the fits. It is None where a learner is no such average.
+    For each setting and each of its values, the weights of the machines with this value are summed,
+    and the sums are averaged over the fits. The result is None where a learner is no average of
+    machines.
     """
     if not all(hasattr(learner, "points_") for learner in learners):
         return None
@@ -133,8 +139,8 @@ def _trees(learner: Any) -> int | None:
 
 
 def _start_of_fit(learner: Any) -> str | None:
-    """Return what a fit starts from: "convex", where the start does not matter, or the trees'
-    seed.
+    """Return what a fit starts from: "convex" where the start does not matter, and the seed of
+    trees.
     """
     if isinstance(learner, ProbabilisticEnsemble):
         return f"convex; trees of seed {learner.trees_.seed}"
@@ -148,8 +154,8 @@ def _start_of_fit(learner: Any) -> str | None:
 def _weights_sentence(weights: JsonObject | None) -> str:
     """Say how much weight the values of eta0 and of the scaling have; empty without weights.
 
-    kappa is left out, because its weight is no evidence that the readers' spread helps
-    (:mod:`cad.learning.evaluation.folds.disagreement`).
+    kappa, which says how far the readers' spread counts, is left out. Its weight is no evidence
+    that the spread helps; :mod:`cad.learning.evaluation.folds.disagreement` tests this.
     """
     if not weights:
         return ""

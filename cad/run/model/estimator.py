@@ -28,8 +28,8 @@ from cad.run.model.state import dump_state
 def make_estimator(settings: PipelineSettings) -> Any:
     """Return an unfitted scikit-learn pipeline: imputation, scaling, selection and the learner.
 
-    With a grid in the settings, the result is a search over inner folds of patients that holds the
-    pipeline.
+    Where the settings have a grid of parameters, the result is a search that chooses among them on
+    inner folds of patients and holds the pipeline.
 
     Raises
     ------
@@ -38,8 +38,8 @@ def make_estimator(settings: PipelineSettings) -> Any:
         exist, or a value of the wrong type.
     """
     learner = _unfitted_learner(settings.learner, settings.labels)
-    # For a semi-supervised learner, the steps before it are fitted to labelled rows only. Otherwise
-    # a new row without a label would change the features of all rows.
+    # A semi-supervised learner also takes rows without a label. The steps before it are fitted to
+    # labelled rows only; otherwise a further row without a label would change the features of all.
     kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
     pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
     search = settings.learner
@@ -57,8 +57,8 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
         ``learner.scaling``, ``selection`` and ``n_features``.
     """
     steps: list[tuple[str, Any]] = [
-        # The steps have this order because a column that is empty in a fold becomes constant by
-        # imputation and is then dropped. Scaling would divide such a column by zero.
+        # The order matters for a column that is empty in a fold: imputation makes it constant, and
+        # it is then dropped. Scaling would divide such a column by zero.
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
     ]
@@ -105,20 +105,20 @@ def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         eta0, kappa = labels.precision
         require_value_kind("labels.eta0", parameters["eta0"], eta0)
         require_value_kind("labels.kappa", parameters["kappa"], kappa)
-        # Parameters given to the learner replace the settings of labels.
+        # Parameters in learner.params have priority over the settings of labels.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
 
 def require_value_kind(where: str, default: Any, value: Any) -> None:
-    """Refuse a value of a parameter that is of another kind than the learner's own value.
+    """Raise an error for a value of a parameter that is of another kind than the default.
 
     Parameters
     ----------
     where : str
         Name of the setting, for the message.
     default, value : object
-        The learner's own value of the parameter, and the user's value.
+        The learner's default for the parameter, and the user's value.
 
     Raises
     ------
@@ -148,8 +148,8 @@ def require_value_kind(where: str, default: Any, value: Any) -> None:
 def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     """Raise an error for an unfitted estimator that no bundle could hold once it is fitted.
 
-    A copy of the learner is fitted to a small generated table. The check looks at the attributes
-    that it then stores.
+    A copy of the learner is fitted to a small generated table, and the attributes that the fit has
+    set are checked.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     p = np.arange(24) % 2
     with suppress(CadError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # a learner that cannot be fitted to this table is checked when it is trained
+        # A learner that cannot be fitted to this small table is checked after its training.
         learner.fit(rows, p)
     dump_state(learner)
     if "gamma" in pipeline[-1].get_params():  # a learner with a kernel keeps training rows
@@ -185,7 +185,8 @@ def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
     ------
     CadError
         When the settings say ``drop`` and the learner itself keeps training rows. A kernel machine
-        keeps its support vectors, a transductive learner its training points.
+        keeps its support vectors. A transductive learner, whose predictions are made from the
+        training points, keeps these.
     """
     if settings.training_rows == "carry":
         return True
@@ -204,9 +205,9 @@ def _refuse_to_drop(settings: LearnerSettings) -> None:
 
 
 def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy of a table with every column sorted by itself.
+    """Return a copy of a table in which every column is sorted independently of the others.
 
-    The distribution of each column stays the same, but no row belongs to a region any more.
+    The distribution of each column stays the same, but a row no longer belongs to one region.
 
     Parameters
     ----------

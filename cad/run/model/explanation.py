@@ -1,4 +1,4 @@
-"""Find the features, and families of features, that moved a region's probability."""
+"""Find the features, and the families of features, that had most effect on a region's belief."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cad.mri.columns import Column, units_of
 TOP = 10
 """Number of features that are kept for every region."""
 MOST_EXPLAINED = 5000
-"""Most regions of a table for which explanations are computed; a table has no page for a single
-region.
+"""Largest number of regions for which explanations are computed in a run of a table of features. In
+such a run no region has a page of its own.
 """
 ORDERS = 4
 _CLIP = 1e-9  # least distance of probabilities from 0 and 1, where odds are not finite
@@ -39,10 +39,10 @@ def explanation_rows(
 ) -> list[ExplanationRow]:
     """Return the rows of ``explanations.csv``.
 
-    A region has a row for each of its 10 features with the largest effects (:func:`explain`), and
-    for one feature of every family of features. That feature has the largest effect among those
-    that moved the region in the same direction as the family. Its row also has the effect of the
-    whole family (``contribution``, by :func:`contributions`). ``average`` is the log odds of the
+    A region has a row for each of the 10 features with the largest effects (:func:`explain`), and
+    for one feature of every family of features. This feature has the largest effect among those
+    whose effect has the same sign as that of the family. Its row also has the effect of the whole
+    family (``contribution``, by :func:`contributions`). ``average`` holds the log-odds of the
     average training region.
 
     Parameters
@@ -109,9 +109,9 @@ def _spokesmen(
 ) -> dict[str, str]:
     """Return the feature that is shown for each family.
 
-    This is the feature with the largest effect among those that move the region in the direction of
-    the whole family. If no feature moves it in that direction, it is the first feature of the
-    family.
+    This is the feature with the largest effect among those whose effect has the same sign as that
+    of the whole family. If no feature has this sign, it is the family's feature with the largest
+    effect.
     """
     spokesman: dict[str, str] = {}
     for entry in entries:
@@ -126,17 +126,18 @@ def _spokesmen(
 def contributions(
     estimator: Any, training: np.ndarray, rows: np.ndarray, groups: Sequence[str]
 ) -> tuple[float, np.ndarray]:
-    """Return how much every family of features adds to the log odds of the average training region.
+    """Return how much every family of features adds to the log-odds of the average training region.
 
-    The average region has the training median of every feature. The families, one after another,
-    then take the values of the region to explain, in ``2 * ORDERS`` random orders (each order and
-    its reverse). A family's part is the mean change of the log odds at its turn (Shapley values by
-    sampling). The parts of a region sum to its log odds minus the log odds of the average region.
+    The average region has the training median of every feature. In it the medians are replaced by
+    the values of the region to explain, family after family, until all are replaced. This is done
+    in ``2 * ORDERS`` random orders of the families (each order and its reverse). A family's part is
+    the mean change of the log-odds when its values are replaced (a Shapley value by sampling). The
+    parts of a region sum to its log-odds minus the log-odds of the average region.
 
     Parameters
     ----------
     estimator : object
-        Fitted estimator. Without ``predict_proba`` its decision values replace log odds.
+        Fitted estimator. Without ``predict_proba`` its decision values replace log-odds.
     training : ndarray, shape (n_training, n_features)
         Training regions.
     rows : ndarray, shape (n, n_features)
@@ -147,14 +148,14 @@ def contributions(
     Returns
     -------
     average : float
-        Log odds of the average region.
+        Log-odds of the average region.
     effects : ndarray, shape (n, n_groups)
         The part of each family; families are in the order in which ``groups`` first names them.
 
     Examples
     --------
-    The log odds are 2 a + b + c, and 0 for the average region. Family ``x`` has the first two
-    features:
+    The log-odds of a region with the features a, b and c are 2 a + b + c. They are 0 for the
+    average region. Family ``x`` has the features a and b, and family ``y`` has c:
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
@@ -176,8 +177,8 @@ def contributions(
         order = rng.permutation(len(titles))
         orders.append(order)
         orders.append(order[::-1])
-    # In row k of an order, the first k families have the region's values and the other families the
-    # medians.
+    # A state says which families still have the medians. In the state k of an order, the first k
+    # families of the order have the region's values, and the other families the medians.
     states = []
     for order in orders:
         turn = np.argsort(order)
@@ -198,7 +199,7 @@ def contributions(
 def explain(
     estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = TOP
 ) -> list[list[Explanation]]:
-    """Return the features that moved each region's decision value most.
+    """Return the features with the largest effects on each region's decision value.
 
     The effect of a feature is the change of the decision value when this feature alone goes from
     the training median to the region's value.
@@ -206,7 +207,7 @@ def explain(
     Parameters
     ----------
     estimator : object
-        Fitted estimator. Without ``decision_function`` the log odds of its probabilities replace
+        Fitted estimator. Without ``decision_function`` the log-odds of its probabilities replace
         decision values.
     training : ndarray, shape (n_training, n_features)
         Rows that the estimator was fitted on.
@@ -220,12 +221,13 @@ def explain(
     Returns
     -------
     list of list of Explanation
-        For every region its features, the largest effect ``delta`` (in size) first.
+        For every region its features. The feature whose effect ``delta`` has the largest absolute
+        value comes first.
 
     Examples
     --------
-    The learner's decision value is 2 ADC + 1 Ktrans. The medians are 0, so each feature moves the
-    region by its weight times its value.
+    The learner's decision value is 2 ADC + 1 Ktrans. The medians are 0, so the effect of each
+    feature is its weight times its value.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
@@ -264,11 +266,11 @@ def explain(
 
 
 class _Mixtures:
-    """Ask an estimator about rows in which some features are replaced by the training median.
+    """Predict for rows in which some features are replaced by the training median.
 
-    Steps of :data:`LABEL_FREE` handle every column by itself, so a changed feature is still one
-    changed number after them. Rows and median are therefore transformed once, and not once for each
-    feature.
+    Steps before the learner that are of a class in :data:`LABEL_FREE` transform every column by
+    itself. So one changed feature is still one changed column after them. Rows and medians are
+    therefore transformed once, and not once for each feature that is replaced.
 
     Parameters
     ----------
@@ -304,12 +306,12 @@ class _Mixtures:
         self.source = np.array([int(name) for name in names])
 
     def decision_values(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield every row's decision values, each of shape (m,).
+        """Yield for every row the decision values of its m mixtures, shape (m,).
 
         Parameters
         ----------
         replaced : ndarray of bool, shape (m, features)
-            For each mixture, which features have the median.
+            For each mixture, the features that are replaced by the median.
         """
         if hasattr(self.learner, "decide_mixed"):
             columns = replaced[:, self.source]
@@ -321,8 +323,8 @@ class _Mixtures:
             yield from self.log_odds(replaced)
 
     def log_odds(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the log odds of every row's probability, each of shape (m,)."""
-        if hasattr(self.learner, "decide_mixed"):  # the estimator's decision values are log-odds
+        """Yield for every row the log-odds of the probabilities of its m mixtures, shape (m,)."""
+        if hasattr(self.learner, "decide_mixed"):  # such a learner's decision values are log-odds
             lowest, highest = logit([_CLIP, 1 - _CLIP])
             for values in self.decision_values(replaced):
                 yield np.clip(values, lowest, highest)
@@ -350,9 +352,7 @@ def _medians_of_columns(training: np.ndarray) -> np.ndarray:
 
 
 def _percentiles(training: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the percentile of each value among the training values of its column, in the shape of
-    ``rows``.
-    """
+    """Return the percentile of each value of ``rows`` among the training values of its column."""
     percentiles = np.full(rows.shape, np.nan)
     for j in range(rows.shape[1]):
         column = training[:, j]

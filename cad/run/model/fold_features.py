@@ -1,10 +1,11 @@
-"""Fit in every fold the steps on features that are fitted across patients, before the learner.
+"""Fit, inside every fold, those steps before the learner that depend on several patients.
 
-The steps are Nyul's scale of T2, the choice of stable features, and site harmonisation. All of them
-depend on the patients in the training set. The validation gets a :class:`FoldFeatures` as a
-callable: it takes the training rows and returns the features of all rows, fitted to these patients
-alone. For the final model the fitted steps (:class:`Preparation`) are stored with the model, and
-applied to new patients.
+There are three such steps: Nyul's scale of T2 (a common intensity scale by histograms), the choice
+of stable features, and site harmonisation. All of them depend on the patients in the training set.
+The validation gets a :class:`FoldFeatures` as a callable. It takes the numbers of the training rows
+and returns the features of all rows after steps that are fitted to these patients alone. For the
+final model the fitted steps (:class:`Preparation`) are stored with the model, and are applied to
+new patients.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ class Preparation:
     Parameters
     ----------
     scale : NyulScale or None
-        Nyul's scale of T2, where the pipeline uses it.
+        Nyul's scale of T2; None where the pipeline does not use it.
     unstable : tuple of str
-        Features whose values change too much when the regions' outlines are varied a little; the
-        learner gets no values of them.
+        Features whose values change too much when the regions' outlines are varied a little. The
+        learner does not use them.
     harmoniser : CombatHarmoniser or None
         The harmoniser that removes site effects; None where the pipeline does not harmonise.
     medians : ndarray, shape (n_features,), or None
-        Training medians, which replace missing values only while a row is harmonised.
+        Medians of the training rows. They stand for missing values while a row is harmonised, and
+        are taken out again afterwards.
     """
 
     scale: NyulScale | None = None
@@ -62,7 +64,7 @@ class Preparation:
     medians: np.ndarray | None = None
 
     def adjust(self, X: pd.DataFrame, sites: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Return features for the learner: site effects removed, and unstable features emptied.
+        """Return features for the learner, with site effects removed and unstable features emptied.
 
         ``X`` is not changed. Imputation and scaling are the learner's own steps and come later.
 
@@ -131,15 +133,17 @@ class Preparation:
 
     @classmethod
     def of(cls, metadata: JsonObject) -> Preparation:
-        """Return the preparation in a model's metadata; where they have none, a preparation that
-        changes nothing.
+        """Return the preparation that a model's metadata hold.
+
+        Where they hold none, the result is a preparation that changes nothing.
         """
         return cls.from_dict(metadata.get("preparation"))
 
     @classmethod
     def from_dict(cls, content: JsonObject | None) -> Preparation:
-        """Return the preparation that :meth:`as_dict` wrote; for None, a preparation that changes
-        nothing.
+        """Return the preparation that :meth:`as_dict` wrote.
+
+        For None the result is a preparation that changes nothing.
         """
         if content is None:
             return cls()
@@ -158,11 +162,11 @@ class Preparation:
 
 
 def without_copies(settings: PipelineSettings) -> PipelineSettings:
-    """Return a copy of a trained model's settings to use for new patients.
+    """Return a copy of a trained model's settings for use with new patients.
 
-    ``features.robustness.stable_only`` is False in the copy. The training patients decided which
-    features stay nearly the same when outlines are varied a little. So the outlines of new regions
-    need not be varied.
+    ``features.robustness.stable_only`` is False in the copy, so that the outlines of new regions
+    are not varied. Which features stay nearly the same under other outlines was decided on the
+    training patients.
     """
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(update={"robustness": robustness})
@@ -173,8 +177,8 @@ class FoldFeatures:
     """Fit the steps on features to some rows of a table, and apply them to all its rows.
 
     The steps are Nyul's scale of T2, the choice of stable features (nearly the same when outlines
-    are varied a little) and site harmonisation. The settings switch each of them on. Call the
-    object with the numbers of the training rows to get the features of all rows, shape (n,
+    are varied a little) and site harmonisation. The settings say which of them are used. A call of
+    the object with the numbers of the training rows returns the features of all rows, shape (n,
     n_features).
 
     Parameters
@@ -186,8 +190,8 @@ class FoldFeatures:
     settings : PipelineSettings
         Settings that say which steps are fitted.
     results : sequence of Path
-        Study files of the run folder, in the order of the rows. Rows of an earlier model come last
-        in the table and have no study file.
+        Study files of the run folder, in the order of the rows. The table may end with rows from
+        the training of an earlier model, which have no study file.
     sites : sequence of str, length n
         Site of every row, empty where unknown.
     folder : RunFolder
@@ -196,8 +200,8 @@ class FoldFeatures:
     Raises
     ------
     CadError
-        When a step needs images of rows without study files, or no region could be redrawn to find
-        stable features. Also when a column of ``X`` says how a region was measured.
+        When a step needs images of rows that have no study file; when no region could be outlined
+        differently to find stable features; when a column of ``X`` says how a region was measured.
     """
 
     def __init__(
@@ -240,7 +244,7 @@ class FoldFeatures:
 
     @property
     def notes(self) -> list[str]:
-        """Return sentences on the fitted steps that a run must show."""
+        """Return sentences on the fitted steps, which a run must show."""
         remarks = [NYUL_NOTE] if self._nyul else []
         if self._stable:
             stable = set(stable_features(self._copies)) & set(self.X.columns)
@@ -275,8 +279,8 @@ class FoldFeatures:
             # The scale comes first, because site effects are estimated on features that use it.
             scale = self._scale(rows)
         if self._stable:
-            # Copies are chosen by patient: a row without a label also shows how its features vary
-            # with the outline.
+            # All redrawn copies of the training patients' regions are used. A region without a
+            # label shows as well as another how its features change with the outline.
             patients = sorted(set(self.keys["participant_id"].iloc[rows]))
             stable = stable_features(self._copies, patients, MIN_LOWER_BOUND)
             unstable = tuple(name for name in self.X.columns if name not in set(stable))
@@ -284,8 +288,9 @@ class FoldFeatures:
         return self._with_harmoniser(made, rows) if self._combat else made
 
     def measured(self, scale: NyulScale | None) -> pd.DataFrame:
-        """Return the feature table with T2 features on ``scale``; unchanged where ``scale`` is
-        None.
+        """Return the feature table with T2 features measured on ``scale``.
+
+        The table is unchanged where ``scale`` is None.
         """
         if scale is None:
             return self.X
@@ -298,7 +303,8 @@ class FoldFeatures:
     def complete(self) -> pd.DataFrame:
         """Return the feature table to store.
 
-        Where Nyul's scale is fitted, its T2 features are measured on the scale of all patients.
+        Where Nyul's scale is used, the T2 features are measured on a scale that is fitted to all
+        patients.
         """
         return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
 
@@ -309,7 +315,7 @@ class FoldFeatures:
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Return features of all rows, shape (n, n_features), with the steps fitted to ``rows``.
 
-        ``rows`` has the numbers of the training rows. ``out_of_fold`` calls this for every fold.
+        ``rows`` has the numbers of the training rows. A validation calls this for every fold.
         """
         return self.apply(self.fit(rows))
 
@@ -322,8 +328,8 @@ class FoldFeatures:
                 hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
             )
         values = self.measured(made.scale).to_numpy(float)[rows]
-        # A feature without a value in any training row is set to 0 here, and becomes NaN again
-        # below.
+        # The harmoniser does not accept NaN. Missing values get the median of their feature, and 0
+        # where no training row has a value. ``Preparation.adjust`` makes them NaN again.
         some = np.isfinite(values).any(axis=0)
         medians = np.zeros(values.shape[1])
         medians[some] = np.nanmedian(values[:, some], axis=0)
@@ -343,7 +349,10 @@ class FoldFeatures:
         return NyulScale.fit(np.array(landmarks))
 
     def _read(self) -> None:
-        """Read the landmarks and the redrawn regions of every study."""
+        """Read from every study the landmarks for Nyul's scale and the redrawn regions' features.
+
+        The landmarks are percentiles of the T2 intensities.
+        """
         digest = hashlib.sha256()
         copies = []
         n_rows = 0
@@ -376,9 +385,9 @@ class FoldFeatures:
 
     @door("own", "arrays")
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
-        """Return the T2 columns of all rows on a scale; cached by studies and scale."""
-        # The same scale occurs in several folds (permutations, inner folds), so its columns are
-        # cached.
+        """Return the T2 features of all rows on a scale; they are cached by studies and scale."""
+        # The columns are cached, because the same scale occurs several times: the same training
+        # patients come again in permutations and in inner folds.
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         shape = (len(self.keys), len(names))

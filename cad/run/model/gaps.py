@@ -20,7 +20,7 @@ def lacking(
     X : DataFrame, shape (n, n_features)
         Features by name.
     images : collection of str
-        Names of modalities to look for. A modality without a column in X is lacking in every row.
+        Names of the images to look for. An image of which X has no column is lacking in every row.
     columns : mapping of str to Column
         Meaning of the features, by name.
     """
@@ -41,21 +41,20 @@ def reasons(
 ) -> dict[int, str]:
     """Return a reason for every row that lacks an image.
 
-    The reason is either that the study has no such image, or that the image does not measure this
-    region.
+    Either the study has no such image, or this region could not be measured in the image.
 
     Parameters
     ----------
     gaps_of : callable
-        Takes a study id and returns, by ROI id and image, why the image does not measure the
-        region; for studies in a run folder this is
-        :func:`cad.folders.run_folder.study_file.study_gaps`.
+        Takes a study id and returns, by ROI id and image, why the region could not be measured in
+        the image. For studies in a run folder
+        :func:`cad.folders.run_folder.study_file.study_gaps` does so.
     keys : DataFrame
         ``participant_id, study_id, roi_id`` of all rows.
     lacks : mapping of int to sequence of str
         The images that a row lacks, by the row's number.
     failures : sequence of Failure
-        Failures of the measurement; the failures of whole studies are quoted.
+        Failures of the measurement. Those of whole studies are quoted in the reasons.
 
     Returns
     -------
@@ -67,8 +66,7 @@ def reasons(
     for study in keys["study_id"].iloc[list(lacks)].unique():
         gaps = gaps_of(study)
         counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
-        # Other regions of the study are measured on this image, so the reason lies with this
-        # region.
+        # Images in which other regions of the study are measured: there the cause is the region.
         elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
         for row in by_study[study]:
             if row not in lacks:
@@ -87,7 +85,7 @@ def reasons(
 
 
 def _cause_of_study(study: str, failures: Sequence[Failure]) -> str:
-    """Return the failure of measuring a whole study, as the end of a sentence."""
+    """Return why the measurement of a whole study failed, as the end of a sentence."""
     sentence_end = ""
     for failure in failures:
         if failure.study_id != study or failure.roi_id:

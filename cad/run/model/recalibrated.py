@@ -1,8 +1,9 @@
-"""Fit a model's probabilities to a site, by a new bundle with another joint model.
+"""Write a new bundle of a model whose probabilities were fitted to a site.
 
-The learner and its beliefs stay the same. Thresholds, and the combination of a reader with the tool
-(the model), depend on the size of the probabilities. The combination is converted, and thresholds
-are chosen again on the site's men.
+The joint model, which leads from beliefs to probabilities of cancer, is another one. The learner
+and its beliefs stay the same. Two things depend on the size of the probabilities: the thresholds,
+and the weights by which a reader's score is combined with the tool (the model). The thresholds are
+chosen again on the site's men, and the weights are converted.
 """
 
 from dataclasses import replace
@@ -24,16 +25,17 @@ from cad.run.model.card import card
 
 
 class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Wrap a fitted learner; its log-odds become ``intercept + slope * log-odds``.
+    """Wrap a fitted learner so that its log-odds become ``intercept + slope * log-odds``.
 
-    Bundles that an earlier version recalibrated hold this wrapper. New bundles do not.
+    Bundles that an earlier version of the program recalibrated hold this wrapper. New bundles do
+    not.
 
     Parameters
     ----------
     learner : estimator
         Fitted learner.
     intercept, slope : float
-        Numbers of a :class:`cad.learning.evaluation.decisions.recalibrate.Recalibration`.
+        The two numbers of the recalibration.
     """
 
     stored: ClassVar[Declared] = {
@@ -56,7 +58,7 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
-        return True  # the wrapper counts as fitted; the learner itself raises an error if it is not
+        return True  # a learner inside that is not fitted raises an error by itself
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Return the probabilities of benign and malignant, shape (n, 2)."""
@@ -82,14 +84,14 @@ def save_recalibrated(
     bundle : Bundle
         The model before recalibration.
     training : DataFrame
-        The model's training regions, with the out-of-fold probabilities moved.
+        The model's training regions, with out-of-fold probabilities that are recalibrated, too.
     outcome : dict
-        Metadata that replace the model's metadata. ``joint`` is the site's joint model.
+        Metadata that replace those of the model. ``joint`` is the site's joint model.
         ``operating_point`` and ``man`` are thresholds chosen at the site. ``combinations`` are the
-        weights of readers' scores and of the model. ``recalibrated_on`` are the participants.
+        weights of readers' scores and of the model. ``recalibrated_on`` lists the participants.
     report : dict
-        Metadata ``recalibration`` for the card: measures of ``regions`` and ``men``, ``before`` and
-        ``after``.
+        Becomes ``recalibration`` of the metadata, for the card: measures of ``regions`` and
+        ``men``, each ``before`` and ``after`` recalibration.
     """
     unchanged = {
         k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")
@@ -101,10 +103,10 @@ def save_recalibrated(
 
 
 def moved_combinations(weights: Combinations, intercept: float, slope: float) -> Combinations:
-    """Adapt the weights by which scores and tool are combined to the tool's recalibrated log-odds.
+    """Adapt the weights by which a reader's score and the tool are combined to a recalibrated tool.
 
-    Combined with the new log-odds, the new weights give the same result as the old weights with the
-    old log-odds.
+    The new weights with the new log-odds of the tool give the same result as the old weights with
+    the old log-odds.
 
     Parameters
     ----------
@@ -120,7 +122,8 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
 
 
 def _rescaled_combination(combination: Any, intercept: float, slope: float) -> Any:
-    # The new log-odds are intercept + slope x. With the weight w / slope the new log-odds add w x,
-    # as before, and also the constant w / slope * intercept, which is subtracted again.
+    # With x the tool's old log-odds and w their old weight, the combination had the term w x. The
+    # new log-odds are intercept + slope x. With the weight w / slope they give w x, as before, and
+    # also the constant w / slope * intercept, which is subtracted again.
     tool = combination.tool / slope
     return replace(combination, tool=tool, intercept=combination.intercept - tool * intercept)

@@ -6,10 +6,11 @@ from cad.base.share import shared
 
 
 def released_models() -> list[str]:
-    """Return the names of the released models: first those that measure more images.
+    """Return the names of the released models: those that need more kinds of images come first.
 
-    A study is scored by the first model whose images the study has. A study with a dynamic series
-    is scored by the model that was trained with such series, a study without one by the next model.
+    A study is scored by the first model whose images the study has. So a study with a dynamic
+    series is scored by the model that was trained with such series, and a study without one by a
+    later model.
 
     Raises
     ------

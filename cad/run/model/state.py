@@ -1,7 +1,7 @@
 """Convert a fitted estimator into plain arrays and a JSON structure, and back.
 
-Nothing is executed. Only objects of classes on a fixed list are created, and data are only set as
-their attributes.
+No code in a stored model is executed. Only objects of classes on a fixed list are created, and the
+stored data are set as their attributes.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ from cad.learning.stored import (
     whole,
 )
 
-# Classes of preprocessing steps that a pipeline may contain; learners are added from
-# cad.learning.learners.
+# Classes that a stored model may contain, with their modules. The function _classes adds the
+# learners of cad.learning.learners and the selectors of features.
 _KNOWN = {
     "ClippedScaler": "cad.learning.learners.scaling",
     "Pipeline": "sklearn.pipeline",
@@ -40,7 +40,8 @@ _KNOWN = {
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",
 }
-# Declared attributes of scikit-learn's classes; classes of this project declare their own.
+# Attributes that a fitted object of a scikit-learn class must have, with their types and shapes.
+# Classes of this project declare their attributes themselves.
 _LIBRARY: dict[str, Declared] = {
     "QuantileTransformer": {
         "n_quantiles_": whole(),
@@ -62,7 +63,7 @@ _LIBRARY: dict[str, Declared] = {
     },
     "VarianceThreshold": {"variances_": floats("d")},
 }
-# Attributes that serve inspection only or can be computed from other attributes.
+# Attributes that are not stored, because they only serve inspection or can be computed from others.
 _LEFT_OUT = ("solution_", "_supports")
 _OF_A_PIPELINE = {"steps", "memory", "verbose", "transform_input"}
 
@@ -85,7 +86,8 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
     Raises
     ------
     CadError
-        When an attribute is of a kind that cannot be stored (a callable kernel, for example).
+        When an attribute is of a kind that cannot be stored, for example a kernel that is a
+        function.
     """
     arrays: dict[str, np.ndarray] = {}
     return _dump(estimator, "", arrays), arrays
@@ -123,7 +125,7 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
     name = type(value).__name__
     module = type(value).__module__
-    # scikit-learn's classes are defined in private modules but named by their public modules.
+    # scikit-learn defines its classes in private modules. _KNOWN names their public modules.
     public = _KNOWN.get(name, module) if module.startswith("sklearn.") else module
     if _classes().get(name) != public:
         raise CadError(
@@ -140,19 +142,19 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Return the estimator that :func:`dump_state` took apart; its constructors are not called.
+    """Return the estimator that :func:`dump_state` took apart. No constructor is called.
 
     Parameters
     ----------
     structure : object
-        Structure of :func:`dump_state`, as read from JSON.
+        The structure that :func:`dump_state` returned, as read from JSON.
     arrays : dict of str to ndarray
         Arrays by the names that the structure refers to.
 
     Raises
     ------
     CadError
-        For a class that is not on the list.
+        For a class that is not on the list of allowed classes.
 
     Examples
     --------
@@ -170,7 +172,7 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
         if module is None:
             raise CadError(f"the bundle names a class that is not allowed: {structure['class']!r}")
         cls = getattr(import_module(module), structure["class"])
-        # The constructor is not called, so that a changed bundle cannot execute anything.
+        # The constructor is not called, because a changed bundle could make it execute something.
         instance = cls.__new__(cls)
         instance.__dict__.update({k: load_state(v, arrays) for k, v in structure["state"].items()})
         return instance
@@ -200,19 +202,20 @@ def check_stored(estimator: Any, width: int | None = None) -> int:
     estimator : object
         Result of :func:`load_state`, or a fitted estimator that is to be stored.
     width : int, optional
-        Number of columns that the estimator will be given; when not given, the estimator's own
+        Number of columns of the rows that the estimator will be given; by default its own
         ``n_features_in_``.
 
     Returns
     -------
     int
-        Number of columns that the estimator returns; for an estimator that selects columns, the
-        number of kept columns.
+        Number of columns that the estimator returns. An estimator that selects columns returns
+        those that it keeps.
 
     Raises
     ------
     CadError
-        For an attribute that is not as declared, and for a class that declares nothing.
+        For an attribute that is missing or not of the declared type or shape, and for a class that
+        declares no attributes.
     """
     if isinstance(estimator, Pipeline):
         return _check_pipeline(estimator, width)

@@ -1,6 +1,4 @@
-"""Store a learner that was fitted to a user's own table, instead of measured images, as a
-bundle.
-"""
+"""Store a learner as a bundle that was fitted to a user's own table and not to measured images."""
 
 import json
 from copy import deepcopy
@@ -32,29 +30,31 @@ def save_table_model(
     eta: ArrayLike | None = None,
     description: str = "",
 ) -> Bundle:
-    """Write a model of a table as a bundle, check it, and return it as read back from disk.
+    """Write a model that was fitted to a table as a bundle, and return it as read back from disk.
+
+    Reading checks that the stored model predicts the same as the learner.
 
     Parameters
     ----------
     folder : Path
-        Folder to write; the name of the folder is the name of the model.
+        Folder to write; its name is the name of the model.
     learner : estimator or pipeline
         Fitted learner.
     X : DataFrame, shape (n, d)
-        Features that the learner was fitted on.
+        Features that the learner was fitted to.
     y : array, shape (n,)
         Labels from 0 to 1.
     patients : array, shape (n,)
-        Patient of every row; only their number is stored.
+        Patient of every row; only the number of patients is stored.
     eta : array, shape (n,), optional
-        Spread of the readers.
+        Standard deviation of each region's readers.
     description : str
-        A sentence for the model's card.
+        A sentence for the model card.
 
     Raises
     ------
     CadError
-        For a learner that plain arrays cannot hold, or that is not fitted on these columns.
+        For a learner that cannot be stored as plain arrays, or that is not fitted to these columns.
 
     Examples
     --------
@@ -101,7 +101,10 @@ def save_table_model(
 
 
 def _nameless(learner: Any) -> Any:
-    """Return a copy of the learner that accepts rows without column names, which bundles use."""
+    """Return a copy of the learner that accepts rows without column names.
+
+    A bundle gives its estimator such rows.
+    """
     copy = deepcopy(learner)
     for step in copy if hasattr(copy, "steps") else [copy]:
         vars(step).pop("feature_names_in_", None)

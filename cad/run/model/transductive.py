@@ -1,4 +1,7 @@
-"""Fit a semi-supervised model again, with the new regions of one man as unlabelled rows."""
+"""Fit a semi-supervised model again, with the new regions of one man as rows without a label.
+
+A semi-supervised learner learns from rows with and without labels.
+"""
 
 from typing import Any
 
@@ -32,16 +35,17 @@ def check_transductive(bundle: Bundle) -> None:
 
 
 def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
-    """Return the bundle's estimator fitted to its training regions and to new regions without
-    labels.
+    """Return an estimator like the bundle's, fitted to its training regions and to new regions.
+
+    The new regions have no labels.
 
     Parameters
     ----------
     bundle : Bundle
         A model that :func:`check_transductive` accepts.
     training : ndarray, shape (n, d)
-        Features of the model's labelled training regions, in the order of ``bundle.training``. A
-        bundle keeps no training regions without labels, so such regions are missing here.
+        Features of the model's labelled training regions, in the order of ``bundle.training``.
+        Training regions without labels are missing, because a bundle does not keep them.
     new : ndarray, shape (m, d)
         Features of the new regions, all of one patient.
 
@@ -71,8 +75,8 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
     table = bundle.training
     y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
     eta = np.concatenate([table["eta"].to_numpy(float), np.zeros(len(new))])
-    # All new regions form one group, because they belong to one man and inner folds must keep men
-    # whole.
+    # All new regions get one name of a patient, because they belong to one man, and inner folds
+    # must keep the regions of a man together.
     patients = np.concatenate([table["participant_id"].to_numpy(str), np.full(len(new), "new")])
     estimator = clone(bundle.estimator)
     return estimator.fit(np.vstack([training, new]), y, **fit_keywords(estimator, eta, patients))

@@ -1,4 +1,4 @@
-"""List the releases of the libraries that can change a result."""
+"""List the installed versions of the libraries that can change a result."""
 
 from functools import cache
 from importlib.metadata import version
@@ -13,7 +13,8 @@ def library_versions() -> dict[str, str]:
 
 @cache
 def _version(name: str) -> str:
-    """Return the version of an installed library, which does not change during the life of a
-    process.
+    """Return the version of an installed library.
+
+    The result is cached, because the version does not change while a process runs.
     """
     return version(name)

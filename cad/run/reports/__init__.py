@@ -1,4 +1,7 @@
-"""Write the pages and figures of a run from its run folder; no result is computed here."""
+"""Write the pages and figures of a run from the tables of its run folder.
+
+No result is computed here.
+"""
 
 from cad.run.reports.pages import write_report
 

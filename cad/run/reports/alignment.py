@@ -1,4 +1,4 @@
-"""Draw images before and after their alignment to T2, with the edges of T2, for a page."""
+"""Draw, for a page, images before and after their alignment to T2, with the edges of T2."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class AlignmentView(NamedTuple):
     Parameters
     ----------
     title : str
-        Name of the image.
+        Name of the image that was aligned.
     text : str
         How far the image was moved and turned, or why it was not moved.
     pictures : list of (str, str)
@@ -74,8 +74,9 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
 
 
 def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return an RGB image with edges drawn in, at three times the size, so that edges hide
-    little.
+    """Return an RGB image at three times the size, with edges drawn in.
+
+    At this size the edges are one third of a voxel wide and hide little of the image.
     """
     large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
     marked = np.zeros(large.shape[:2], bool)

@@ -1,4 +1,8 @@
-"""Make the page that shows series between which a person has to decide, before an import."""
+"""Make the page on which a person chooses between series before an import.
+
+The page is needed where several series of a study could be the T2 image, the ADC map or the high-b
+image.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +11,8 @@ import numpy as np
 from cad.run.reports.images import data_url
 from cad.run.reports.pages import template
 
-# Most series of a role on the page. With the series of all men of a source the page would be
-# endless.
+# Largest number of series of a role on the page. With the series of all men the page would be too
+# long.
 MOST = 24
 _IMAGES = {"t2w": "T2", "adc": "ADC", "dce": "dynamic series", "hbv": "high-b image"}
 
@@ -16,7 +20,7 @@ _IMAGES = {"t2w": "T2", "adc": "ADC", "dce": "dynamic series", "hbv": "high-b im
 def candidates_page(
     undecided: Mapping[str, Sequence[tuple[str, Sequence[np.ndarray]]]],
 ) -> str:
-    """Return the page as HTML: one file that loads nothing.
+    """Return the page as HTML: one file that loads no other file.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Collect the content of a man's page and of his paper sheet, which show the same content."""
+"""Collect the content that a man's page and his paper sheet both show."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,9 +24,9 @@ class PatientContent(NamedTuple):
         His studies.
     regions : list of RegionView
         All regions of the man, with the first to look at on top. If his results are held back until
-        a reader has scored him, the regions stay in the order of his studies.
+        a reader has scored one of his regions, the regions stay in the order of his studies.
     models : list of dict
-        Name and training of each model that scored his regions.
+        Name of each model that scored his regions, and the patients that it was trained on.
     head : dict
         Content of the head of the page (:func:`cad.run.reports.headline.headline`).
     earlier : EarlierView or None
@@ -59,7 +59,7 @@ def patient_content(
     patient : PatientView
         The man.
     scroller : bool
-        Whether slices are compressed for the slice viewer.
+        Whether the slices of each study are prepared for the viewer that scrolls through them.
     words : Wording
         The language.
 
@@ -84,9 +84,7 @@ def patient_content(
 
 
 def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
-    """Return the regions with their marks moved, because on one sector map no mark may hide
-    another.
-    """
+    """Return the regions with their marks on the sector map moved so that none hides another."""
     marks = iter(apart([view.sector for view in regions if view.sector is not None]))
     moved = []
     for view in regions:
@@ -95,7 +93,10 @@ def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
 
 
 def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
-    """List the run's models that scored these regions, with their training."""
+    """List the models that scored these regions, each with the entry that ``run.json`` has on it.
+
+    Its ``training`` describes the patients that the model was trained on; None where unknown.
+    """
     model = results.run.get("model") or {}
     by_name = model.get("models") or {model.get("name"): model}
     names = dict.fromkeys(region.model for region in regions if region.model)

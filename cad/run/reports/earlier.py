@@ -56,14 +56,14 @@ class EarlierView:
     facts_head : list of str
         Heads of the columns of ``facts``.
     facts : list of list of str
-        Rows with a fact's name and its values then and now. Facts that are known of neither study
-        are left out.
+        One row for each fact, such as PSA: its name, its value at the earlier study and its value
+        at the latest. A fact that is known of neither study is left out.
     regions_head : list of str
         Heads of the columns of ``regions``; empty if no region is compared.
     regions : list of list of str
-        A row for each region now: its name, the nearest region then, distance, sizes, probabilities
-        if there are any, and ``Same region?``. After them, rows for earlier regions that have no
-        near region now.
+        One row for each region of the latest study: its name, the nearest region of the earlier
+        study, distance, sizes, probabilities if there are any, and ``Same region?``. The last rows
+        are earlier regions that have no region of the latest study near them.
     """
 
     title: str
@@ -86,13 +86,13 @@ def earlier_view(
     Parameters
     ----------
     results : Results
-        Content of the run folder, as a person may see it.
+        Content of the run folder, without results that are held back from a person.
     patient : str
         The man.
     studies : sequence of StudyView
         His studies.
     regions : sequence of RegionResult
-        His regions, with their probabilities as far as they may be seen.
+        His regions, with those probabilities that are not held back.
     words : Wording
         The language.
 
@@ -135,11 +135,11 @@ class _Shown:
     Parameters
     ----------
     sizes_now, sizes_then : mapping of str to dict
-        Measurements of each region as drawn, by ROI id.
+        Diameter and volume of each region as drawn, by ROI id.
     scored : mapping of (str, str) to RegionResult
         Regions with a row of results, by study and ROI id.
     of_latest : bool
-        Whether the man's number is the number of his latest study, as in a prediction.
+        Whether the man's probability comes from his latest study alone, as in a prediction.
     """
 
     sizes_now: Mapping[str, JsonObject]
@@ -149,12 +149,12 @@ class _Shown:
 
     @property
     def with_numbers(self) -> bool:
-        """Tell whether any region has a number that may be seen."""
+        """Tell whether any region has a belief that is not held back."""
         return any(region.belief is not None for region in self.scored.values())
 
     @property
     def of_cancer(self) -> bool:
-        """Tell whether all numbers are probabilities of cancer; if not, beliefs are shown."""
+        """Tell whether all regions have probabilities of cancer; if not, beliefs are shown."""
         numbered = [region for region in self.scored.values() if region.belief is not None]
         return bool(numbered) and all(region.of_cancer for region in numbered)
 
@@ -216,7 +216,10 @@ def _facts(
     earlier: StudyView | None,
     words: Wording,
 ) -> list[list[str]]:
-    """Return rows of date, gland volume, PSA and PSA density, then and now, if either is known."""
+    """Return a row each for date, gland volume, PSA and PSA density, at both studies.
+
+    A fact that is known of neither study is left out.
+    """
     man = results.men.get(row.participant_id)
     region = next((r for r in results.regions if r.patient == row.participant_id), None)
     psa = region.psa if region is not None else None
@@ -262,7 +265,7 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
-    """Return the cells of a region now, or of an earlier region that has no near region now."""
+    """Return the cells of a region of the latest study, or of an earlier one with none near it."""
     none_near = words.say("none within {limit} mm", limit=f"{NEAR_MM:g}")
     size_now = shown.sizes_now.get(row.roi_id, {})
     size_then = shown.sizes_then.get(row.earlier_roi_id, {})

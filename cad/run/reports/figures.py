@@ -1,4 +1,7 @@
-"""Draw the figures of a run from the arrays of ``metrics.json``; equal arrays give equal SVG."""
+"""Draw the figures of a run from the arrays of ``metrics.json``.
+
+Equal arrays give equal SVG files.
+"""
 
 import io
 import re
@@ -14,11 +17,13 @@ from cad.learning.evaluation.summary import Summary
 _TABLES = table_beside(__file__)
 INK, DIM, LINE, PAPER, MAIN, SECOND, THIRD = _TABLES["colours"].values()
 SIZE = (4.2, 3.5)  # width and height in inches
-MOST_POINTS = 400  # longer curves are thinned to this; the difference is below a pixel
+# Largest number of points of a curve. Points of a longer curve are left out, which changes the
+# picture by less than a pixel.
+MOST_POINTS = 400
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
 _MARKERS = "osD^vPX<>*"
-# Figures with names of readers at the left, which need room of their own. matplotlib's layout makes
-# this room, but takes a third longer, so the other figures are drawn without it.
+# Figures with names of readers at the left, which need additional room. The layout engine of
+# matplotlib makes this room, but takes a third longer, so the other figures are drawn without it.
 _NAMED = ("readers", "ceiling")
 
 
@@ -32,8 +37,8 @@ def draw_figures(
     metrics : Summary
         Measures of the run; any part may be absent.
     thresholds : (float, float), optional
-        P- (below it a region is benign) and P+ (above it malignant), which figures of probabilities
-        mark.
+        The thresholds below which a region is called benign and above which it is called malignant.
+        Figures of probabilities have lines there.
 
     Returns
     -------
@@ -43,8 +48,8 @@ def draw_figures(
     measured = (metrics.histology, metrics.consensus, metrics.null, metrics.ceiling, metrics.reject)
     if not any(measured):
         return {}
-    # matplotlib is imported only now, because the import takes a quarter of a second, which a
-    # report without figures saves.
+    # matplotlib is imported here, because the import takes a quarter of a second, and a report
+    # without figures does not need it.
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -78,7 +83,8 @@ def draw(
     metrics : Summary
         Measures of the run.
     thresholds : tuple of float or None
-        Below the first a region is benign, above the second malignant; None for no lines.
+        The thresholds below which a region is called benign and above which it is called malignant;
+        None if no lines are to be drawn there.
 
     Returns
     -------
@@ -91,7 +97,7 @@ def draw(
     return drawn
 
 
-# Name of the array of a comparison from which a figure is drawn.
+# By figure, the name of the array of a comparison from which the figure is drawn.
 _ARRAYS = {
     "roc": "roc",
     "precision_recall": "precision_recall",
@@ -101,10 +107,10 @@ _ARRAYS = {
 
 
 def _comparison(metrics: Summary, figure: str) -> Any:
-    """Return the comparison that a figure is drawn from.
+    """Return the measures that a figure is drawn from: predictions against histology or readers.
 
-    The result is the comparison with histology if that comparison has the figure's array, else the
-    comparison with the readers. None if neither comparison has the array.
+    The result is the comparison with histology if it has the array that the figure needs, else the
+    comparison with the readers. It is None if neither has this array.
     """
     for comparison in (metrics.histology, metrics.consensus):
         if comparison and getattr(comparison, _ARRAYS[figure]):
@@ -113,7 +119,7 @@ def _comparison(metrics: Summary, figure: str) -> Any:
 
 
 def _against(metrics: Summary, figure: str) -> str:
-    """Name the figure's truth, as the end of its caption."""
+    """Say, as the end of a figure's caption, what predictions are compared with in the figure."""
     if figure == "reject":
         readers = metrics.reject is not None and metrics.reject.against == "readers"
     elif figure in _ARRAYS:
@@ -127,8 +133,8 @@ def inline(name: str, svg: str) -> str:
     """Return the SVG text of a figure file, changed so that it can be part of an HTML page.
 
     Colours become the colours of the page's style sheet, and ids get the figure's name in front.
-    Style attributes become presentation attributes, because the page's content security policy
-    allows no other style.
+    Each declaration of a ``style`` attribute becomes an attribute of its own, such as ``fill``,
+    because the page's content security policy forbids ``style`` attributes.
 
     Parameters
     ----------
@@ -172,8 +178,9 @@ def _svg(canvas: Any) -> str:
 
 
 def _arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
-    """Return a curve's arrays, thinned and without points that lack a value; None without such
-    points.
+    """Return a curve's arrays without points that lack a value, thinned to :data:`MOST_POINTS`.
+
+    The result is None if no point has all values.
     """
     if curve is None:
         return None
@@ -221,7 +228,7 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         place = 1 - point["specificity"].value, point["sensitivity"].value
         if np.isfinite(place).all():
             axes.plot(*place, "o", color=MAIN, markersize=5, clip_on=False)
-            # Near the right edge the text would be cut off, so there it stands left of its point.
+            # Near the right edge the text would be cut off. There it is written left of its point.
             right = place[0] > 0.85
             axes.annotate(
                 f"P > {point['threshold']:.2g}",

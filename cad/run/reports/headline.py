@@ -1,6 +1,4 @@
-"""Make the head of a patient's page: the man in a line, and every lesion worth looking at in a
-row.
-"""
+"""Make the head of a patient's page: a line on the man, and a row for each lesion to look at."""
 
 from collections.abc import Sequence
 from math import ceil, floor, isfinite
@@ -24,19 +22,18 @@ _AGREE = {
 
 
 class RegionSentences(NamedTuple):
-    """Hold a region with the sentences on this region, which can be copied or read aloud as they
-    are.
+    """Hold a region and the sentences about it, which can be copied or read aloud as they are.
 
     Parameters
     ----------
     view : RegionView
         The region.
     where : str
-        Place, size and image number.
+        Where the region lies, its size, and the number of an image that shows it.
     tool : str
         The probability of cancer.
     belief : str
-        The tool's estimate of what readers would say; empty without a result.
+        The tool's (the model's) estimate of what readers would say; empty without a result.
     readers : str
         The readers' scores.
     action : str
@@ -75,23 +72,29 @@ def headline(
     studies : sequence of StudyView
         All studies of the patient.
     models : sequence of dict
-        Name and training of each model that scored these regions.
+        Name of each model that scored these regions, and the patients that it was trained on.
     words : Wording
-        The language, which is also the language of the views.
+        The language, in which the texts of ``views`` and ``studies`` are written, too.
 
     Returns
     -------
     dict
-        ``histology`` (str): text before the word of the decision. It is the result of histology if
-        histology is known of every region, else empty. ``man`` (str): text after that word, which
-        says what to do, the probability and the reasons. ``about`` (list of str): facts on study
-        and patient, then missing sequences and unknown facts. ``reliable`` (list of (str, bool)):
-        sentences on how far the probabilities can be trusted, true if a sentence asks for caution.
-        ``sentences`` (list of RegionSentences): every region. ``lesions`` (list of
-        (RegionSentences, str)): the regions for the head of the page, each with a text. The text is
-        ``most suspicious to the tool``, ``most suspicious to the readers``, names both, or is
-        empty. ``other_regions`` (str): names of the regions that are not in the head, and the order
-        of the regions in the head.
+        A dictionary with these keys:
+
+        - ``histology`` (str): text before the word of the decision, such as "malignant". It is the
+          result of histology if histology is known of every region, else empty.
+        - ``man`` (str): text after the word of the decision. It says what to do, the probability
+          and the reasons.
+        - ``about`` (list of str): facts on study and patient, then missing images and unknown
+          facts.
+        - ``reliable`` (list of (str, bool)): sentences on how far the probabilities can be trusted;
+          the bool is True if the sentence asks for caution.
+        - ``sentences`` (list of RegionSentences): the sentences about every region.
+        - ``lesions`` (list of (RegionSentences, str)): the regions for the head of the page. The
+          text is ``most suspicious to the tool``, ``most suspicious to the readers``, names both,
+          or is empty.
+        - ``other_regions`` (str): names of the regions that are not in the head, and the order of
+          the regions in the head.
     """
     man = results.men.get(patient.patient)
     man_reason = man.decision_reason if man is not None else []
@@ -148,8 +151,9 @@ def headline(
 
 
 def _first_to(patient: PatientView, region: RegionResult, words: Wording) -> str:
-    """Say whether a region is the most suspicious region to the tool or to the readers; else
-    empty.
+    """Say whether a region is the most suspicious one to the tool, to the readers or to both.
+
+    The text is empty for any other region.
     """
     of_tool = patient.top is region
     of_readers = patient.readers_first is region
@@ -170,8 +174,8 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
     view : RegionView
         The region.
     views : sequence of RegionView
-        All regions of the same man. If all regions have one size, the size is called the size of a
-        mark.
+        All regions of the same man. If all have one size, they are taken for marks that were set
+        and not for drawn lesions, and the size is called that of the mark.
     words : Wording
         The language.
     """
@@ -188,7 +192,7 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
 
 
 def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
-    """Say on which T2 image a region is largest, by the archive's numbers or else by slice number.
+    """Say on which T2 image a region is largest: by the archive's number, or else by slice number.
 
     Parameters
     ----------
@@ -204,8 +208,8 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
     height = f"{view.z_mm:.1f}".replace("-", "−")
     number = str(view.slice_number)
     text = words.say("T2 slice {number} (z {height} mm)", number=number, height=height)
-    # The spaces are no-break spaces, because at the beginning of a line the minus would be read as
-    # a dash.
+    # No-break spaces keep the text on one line. At the beginning of a line, the minus of a negative
+    # height would be read as a dash.
     return text.replace(f"z {height} mm", f"z\u00a0{height}\u00a0mm")
 
 
@@ -272,12 +276,12 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
     '12 to 41%'
     """
     low, high = ends
-    # Rounded outwards, so that the probability, as printed, lies within the printed range.
+    # The ends are rounded outwards, so that the rounded probability lies within the rounded range.
     return words.say("{low} to {high}%", low=f"{floor(100 * low):d}", high=f"{ceil(100 * high):d}")
 
 
 def readers_words(region: RegionResult, readers: Sequence[str], words: Wording = ENGLISH) -> str:
-    """Say the readers' scores of a region, which readers gave none, and whether the readers agree.
+    """Say the readers' scores of a region, which readers did not score it, and whether they agree.
 
     Parameters
     ----------
@@ -314,8 +318,8 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
 def _estimate_disagrees(region: RegionResult) -> bool:
     """Tell whether the tool's estimate of the readers' mean contradicts their actual mean.
 
-    The two contradict each other if they are far apart, or if one is suspicious and the other is
-    not.
+    The two contradict each other if they are far apart, or if one is above one half (suspicious)
+    and the other below (not suspicious).
     """
     if region.belief is None or region.readers_mean is None:
         return False
@@ -324,15 +328,15 @@ def _estimate_disagrees(region: RegionResult) -> bool:
 
 
 def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wording = ENGLISH) -> str:
-    """Say what to do with a region and why; for a referred region, also who reads the region again.
+    """Say what to do with a region and why; for a referred region also who is to read it again.
 
     Parameters
     ----------
     view : RegionView
         The region.
     man_reason : sequence of str
-        Reasons that the page states for the man. If the region has the same reasons, they are not
-        repeated.
+        Reasons that the page states for the man. If the region has the same reasons, the text does
+        not repeat them.
     words : Wording
         The language.
     """
@@ -357,8 +361,8 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     if histology:
         by_tool = region.decision_before_histology
         if by_tool == region.decision_model != region.decision:
-            # The present decision comes from histology. Here the tool's own decision is stated
-            # instead.
+            # The decision that is stated comes from histology. The text adds what the tool decided
+            # without histology.
             decision = words.say(region.decision_model)
             alone = words.say("the tool alone, without histology: {decision}", decision=decision)
             return f"{histology}; {alone}"
@@ -385,9 +389,7 @@ def _reasons(reasons: Sequence[str], words: Wording) -> str:
 
 
 def _known_words(region: RegionResult, words: Wording) -> str:
-    """Say what to do with a region of known histology; empty if the region's histology is not
-    known.
-    """
+    """Say what to do with a region of known histology; empty if its histology is not known."""
     if region.truth is None:
         return ""
     histology = histology_in(region, words)
@@ -406,20 +408,22 @@ def _known_words(region: RegionResult, words: Wording) -> str:
 
 
 def _perhaps_missed(region: RegionResult) -> bool:
-    """Tell whether the tool calls a region malignant in which histology found no cancer."""
+    """Tell whether the tool calls a region malignant that is not malignant by histology.
+
+    The needle of the biopsy may have missed the lesion.
+    """
     return region.truth is False and region.decision_model == "malignant"
 
 
 def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> str:
-    """Say the result of histology if histology is known of all a man's regions; else return an
-    empty text.
+    """Say the result of histology if it is known of all regions of a man; else an empty text.
 
     Parameters
     ----------
     patient : PatientView
         The man.
     cancer : str
-        The outcome that counts as malignant, ``cancer of ISUP 2 or more``.
+        What counts as malignant, in words: ``cancer of ISUP 2 or more``.
     words : Wording
         The language.
     """
@@ -453,16 +457,16 @@ _WOULD = {
     "benign": "{number} is below the site's limit of {limit} for benign, but: {reasons}",
     "malignant": "{number} is above the site's limit of {limit} for malignant, but: {reasons}",
 }
-"""Sentences by the decision that the number alone would give, before the reasons against this
-decision.
+"""Sentences for a region that is referred although its number alone would give another decision; by
+this other decision. The reasons for referring follow in the sentence.
 """
 
 
 def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
     """Say why a region has its decision.
 
-    The text gives the reasons that changed the decision to ``refer``. Without such reasons it gives
-    the place of the region's number among the site's limits.
+    The text gives the reasons for which the region is referred against the thresholds. Without such
+    reasons it says where the region's number lies relative to the site's limits.
     """
     against = region.decision == "refer" and bool(region.decision_reason)
     if against and (not limits or region.decision_model not in _WOULD):
@@ -500,21 +504,21 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
 
 
 def _benign_limit(threshold: float, words: Wording) -> str:
-    """Say the lower limit as :func:`cad.run.reports.plots.benign_limit` does."""
+    """Say below which limit a region is called benign, or that none is."""
     if threshold <= 0:
         return words.say(benign_limit(threshold))
     return words.say("benign below {limit}", limit=probability_text(threshold))
 
 
 def _malignant_limit(threshold: float, words: Wording) -> str:
-    """Say the upper limit as :func:`cad.run.reports.plots.malignant_limit` does."""
+    """Say above which limit a region is called malignant, or that none is."""
     if threshold >= 1:
         return words.say(malignant_limit(threshold))
     return words.say("malignant above {limit}", limit=probability_text(threshold))
 
 
 def _crosses(region: RegionResult, limits: tuple[float, float]) -> bool:
-    """Tell whether the limit of the region's decision lies within the region's range."""
+    """Tell whether the limit that led to the region's decision lies within the region's range."""
     if region.probability_range is None:
         return False
     limit = limits[1] if region.decision == "malignant" else limits[0]
@@ -530,7 +534,7 @@ def man_words(
     none: str = "",
     words: Wording = ENGLISH,
 ) -> str:
-    """Say the consequences of the decision on a man, and give his probability with the reasons.
+    """Say what follows from the decision on a man, his probability, and the reasons.
 
     Parameters
     ----------
@@ -539,21 +543,20 @@ def man_words(
     man : Man or None
         Result for the whole man; None where the run has none.
     cancer : str
-        The outcome whose probability is given, ``cancer of ISUP 2 or more``.
+        What the probability is of, in words: ``cancer of ISUP 2 or more``.
     place : str
-        Where the probability looks for this outcome: ``in this man``, or ``in the outlined regions
-        of this man``.
+        Where such cancer is looked for: ``in this man``, or ``in the outlined regions of this
+        man``.
     none : str
-        Reason why no man of the run has a probability. The text states this reason if this man has
-        none.
+        Reason why no man of the run has a probability; stated if this man has none.
     words : Wording
         The language.
 
     Returns
     -------
     str
-        Text that continues the word of the decision, so it begins with a colon, comma, space or
-        full stop.
+        Text that follows the word of the decision directly. Therefore it begins with a colon,
+        comma, space or full stop.
     """
     top = patient.top
     head = patient.head
@@ -565,7 +568,7 @@ def man_words(
     reasons = man.decision_reason if man is not None else []
     histology_known = patient.histology_known
     if histology_known:
-        # What to do is already stated by histology, before the word of the decision.
+        # The text on histology, before the word of the decision, already says what to do.
         sentences = [f": {_reasons(reasons, words)}." if reasons else "."]
     else:
         sentences = [_follows(decision, order, words)]
@@ -654,15 +657,15 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
             clauses.append(proof)
         return f": {'; '.join(clauses)}."
     if decision == "refer":
-        # If no region is referred, the man's own probability is the reason, and all regions are
-        # read again.
+        # If no region is referred, the reason lies with the man as a whole. Then the regions called
+        # malignant are read again, or else all regions without histology.
         regions_to_read = again or targets or unproven
         after = f"; {proof}" if proof else ""
         reading = words.say(_WHOM[_whom(again)])
         return f" {reading}: {_regions(regions_to_read, words)}{after}."
     if decision == "benign":
         return f": {words.say('every region is.')}"
-    # The sheet must say what to do even if the tool decides nothing.
+    # Page and sheet say what to do even if the tool decides nothing.
     alone = words.say("proceed as without the tool")
     return f": {proof}; {alone}." if proof else f": {alone}."
 
@@ -682,17 +685,15 @@ _READ_AGAIN = {
 def _whom(regions: Sequence[RegionResult]) -> str:
     """Return who reads regions again: ``joint``, ``second``, or ``other`` if they differ.
 
-    Several readers of a region read the region again together. If only one reader read it, a second
-    radiologist does.
+    If several readers scored a region, they read it again together. If one reader or none did, a
+    second radiologist reads it.
     """
     whom = {"joint" if len(region.scores) > 1 else "second" for region in regions}
     return whom.pop() if len(whom) == 1 else "other"
 
 
 def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
-    """Name the region most suspicious to the tool, and the region most suspicious to the
-    readers.
-    """
+    """Name the region most suspicious to the tool and the one most suspicious to the readers."""
     number = probability_text(top.probability)
     first = f"{_regions([top], words)} ({number})"
     of_readers = patient.readers_first
@@ -708,7 +709,7 @@ def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
 
 
 def _disagreements(patient: PatientView, words: Wording) -> list[str]:
-    """Name the regions on which tool and readers disagree."""
+    """Name the regions on which the tool's estimate of the readers and the readers disagree."""
     against = [region for region in patient.ranked if _estimate_disagrees(region)]
     if not against:
         return []
@@ -717,7 +718,7 @@ def _disagreements(patient: PatientView, words: Wording) -> list[str]:
 
 
 def _unscored(patient: PatientView, words: Wording) -> list[str]:
-    """Name the regions without a probability, which the man's probability leaves out."""
+    """Name the regions without a probability; the man's probability does not count them."""
     without = [region for region in patient.current if region.probability is None]
     if not without:
         return []
@@ -737,7 +738,10 @@ def _about(
     latest: str,
     words: Wording,
 ) -> list[str]:
-    """Return date, scanner, field, age, PSA, PSA density and gland volume, then missing facts."""
+    """Return facts on study and patient in words, then what is missing.
+
+    The facts are date, scanner, field strength, age, PSA, PSA density and gland volume.
+    """
     stated = []
     unknown = []
     for study in studies:
@@ -746,7 +750,8 @@ def _about(
     age = region.age if region else None
     psa = region.psa if region else None
     density = man.psa_density if man else None
-    # The gland volume of the latest study comes first, if the run knows which study is the latest.
+    # The gland volume of the latest study is shown, if the run knows which study is the latest.
+    # Else the volume of the first study that has one is shown.
     studies_with_gland = [study for study in studies if study.gland_ml]
     studies_with_gland.sort(key=lambda study: study.study != latest)
     gland = studies_with_gland[0].gland_ml if studies_with_gland else None
@@ -790,8 +795,9 @@ def _reliable(
 ) -> list[tuple[str, bool]]:
     """Return sentences on how far the man's probabilities can be trusted.
 
-    The sentences name the training, the regions unlike regions of the training, and the number of
-    failures.
+    The sentences name the patients that the model was trained on, the regions that are unlike the
+    training regions, and the number of failures. With each sentence comes whether it asks for
+    caution.
     """
     simulated = bool(results.run.get("cohort_simulated"))
     sentences = [_trained(metrics, models, simulated, words)]
@@ -840,12 +846,12 @@ def _reliable(
 
 
 def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
-    """Name the images in which regions are unlike the regions of the training.
+    """Name the images in which regions are unlike the training regions.
 
     Parameters
     ----------
     regions : sequence of RegionResult
-        Regions that are unlike the regions of the training.
+        Regions that are unlike the training regions.
     words : Wording
         The language.
     """
@@ -864,7 +870,10 @@ _ONE_SIZE = "All outlines have one size, as marks do: how large the lesions are 
 
 
 def _one_size(views: Sequence[RegionView]) -> bool:
-    """Tell whether three or more outlines all have one size, as marks have and lesions have not."""
+    """Tell whether a man has three or more outlines that all have one size.
+
+    Such outlines are marks that were set at lesions. Outlines of lesions differ in size.
+    """
     sizes = {(view.facts.get("diameter"), view.facts.get("volume")) for view in views}
     return len(views) >= 3 and len(sizes) == 1 and None not in sizes.pop()
 
@@ -872,9 +881,9 @@ def _one_size(views: Sequence[RegionView]) -> bool:
 def _trained(
     metrics: Summary, models: Sequence[JsonObject], simulated: bool, words: Wording
 ) -> tuple[str, bool]:
-    """Name the models with their training, and say how accurate they are.
+    """Name the models and the patients they were trained on, and say how accurate they are.
 
-    The second value is true if the text asks for caution.
+    The second value is True if the text asks for caution.
     """
     descriptions = []
     for model in models:
@@ -902,8 +911,8 @@ def _trained(
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):
-        # This sentence is left out for real patients if the model was trained on simulated
-        # patients, because such a training tells nothing about real patients.
+        # For real patients and a model that was trained on simulated patients, the sentence on
+        # accuracy at the training is left out. It would tell nothing about real patients.
         text += f" {_at_training(metrics, models, words)}"
     if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5
@@ -927,11 +936,14 @@ def _trained(
 
 
 def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording) -> str:
-    """Say how often the decisions were right at the training, for a run without histology."""
+    """Say how often each model's decisions were right in the validation of its training.
+
+    The sentence is for a run whose own histology is missing or too little to measure this.
+    """
     sentences = []
     for model in models:
         point = metrics.at_training.get(str(model["name"]))
-        # The shares hold only at the limits of the training.
+        # The shares were measured with the thresholds of the training, and hold only for these.
         if point is None or list(point.thresholds) != model.get("thresholds"):
             continue
         benign = point.benign.observed.value
@@ -962,7 +974,7 @@ def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> st
 
 
 def _other_regions(patient: PatientView, words: Wording) -> str:
-    """Name the regions that are not in the head of the page, and state the order of the others."""
+    """Name the regions that are not in the head of the page, and say how the head is ordered."""
     named = {
         "": "{regions} without a decision",
         "refer": "{regions} referred",

@@ -1,6 +1,8 @@
 """Make the pictures of one study for a page: all slices for the viewer, key slices with outlines.
 
-For the viewer all slices of a layer lie side by side in one picture, a sprite.
+A layer is one image of the study or a map, such as ADC. For the viewer all slices of a layer are
+put side by side into one picture, called a sprite. The key slice of a region is the slice on which
+the region is largest.
 """
 
 import base64
@@ -26,13 +28,14 @@ NEAR_MM = 8.0
 RIM_MM = 4.0
 """Width of the shown surroundings of the gland on every side, mm."""
 SCALE_BAR_MM = 10
-# Slices are lossless if all of them need no more bytes than this, else lossy. So a page stays below
-# 6 MB as text.
+# The slices of a page are compressed without loss if they need no more bytes than this, and else
+# with loss. So a page stays below 6 MB.
 SLICES_BYTES = 4_500_000
 LOSSY_QUALITIES = (92, 80, 60)
-# These windows are the same for all studies, so that pictures of studies can be compared.
+# For these layers the values shown as black and as white are the same in all studies, so that
+# pictures of different studies can be compared.
 FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (400.0, 2000.0)}
-NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
+NO_VALUE = 0  # grey level in a sprite for a voxel outside the image's field of view
 
 
 LAYERS = {
@@ -43,15 +46,16 @@ LAYERS = {
     "ktrans": ("Ktrans map", "1/min", 3),
     "probability": ("Probability map", "", 2),
 }
-"""Title, unit and digits of a study's arrays on a page."""
+"""Title, unit and number of decimals of each layer on a page, by the layer's key."""
 
 
 @dataclass(frozen=True)
 class StudyImages:
     """Hold the images of one study for its page, read from ``studies/<study_id>.npz``.
 
-    Arrays are turned so that rows run to the patient's back and columns to his left. H and W are
-    the numbers of rows and columns, T the number of times and n the number of images.
+    The arrays are turned so that rows run to the patient's back and columns to his left. H and W
+    are the numbers of rows and columns, T is the number of time points of the dynamic series, and n
+    is the number of images that were aligned.
 
     Parameters
     ----------
@@ -64,18 +68,20 @@ class StudyImages:
     z_mm : ndarray, shape (n_slices,)
         Position of every slice along the slice normal, mm, increasing.
     sides : (str, str, str, str)
-        Letters at the left, right, top and bottom edge; empty where the direction is unknown.
+        Letters for the patient's side at the left, right, top and bottom edge; empty where the
+        direction is unknown.
     curves : dict of str to ndarray
         ``times`` in s has shape (T,). ``signal``, ``concentration`` and ``fit`` (of the
-        concentration) have a row for each region, shape (n_roi, T). Concentration and fit are in
+        concentration) have one row for each region, shape (n_roi, T). Concentration and fit are in
         mM.
     meta : dict
-        Facts written with the study: regions, slice numbers, notes, missing images.
+        Facts that were written with the study: regions, slice numbers, notes, missing images.
     registration : ndarray of uint8, shape (n, 3, H, W), or None
         For each image whose alignment to T2 was tried: the image before, the image after, and the
-        edges of T2. The numbers are in ``meta``.
+        edges of T2. How far the image was moved is in ``meta``.
     frame : ndarray of bool, shape (n_slices, H, W), or None
-        The gland, or without a mask the middle of the image; None in a run of an earlier version.
+        The part of the image that pictures show: the gland, or without a gland mask the middle of
+        the image. None in a run of an earlier version.
     """
 
     layers: dict[str, np.ndarray]
@@ -96,7 +102,7 @@ class StudyImages:
 
     @property
     def n_slices(self) -> int:
-        """Return the number of slices of the whole series; perhaps not all of them are shown."""
+        """Return the number of slices of the whole series, of which a page may show only some."""
         return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
 
     @property
@@ -105,7 +111,7 @@ class StudyImages:
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
 
     def curve(self, roi_id: str) -> dict[str, np.ndarray]:
-        """Return the times and one region's curves; empty without a dynamic series.
+        """Return one region's curves over time; empty without a dynamic series.
 
         Parameters
         ----------
@@ -115,8 +121,8 @@ class StudyImages:
         Returns
         -------
         dict of str to ndarray, shape (n_times,)
-            ``times`` (s), and ``signal``, ``concentration`` and ``fit`` (mM) as far as the study
-            has them.
+            ``times`` (s), and those of ``signal``, ``concentration`` (mM) and ``fit`` (mM) that the
+            study has.
         """
         ids = list(self.rois)
         if "times" not in self.curves or roi_id not in ids:
@@ -175,10 +181,12 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     Parameters
     ----------
     arrays : dict of str to ndarray
-        Arrays of ``studies/<study_id>.npz``, which are not changed. If their axes are far from the
-        patient's, or ``direction`` is absent, they stay as they are.
+        Arrays of ``studies/<study_id>.npz``; they are not changed. Nothing is turned if
+        ``direction`` is absent, or if an axis of the arrays runs closer to another axis of the
+        patient than to its own.
     meta : dict
-        The file's ``meta``, parsed; slice numbers are put into the new order in a copy.
+        The file's ``meta``, parsed. It is not changed; the result has a copy with the slice numbers
+        in the new order.
 
     Examples
     --------
@@ -232,19 +240,19 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
 
 
 def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
-    """Return the slices by which :func:`oriented` turns an array with axes z, y, x.
+    """Return the slice objects by which :func:`oriented` turns an array with axes z, y, x.
 
-    Indexing an array twice with these slices gives the first array again.
+    An array that is indexed twice with these slice objects is as before.
 
     Parameters
     ----------
     direction : ndarray, shape (3, 3)
-        Direction cosines, as of :class:`cad.mri.imaging.volume.Volume`.
+        Direction cosines: column k is the direction of the grid's axis k (x, y, z) in the patient.
 
     Returns
     -------
     tuple of 3 slices
-        Three slices; each keeps or reverses its axis.
+        One slice object for each axis, which keeps or reverses it.
 
     Examples
     --------
@@ -282,7 +290,7 @@ def key_slice(images: StudyImages, label: int) -> int | None:
 
 
 class KeyImage(NamedTuple):
-    """Hold a slice of one layer around a region, for an SVG in mm.
+    """Hold a picture of one layer around a region, which a page shows as an SVG in mm.
 
     Parameters
     ----------
@@ -295,18 +303,19 @@ class KeyImage(NamedTuple):
     width, height : float
         Extent, mm.
     outline, outline_of_others : str
-        Data (``d``) of SVG paths along the borders of the region and of the other regions, in
-        voxels.
+        The attribute ``d`` of SVG paths along the border of the region and along the borders of the
+        other regions, in voxels.
     neighbours : list of (str, float, float)
-        Name and place (x, y in mm) of each other region.
+        Name and position (x, y in mm) of each other region.
     scale : (float, float)
         Voxel size along x and y, mm.
     window : (float, float)
-        Values shown black and white.
+        The values that are shown as black and as white.
     digits : int
-        Decimals of values.
+        Number of decimals of values.
     sides : (str, str, str, str)
-        Letters at the left, right, top and bottom edge; empty where the direction is unknown.
+        Letters for the patient's side at the left, right, top and bottom edge; empty where the
+        direction is unknown.
     """
 
     title: str
@@ -325,10 +334,10 @@ class KeyImage(NamedTuple):
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
-    """Cut one field of view around a region out of several layers, on the region's largest slice.
+    """Cut the same field of view around a region out of several layers.
 
-    The field of view shows the region and both sides of the gland, or without a gland mask the
-    middle of the image.
+    The slice is the one on which the region is largest. The field of view shows the region and both
+    sides of the gland, or without a gland mask the middle of the image.
 
     Parameters
     ----------
@@ -352,8 +361,8 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     if images.frame is not None:
         frame = images.frame[z]
         if not frame.any():
-            # The region is drawn beyond the last slice of the gland. So all slices of the gland
-            # together give the frame.
+            # The region lies on a slice without gland. The frame is then what the gland covers on
+            # any slice.
             frame = np.asarray(images.frame.any(axis=0))
     rows, columns = _crop(inside, frame, images.spacing)
     other_regions = (images.roi_map[z] > 0) & ~inside
@@ -394,7 +403,7 @@ def _b_words(images: StudyImages) -> str:
 def _neighbours(
     images: StudyImages, other_regions: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, float, float]]:
-    """Return name and place (mm) of the other regions on a cropped slice."""
+    """Return name and position (mm) of the other regions on a cropped slice."""
     sx, sy = images.spacing
     neighbours = []
     for name, facts in images.rois.items():
@@ -428,16 +437,18 @@ def window(images: StudyImages, key: str) -> tuple[float, float]:
 
 
 def outline(mask: np.ndarray) -> str:
-    """Return the data (``d``) of an SVG path along the edges of a mask, in units of voxels.
+    """Return the attribute ``d`` of an SVG path along the edges of a mask, in units of voxels.
 
     Parameters
     ----------
     mask : ndarray of bool, shape (H, W)
+        Voxels that the path encloses.
 
     Returns
     -------
     str
-        One ``M x y h n`` or ``M x y v n`` per straight piece; empty for an empty mask.
+        ``Mx yhn`` or ``Mx yvn`` for each straight piece of n voxels that begins at (x, y) and runs
+        along a row or a column; empty for an empty mask.
 
     Examples
     --------
@@ -458,6 +469,7 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
     Parameters
     ----------
     lines : ndarray of bool, shape (H, W)
+        The array.
 
     Returns
     -------
@@ -478,7 +490,10 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
 def _crop(
     mask: np.ndarray, frame: np.ndarray | None, spacing: tuple[float, float]
 ) -> tuple[slice, slice]:
-    """Return the rows and columns of a picture that holds a region and its ``frame``, the gland."""
+    """Return the rows and columns of a picture that shows a region (``mask``) and the ``frame``.
+
+    The frame is the gland, or the middle of the image.
+    """
     slices = []
     for axis, step in ((0, spacing[1]), (1, spacing[0])):
         size = mask.shape[axis]
@@ -506,8 +521,9 @@ def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
 def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
     """Return the data of a page's slice viewers, compressed so that the page is not too large.
 
-    Pictures are lossless if all fit into :data:`SLICES_BYTES`. Otherwise they get the best of
-    :data:`LOSSY_QUALITIES` with which they fit, or the lowest quality if they fit with none.
+    Pictures are compressed without loss if all of them fit into :data:`SLICES_BYTES`. Otherwise
+    they get the best of :data:`LOSSY_QUALITIES` with which they fit. If they fit with none, they
+    get the lowest quality.
 
     Parameters
     ----------
@@ -517,7 +533,8 @@ def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
     Returns
     -------
     list of dict
-        For each study the result of :func:`viewer_data`, with ``lossy`` (true or false).
+        For each study the result of :func:`viewer_data`, and ``lossy``, which says whether its
+        pictures are compressed with loss.
     """
     viewers: list[JsonObject] = []
     for quality in (None, *LOSSY_QUALITIES):
@@ -545,8 +562,8 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
     Returns
     -------
     dict
-        Geometry; ``layers``, each with all slices side by side in one picture; ``labels``, the
-        label map in the same form.
+        The geometry of the slices; ``layers``, of which each has all slices side by side in one
+        picture; ``labels``, the label map of the regions in the same form.
     """
     n, height, width = images.roi_map.shape
     columns = math.ceil(math.sqrt(n * height / width))
@@ -585,7 +602,7 @@ def _sprite(images: StudyImages, key: str, columns: int, quality: int | None) ->
 
 
 def _range(array: np.ndarray, ends: tuple[float, float]) -> tuple[float, float]:
-    """Return the values of a layer at two percentiles of its finite values."""
+    """Return two percentiles of a layer's finite values, such as the 1st and the 99.5th."""
     finite = array[np.isfinite(array)].astype(float)
     if not finite.size:
         return 0.0, 1.0
@@ -594,16 +611,14 @@ def _range(array: np.ndarray, ends: tuple[float, float]) -> tuple[float, float]:
 
 
 def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
-    """Scale to 8-bit grey levels ``first``..255 over [low, high]; ``NO_VALUE`` where NaN."""
+    """Return grey levels of 8 bits: ``first`` at ``low``, 255 at ``high``, ``NO_VALUE`` for NaN."""
     scaled = (np.clip(array, low, high) - low) / max(high - low, 1e-12)
     grey = np.nan_to_num(np.rint(first + scaled * (255 - first)), nan=NO_VALUE)
     return np.asarray(grey, np.uint8)
 
 
 def _tile(array: np.ndarray, columns: int) -> np.ndarray:
-    """Return the slices of an array side by side in one picture, with ``columns`` slices in a
-    row.
-    """
+    """Return the slices of an array side by side in one picture, ``columns`` slices in a row."""
     n, height, width = array.shape
     rows = math.ceil(n / columns)
     full = np.zeros((rows * columns, height, width), np.uint8)
@@ -630,8 +645,8 @@ def data_url(grey: np.ndarray, quality: int | None = None) -> str:
     stream = io.BytesIO()
     image = Image.fromarray(grey)
     if quality is None:
-        # For lossless pictures ``quality`` means effort: 40 takes a third longer than 0 and saves
-        # only .02 % of the bytes.
+        # For lossless pictures ``quality`` is the effort of compression. An effort of 40 takes a
+        # third longer than 0 and saves only .02 % of the bytes.
         image.save(stream, "WEBP", lossless=True, method=2, quality=0)
     else:
         image.save(stream, "WEBP", quality=quality, method=4)

@@ -1,4 +1,4 @@
-"""Show a validation in a notebook: its sentence, figures and table, in one piece of HTML."""
+"""Show a validation in a notebook: its sentence, figures and table as one piece of HTML."""
 
 import base64
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ def validation_html(
     sentence : str
         Sentence that names the best learner.
     notes : sequence of str
-        Remarks that a reader of the numbers needs.
+        Remarks on the numbers (:class:`cad.run.api.Validation`).
     comparison : DataFrame
-        ``table`` of :class:`cad.learning.evaluation.folds.paired.Rivals`.
+        One row for each learner, measure and truth (:class:`cad.run.api.Validation`).
     metrics : Summary
         Measures of the validation.
     """
@@ -53,6 +53,9 @@ def validation_html(
 
 
 def _cell(row: object) -> str:
-    """Return a value as text; a star marks a difference to the validated learner beyond chance."""
+    """Return a value as text.
+
+    A star marks a value that differs from that of the validated learner by more than chance.
+    """
     text = interval_text(row.value, MEASURES[row.measure].digits)  # type: ignore[attr-defined]
     return f"{text} *" if row.beyond_chance else text  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Write the pages of a run: an index and one page per patient, each a single file."""
+"""Write the pages of a run: an index page and a page for each patient. Each is a single file."""
 
 import base64
 import hashlib
@@ -33,16 +33,16 @@ TEMPLATES = Path(__file__).parent / "templates"
 def write_report(run: Path) -> Path:
     """Write the pages and figures of a run: ``report/`` and ``figures/`` in its folder.
 
-    Only the run folder is read, and no result is computed. Every page is one file without any
-    reference to another place. It opens from a disk, makes no network request, and prints on A4. A
-    run of a table, which has no images, has an index and no page of a patient. Pages of patients
-    that the run no longer has are deleted.
+    Only the run folder is read, and no result is computed. Every page is one file that loads no
+    other file. It can be opened from a disk, makes no network request, and can be printed on A4. A
+    run of a table of features, which has no images, gets an index and no pages of patients. Pages
+    of patients that the run no longer has are deleted.
 
     Parameters
     ----------
     run : Path
-        Run folder with ``run.json``, ``probabilities.csv`` and, where there are any,
-        ``metrics.json``, ``failures.csv``, ``explanations.csv`` and ``studies/*.npz``.
+        Run folder with ``run.json`` and ``probabilities.csv``. The files ``metrics.json``,
+        ``failures.csv``, ``explanations.csv`` and ``studies/*.npz`` may be missing.
 
     Returns
     -------
@@ -52,8 +52,8 @@ def write_report(run: Path) -> Path:
     Raises
     ------
     CadError
-        When the folder is no finished run, or its content cannot be shown. A study whose images are
-        damaged raises no error; the patient's page says that they are damaged.
+        When the folder is no finished run, or when its content cannot be shown. A study whose
+        images are damaged raises no error; the patient's page says that they are damaged.
     """
     everything = read_results(run)
     patients = list_patients(everything)
@@ -69,8 +69,8 @@ def write_report(run: Path) -> Path:
             page = _patient_page(results, metrics, patient, (before, after))
             write_atomic(folder.page(patient.page), page.encode())
 
-    # Threads help, because pictures are compressed without the interpreter's lock. Making the list
-    # raises the error of the first page that cannot be written, and so ends the other pages.
+    # Threads save time, because pictures are compressed without the interpreter's lock. list() gets
+    # the results of all threads, and raises the error of the first page that cannot be written.
     with ThreadPoolExecutor(_THREADS) as threads:
         drawn = threads.submit(draw_figures, metrics, results.thresholds)
         if results.pictured:
@@ -167,7 +167,10 @@ def _index_page(
 
 
 def _rivals(metrics: Summary) -> JsonObject:
-    """Return a table of every learner's measures against the readers and against histology."""
+    """Return a table of the measures of the learner and of those that it is compared with.
+
+    The measures compare predictions with the readers and with histology.
+    """
     kinds = (
         ("readers", "kl"),
         ("readers", "brier"),
@@ -206,7 +209,7 @@ def _common(results: Results) -> JsonObject:
 
 
 def _record(run: JsonObject) -> list[tuple[str, str]]:
-    """Return sections of ``run.json`` as text, for the foot of the index."""
+    """Return sections of ``run.json`` as text, for the foot of the index page."""
     sections = []
     for key in ("settings", "model", "versions", "timings", "counts"):
         if run.get(key):
@@ -216,9 +219,7 @@ def _record(run: JsonObject) -> list[tuple[str, str]]:
 
 
 def _digest(text: str) -> Markup:
-    """Return the hash by which a content security policy admits a style or script of this
-    program.
-    """
+    """Return the hash of a style or script, by which a page's content security policy allows it."""
     value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Markup("sha256-{}").format(value)
 
@@ -243,7 +244,9 @@ def _environment(folder: Path) -> jinja2.Environment:
 
 
 def template(name: str, folder: Path = TEMPLATES) -> jinja2.Template:
-    """Return a Jinja template by its file name; it may include the templates of the run's pages.
+    """Return a Jinja template by its file name.
+
+    The template may include templates of the pages of a run.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Draw on sheets of A4 in millimetres: wrapped text, pictures, and the drawings of pages."""
+"""Draw on sheets of A4 in millimetres: wrapped text, pictures, and the drawings of HTML pages."""
 
 import base64
 import hashlib
@@ -45,7 +45,7 @@ class Run(NamedTuple):
     Parameters
     ----------
     text : str
-        The text. If it does not begin with a space, it is joined to the word before it.
+        The text. If it does not begin with a space, it continues the last word of the run before.
     bold : bool
         Whether the type is bold.
     colour : str
@@ -100,14 +100,14 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
     passages : sequence of Passage
         The paragraphs.
     width : float
-        Longest line, mm.
+        Largest width that a line may have, mm.
     size : float
         Size of the type in points.
 
     Returns
     -------
     list of Passage
-        The lines.
+        One passage for each line.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
                     words[-1].append(styled)
                 else:
                     words.append([styled])
-                # A further piece of a cut word starts a line of its own.
+                # Each further piece of a word that was cut counts as a new word.
                 joined = False
             joined = True
     return words
@@ -167,9 +167,9 @@ def _cut(word: str, width: float, size: float, bold: bool) -> list[str]:
 
 
 def readable(text: str) -> str:
-    """Return a text in which ``⟨U+5F20⟩`` replaces each sign that the sheet's type lacks.
+    """Return a text in which a code such as ``⟨U+5F20⟩`` replaces each sign that the font lacks.
 
-    Such a sign would be printed as an empty box, so that two names could look alike.
+    Without this the sign would be printed as an empty box, and two names could look alike.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class Paper:
     y : float
         Upper end of the next block, mm from the upper edge of the last sheet.
     content : list of str
-        All texts, pictures and lines that were drawn, without their places.
+        All texts, pictures and paths that were drawn, without their positions.
     """
 
     def __init__(self, name: str) -> None:
@@ -231,7 +231,7 @@ class Paper:
             self.y += 1
 
     def _take(self, number: int) -> None:
-        """Draw on this sheet from now on."""
+        """Let all further drawing be on the sheet with this number, counted from 0."""
         figure = self._figures[number]
         if figure.axes:
             self._axes = figure.axes[0]
@@ -277,7 +277,7 @@ class Paper:
         passages : sequence of Passage
             The paragraphs.
         x, width : float
-            Left edge and longest line, mm.
+            Left edge, and width of the longest line, mm.
         size : float
             Size of the type in points.
         """
@@ -384,8 +384,8 @@ class Paper:
         """Draw a picture, given as a data URL, into a rectangle in mm."""
         self.content.append(source)
         pixels = _pixels(source)
-        # The aspect is automatic, because voxels need not be square and the axes must keep their
-        # mm.
+        # aspect="auto" stretches the picture into the rectangle. Voxels need not be square, and any
+        # other aspect would change the axes, whose units are mm.
         self._axes.imshow(
             pixels,
             cmap="gray",
@@ -409,7 +409,7 @@ class Paper:
         path : str
             The attribute ``d``, with the commands M, h, v and z only.
         x, y : float
-            Where the path's origin lies on the sheet, mm.
+            Position of the path's origin on the sheet, mm.
         scale : (float, float)
             Size of the path's unit along x and y, mm.
         **style
@@ -417,7 +417,7 @@ class Paper:
         """
         from matplotlib.patches import PathPatch
 
-        self.content.append(path)  # the sheet's hash is made of everything that is drawn
+        self.content.append(path)  # identity is a hash of all content
         patch_style = {"facecolor": "none", "edgecolor": "none", **style}
         self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **patch_style))
 
@@ -437,7 +437,7 @@ class Paper:
         plot : CurvePlot
             The curve in its drawing units.
         titles : (str, str, str)
-            Title of the vertical axis, which stands above it, title of the horizontal axis, and
+            Title of the vertical axis, which is written above it; title of the horizontal axis;
             legend of points and line.
         x, y, width, height : float
             The rectangle, mm.
@@ -484,7 +484,7 @@ class Paper:
         for number, text in enumerate(texts):
             self._take(number)
             self.line([MARGIN, PAGE_WIDTH - MARGIN], [BOTTOM + 1, BOTTOM + 1], RULE, 0.6)
-            # The type is made smaller if needed, so that no name is cut.
+            # A long text gets smaller type, so that no name is cut off.
             room = PAGE_WIDTH - 2 * MARGIN
             size = min(6.5, 6.5 * room / text_width(readable(text), 6.5))
             self.lines([[Run(readable(text), colour=DIM)]], MARGIN, BOTTOM + 1.6, size)
@@ -495,7 +495,7 @@ class Paper:
         return hashlib.sha256("\n".join(self.content).encode()).hexdigest()
 
     def pdf(self, title: str) -> bytes:
-        """Return the sheets as one PDF; equal content gives equal bytes.
+        """Return the sheets as one PDF. Equal content gives equal bytes.
 
         Parameters
         ----------
@@ -506,8 +506,8 @@ class Paper:
         from matplotlib.backends.backend_pdf import PdfPages
 
         stream = io.BytesIO()
-        # The PDF has no date, because a date would make each copy another document. Fonts of type
-        # 42 keep the text searchable.
+        # The PDF gets no date, because with a date equal content would not give equal bytes. With
+        # fonts of type 42 the text can be searched.
         stated = {"Title": title, "Creator": "cad", "Producer": None, "CreationDate": None}
         with rc_context({"pdf.fonttype": 42}), PdfPages(stream, metadata=stated) as pages:
             for figure in self._figures:
@@ -526,8 +526,8 @@ class Paper:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         shown = []
-        # Hinting would make letters up to 4 % wider than ``text_width`` computes, so that words
-        # would overlap.
+        # Hinting (fitting letters to pixels) would make letters up to 4 % wider than ``text_width``
+        # computes, and words would overlap.
         with rc_context({"text.hinting": "none"}):
             for figure in self._figures:
                 canvas = FigureCanvasAgg(figure)

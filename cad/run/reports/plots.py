@@ -1,6 +1,6 @@
-"""Compute the coordinates of small drawings on a patient's page, and write numbers as text.
+"""Compute the coordinates of an enhancement curve on a patient's page, and write numbers as text.
 
-The templates draw the drawings.
+The templates of the page draw the curve.
 """
 
 import math
@@ -15,11 +15,11 @@ class CurvePlot(NamedTuple):
     Parameters
     ----------
     points : list of (float, float)
-        x and y of the measured values; y grows downwards.
+        x and y of the measured values in drawing units; y grows downwards.
     fit : str
         The fitted curve as the ``points`` of an SVG polyline; empty without a fit.
     x_ticks, y_ticks : list of (float, str)
-        Place on the axis in drawing units, and label; x in minutes.
+        Position on the axis in drawing units, and label. The labels of x are in minutes.
     quantity : str
         Name and unit of the vertical axis.
     """
@@ -103,11 +103,11 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
 
 
 def _ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Return about ``about`` round numbers, evenly spaced, that cover [low, high]."""
+    """Return round numbers, about ``about`` of them, that cover [low, high] at equal steps."""
     raw = max(high - low, 1e-9) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
-    # If values reach only a little beyond the last tick, as noise does, no tick is added.
+    # Values may reach a little beyond the first and last tick, as noise does, without another tick.
     first = math.floor(low / step + 0.15)
     last = math.ceil(high / step - 0.15)
     return [round(k * step, 10) for k in range(first, last + 1)]
@@ -117,7 +117,7 @@ _UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}
 
 
 def measured(value: float | None, unit: str = "") -> str:
-    """Write a number and its unit, with three significant digits; numbers from 1000 on are whole.
+    """Write a number with its unit: three significant digits, and whole numbers from 1000 on.
 
     Parameters
     ----------
@@ -181,7 +181,8 @@ def benign_limit(threshold: float) -> str:
     Parameters
     ----------
     threshold : float
-        P-, from 0 to 1. P- is 0 if no region can be called benign at the stated aim.
+        The lower threshold, from 0 to 1. It is 0 if no threshold reaches the negative predictive
+        value that the site asks for.
 
     Examples
     --------
@@ -194,13 +195,14 @@ def benign_limit(threshold: float) -> str:
 
 
 def malignant_limit(threshold: float) -> str:
-    """Return the limit above which a region is called malignant, as text; at 1, a text that no
-    region is.
+    """Return the limit above which a region is called malignant, as text.
+
+    At 1 the text is ``none called malignant``.
 
     Parameters
     ----------
     threshold : float
-        P+, from 0 to 1.
+        The upper threshold, from 0 to 1.
 
     Examples
     --------

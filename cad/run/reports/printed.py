@@ -1,4 +1,4 @@
-"""Put the measures of a run into the lines and numbers that a command prints."""
+"""Write the measures of a run as the lines of text, or the JSON content, that a command prints."""
 
 from cad.base.files import JsonObject, json_safe
 from cad.base.terms.measures import MEASURES
@@ -11,7 +11,7 @@ from cad.run.reports.views import PatientView, list_patients
 
 UNKNOWN = interval_text(None)
 MOST_PATIENTS = 3
-"""Most patients that a command names at its end; the page has all patients."""
+"""Largest number of patients that a command names at its end; the index page names all."""
 
 
 def numbers(metrics: Summary) -> JsonObject:
@@ -38,7 +38,7 @@ def numbers(metrics: Summary) -> JsonObject:
 
 
 def regions_as_json(results: Results) -> list[JsonObject]:
-    """Return every region of a run with its two numbers, its range and its decision.
+    """Return every region of a run with its probability and its belief, a range and the decision.
 
     Parameters
     ----------
@@ -52,8 +52,9 @@ def regions_as_json(results: Results) -> list[JsonObject]:
         ``participant_id, study_id, roi_id, probability, probability_of, probability_low,
         probability_high, probability_images, belief, decision, decision_reason`` (a list),
         ``histology`` (in words), ``patient_probability``, ``patient_decision``,
-        ``patient_histology_known`` (whether it is known of every region) and ``held_back``. If a
-        man's results are held back, ``held_back`` is true and his regions have no numbers.
+        ``patient_histology_known`` (whether histology is known of every region of the man) and
+        ``held_back``. If a man's results are held back until a reader has scored him, ``held_back``
+        is true and his regions have no numbers.
     """
     regions: list[JsonObject] = []
     hidden = held_back(results)
@@ -99,7 +100,7 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
             continue
         positive = f"{comparison.positive} of {comparison.n} regions positive"
         lines.append((title, f"{positive}, {comparison.patients} patients"))
-        if comparison.patients < 2:  # a single patient's regions tell nothing about others
+        if comparison.patients < 2:  # the regions of one patient tell nothing about others
             continue
         lines.append(("  AUC (patients as clusters)", interval_text(comparison.auc)))
         for name, measure in MEASURES.items():
@@ -155,7 +156,9 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
 
 
 def learned(run: JsonObject) -> list[tuple[str, str]]:
-    """Return a sentence on the fitted estimator of each model of a run, as pairs (model, sentence).
+    """Return what each model of a run has learned, as pairs (model, sentence).
+
+    The sentence is that of :func:`cad.run.model.described.describe`: the weights of settings.
 
     Parameters
     ----------
@@ -172,7 +175,9 @@ def learned(run: JsonObject) -> list[tuple[str, str]]:
 
 
 def promises(metrics: Summary) -> list[tuple[str, str]]:
-    """Return the accuracy of each model's thresholds at its training, as pairs (model, sentence).
+    """Return how often decisions by each model's thresholds were right, as pairs (model, sentence).
+
+    The sentence comes from the validation at the model's training.
 
     Parameters
     ----------
@@ -290,10 +295,10 @@ def _common_reason(results: Results) -> str:
 
 
 def _drift(metrics: Summary) -> list[str]:
-    """Compare the share of decided men among the last men with the share at the training, in a
-    line.
+    """Compare, in a line, the share of decided men among the latest men with that at the training.
 
-    The result is empty for a model that states no such share.
+    A man is decided if he is called benign or malignant. The result is empty for a model that
+    states no such share.
     """
     men = metrics.patient_level
     last = men.decisions.get("lately") if men else None

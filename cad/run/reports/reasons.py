@@ -1,4 +1,7 @@
-"""Put the reasons of a probability into words: families of features, each by its main feature."""
+"""Say in words which families of features raised and lowered a region's belief.
+
+A family is named with the level (low, high) of one of its features, its main feature.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +15,11 @@ from cad.run.reports.plots import measured
 from cad.run.reports.wording import ENGLISH, Wording
 
 MOST_PHRASES = 3
-"""Most phrases in the sentence beside a region's number."""
+"""Largest number of phrases in the sentence beside a region's number."""
 _WORTH_SAYING = 0.2
 """Share of the largest contribution below which the sentence leaves a family out."""
 MOST = 6
-"""Most families with a bar of their own; the other families are summed."""
+"""Largest number of families with a bar of their own. The effects of the others are summed."""
 _LOW = 25
 _HIGH = 75
 _TABLES = table_beside(__file__)
@@ -28,7 +31,7 @@ _DARK = ("ADC", "T2 signal")
 
 
 class ReasonBar(NamedTuple):
-    """Hold the contribution of one family of features to a region's log odds.
+    """Hold the contribution of one family of features to the log-odds of a region's belief.
 
     Parameters
     ----------
@@ -36,21 +39,21 @@ class ReasonBar(NamedTuple):
         Name of the family with the level of its main feature, such as ``low ADC``, and an
         explanation of that feature.
     feature, definition : str
-        The feature that stands for the family: its short name and its definition.
+        Short name and definition of the family's main feature.
     value : str
-        The region's value of this feature with its unit; empty for arbitrary units, which mean
-        nothing beyond one scanner.
+        The region's value of this feature with its unit; empty for arbitrary units, in which values
+        of different scanners cannot be compared.
     percentile : float or None
         Percentile of the value among the training regions.
     contribution : float
-        The number that the family adds to the log odds.
+        What the family adds to the log-odds.
     share : float
         ``contribution`` relative to the region's largest contribution, from -1 (towards benign) to
         1 (towards malignant).
     dictated : str
         A radiologist's words for the family and its level, such as ``low ADC``. Empty if there are
-        no such words for the family, or if the value moved the belief in a direction that a
-        radiologist would not expect.
+        no such words for the family, or if the effect on the belief is the opposite of what a
+        radiologist would expect.
     family : str
         Name of the family, such as ``ADC texture`` or ``plasma volume (vp)``.
     level : str
@@ -73,18 +76,18 @@ class ReasonBar(NamedTuple):
 
 @dataclass(frozen=True)
 class ReasonSum:
-    """Hold the reasons why a region's probability differs from the average training region's.
+    """Hold the reasons why a region's belief differs from that of the average training region.
 
     Parameters
     ----------
     average : float
-        Log odds of the average training region.
+        Log-odds of the belief of the average training region.
     bars : list of ReasonBar
         The families of features with the largest contributions, the largest first.
     n_without_bar : int
         Number of families without a bar.
     sum_without_bar : float
-        Sum of these families' contributions to the log odds.
+        Sum of the contributions of the families without a bar to the log-odds.
     """
 
     average: float
@@ -94,7 +97,7 @@ class ReasonSum:
 
     @property
     def total(self) -> float:
-        """Return the region's log odds."""
+        """Return the log-odds of the region's belief."""
         return self.average + sum(bar.contribution for bar in self.bars) + self.sum_without_bar
 
     @property
@@ -105,9 +108,10 @@ class ReasonSum:
     def sentence_in(self, words: Wording) -> str:
         """Say in one line which families raised and lowered the belief, in a radiologist's words.
 
-        There are at most three phrases. The family that raised the belief most and the family that
-        lowered it most are always named, even if a radiologist has no word for them. The reason is
-        that a sheet of paper has no table of all families.
+        There are at most three phrases, and families with little effect are left out. Of the
+        others, the family that raised the belief most and the one that lowered it most are always
+        named, even if a radiologist has no word for them. The reason is that a sheet of paper has
+        no table of all families.
 
         Parameters
         ----------
@@ -133,7 +137,7 @@ class ReasonSum:
 
 
 def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:
-    """Sum up which families of features moved a region's probability.
+    """Sum up which families of features raised and lowered a region's belief.
 
     Parameters
     ----------
@@ -174,8 +178,8 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         word = ""
     elif _LOW <= percentile <= _HIGH:
         word = "ordinary"
-    # Only a mean or percentile makes its family low or high, because a wide spread of ADC is no
-    # high ADC.
+    # A family is called low or high only by a level, such as a mean or a percentile. A wide spread
+    # of ADC, for example, is no high ADC.
     elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
         word = low if percentile < _LOW else high
         lowers = (reason.contribution or 0.0) < 0
@@ -226,8 +230,10 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
 
 
 def _dictated(reason: Reason, column: Column | None) -> str:
-    """Return a radiologist's words for a family whose level and effect agree as a radiologist
-    expects.
+    """Return a radiologist's words for a family and its level, such as ``low ADC``.
+
+    The text is empty if there are no such words, if the value is neither low nor high, or if the
+    effect on the belief is the opposite of what a radiologist expects.
     """
     words = _DICTATED.get(reason.group)
     percentile = reason.percentile

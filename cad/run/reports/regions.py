@@ -1,4 +1,4 @@
-"""Collect the content of one region on a page: place, size, measurements, pictures and warnings."""
+"""Collect what a page shows of one region: place, size, measurements, pictures and warnings."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from cad.run.reports.sectors import Mark, mark
 from cad.run.reports.wording import ENGLISH, Wording
 
 KEY_LAYERS = ("t2w", "adc", "hbv", "enhancement")
-# A page warns of a fit with an R² below this; the limit changes no number.
+# A page warns of a fit of the perfusion model with an R² below this. The limit changes no result.
 POOR_FIT_R2 = 0.8
 REDRAWN = " redrawn"
 SMALL_MM3 = 65.0  # a ball of 5 mm diameter
@@ -34,19 +34,21 @@ class RegionView:
     anchor : str
         HTML id of the region's card.
     thresholds : (float, float) or None
-        P- and P+ of the model that scored the region: benign below P-, malignant above P+.
+        Thresholds of the model that scored the region: it is called benign below the first and
+        malignant above the second.
     where : str
-        Place, such as ``left mid PZpl (estimated)``; without a gland mask, such as ``PZ left,
-        middle third (by the image)``. It is side or zone alone if nothing else is known, and empty
-        if nothing is known.
+        Place in the gland, such as ``left mid PZpl (estimated)``. Without a gland mask the text is
+        such as ``PZ left, middle third (by the image)``. It is the side or the zone alone if
+        nothing else is known, and empty if nothing is known.
     place : str
         The place in words: ``left mid posterolateral peripheral zone (estimated)``.
     sector : Mark or None
-        The region's sector and point on the sector map.
+        The region's sector and its point on the sector map.
     images : list of KeyImage
         A picture for each modality, on the slice where the region is largest.
     slice_number, z_mm : int, float, or None
-        Number of the slice of ``images`` in the series, and its position along the slice normal.
+        Number in the series of the slice that ``images`` shows, and its position along the slice
+        normal.
     archive, archive_adc : str
         The same slice of T2 and of ADC by the archive's numbers, such as ``series 4 image 9``;
         empty if the import kept no numbers.
@@ -57,21 +59,21 @@ class RegionView:
     curve : CurvePlot or None
         The enhancement curve.
     no_curve : str
-        Sentence that stands in place of a missing curve.
+        Sentence that the page shows where there is no curve.
     reasons : ReasonSum or None
-        Families of features that moved the belief.
+        Families of features that raised or lowered the belief.
     warnings : list of str
         Sentences that ask the reader for caution.
     cancer : str
-        Name of the run's malignant outcome, ``cancer of ISUP 2 or more``.
+        What the run counts as malignant, in words: ``cancer of ISUP 2 or more``.
     mark : bool
         Whether the region is a ball or a box, whose size is not the size of a lesion.
     outline : str
-        Range of the belief when the outline moves (:func:`outline_words`); empty if not
-        computed.
+        Range of the belief over several outlines of the region, in words; empty if other outlines
+        were not tried.
     unmeasured : str
-        Sentence on the images in which nothing was measured in the region, if the region has no
-        result because of these images; else empty.
+        Names, in a sentence, the images in which nothing was measured in a region that therefore
+        has no result; else empty.
     """
 
     region: RegionResult
@@ -98,7 +100,10 @@ class RegionView:
 
     @property
     def diameter(self) -> str:
-        """Return the region's diameter for a table; ``(mark)`` follows the diameter of a mark."""
+        """Return the region's diameter for a table.
+
+        The word ``(mark)`` follows the diameter of a mark, which is not that of a lesion.
+        """
         text = self.facts.get("diameter", "–")
         return f"{text} (mark)" if self.mark and "diameter" in self.facts else text
 
@@ -142,8 +147,8 @@ def region_view(
         thresholds=limits,
         where=_where(region, place, in_image),
         place=_place_words(region, place, in_image, words),
-        # If a person named the sector, the measured place is not used, because a dot outside that
-        # sector would contradict the person.
+        # If a person named the sector, the measured position is not used. A dot outside this sector
+        # would contradict the person.
         sector=mark(sector, None if region.sector else place) if sector else None,
         images=key_images(images, region.label, _key_layers(images)) if images else [],
         slice_number=None if z is None or images is None else images.slice_numbers[z],
@@ -164,7 +169,10 @@ def region_view(
 
 
 def _unmeasured(images: Sequence[str], region: RegionResult, words: Wording) -> str:
-    """Name the images in which nothing was measured in a region without a result; else empty."""
+    """Name the images in which nothing was measured in a region without a result.
+
+    The text is empty for a region with a result.
+    """
     if region.probability is not None or not images:
         return ""
     named = words.say(" and ").join(short_name(image) for image in images)
@@ -172,7 +180,7 @@ def _unmeasured(images: Sequence[str], region: RegionResult, words: Wording) -> 
 
 
 def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
-    """Name a run's malignant outcome: ``cancer of ISUP 2 or more``, or ``cancer``.
+    """Say what a run counts as malignant: ``cancer of ISUP 2 or more``, or ``cancer``.
 
     Parameters
     ----------
@@ -208,7 +216,7 @@ def histology_in(region: RegionResult, words: Wording) -> str:
 
 
 def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
-    """Say how far a region's belief moves with its outline.
+    """Say how far a region's belief changes with its outline.
 
     Parameters
     ----------
@@ -245,7 +253,10 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
 
 
 def _key_layers(images: StudyImages) -> tuple[str, ...]:
-    """Return the layers of a region's pictures; a map of Ktrans replaces an absent enhancement."""
+    """Return the layers of a region's pictures.
+
+    A study without a dynamic series has no layer of enhancement; a map of Ktrans takes its place.
+    """
     if "enhancement" in images.layers:
         return KEY_LAYERS
     return (*KEY_LAYERS, "ktrans")
@@ -257,8 +268,9 @@ def _place_words(
     in_image: JsonObject | None,
     words: Wording,
 ) -> str:
-    """Say in whole words where a region lies, and whether the place comes from the gland mask or
-    the image.
+    """Say in words without abbreviations where a region lies.
+
+    The words also say whether the place was estimated from the gland mask or from the image alone.
     """
     if region.sector or place is not None or in_image is None:
         where = re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
@@ -303,7 +315,7 @@ def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject 
 
 
 def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
-    """Name a slice by the archive's numbers of series and image; empty without numbers."""
+    """Name a slice by the archive's numbers of series and image; empty without such numbers."""
     numbers = (images.meta.get("archive") or {}).get(key) if images else None
     if numbers is None or z is None:
         return ""
@@ -312,7 +324,7 @@ def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
 
 
 def _facts(values: JsonObject, words: Wording) -> dict[str, str]:
-    """Return the measurements as text by name."""
+    """Return the measurements of a region as text with units, by name."""
     facts = {}
     for key, name, unit in _MEASURED:
         if values.get(key) is not None:
@@ -342,7 +354,7 @@ def _no_curve(images: StudyImages | None) -> str:
 
 
 def _display_warnings(values: JsonObject, images: StudyImages | None) -> list[str]:
-    """Return the reasons to doubt a region's measurements, one sentence each."""
+    """Return reasons to doubt a region's measurements, one sentence for each."""
     warnings = []
     for modality in images.meta.get("missing", []) if images else []:
         warnings.append(f"{short_name(modality)} missing: nothing was measured on it")

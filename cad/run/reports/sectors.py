@@ -1,7 +1,8 @@
 """Draw the sector map of the prostate (PI-RADS v2.1: 38 sectors) and mark regions' sectors on it.
 
-The drawing is made from :func:`cad.base.terms.sectors.sector_at`, so that it agrees with the names
-of sectors in the text. It is no anatomical atlas: an ellipse stands for the gland on each level.
+Borders between sectors are computed by the same function that names the sector of a region in a
+text (:func:`cad.base.terms.sectors.sector_at`), so that map and text agree. The map is no
+anatomical atlas: on each level an ellipse stands for the gland.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from scipy.ndimage import distance_transform_edt
 from cad.base.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 from cad.run.reports.images import outline, runs
 
-# Columns and rows of a level's raster, and columns between two levels; a cell is one drawing unit.
+# Numbers of columns and rows of the raster of a level, and number of columns between two levels. A
+# cell of the raster is one drawing unit.
 WIDE = 80
 HIGH = 62
 GAP = 10
@@ -26,9 +28,10 @@ class Mark(NamedTuple):
     Parameters
     ----------
     path : str
-        SVG path data (``d``) of the sector's area.
+        Attribute ``d`` of an SVG path that fills the sector.
     point : (float, float)
-        x and y of the nearest point to the region's centre at which a mark has room in the sector.
+        x and y of the mark: of the points at which a mark has room in the sector, the one nearest
+        to the region's centre.
     sector : str
         Name of the sector.
     """
@@ -39,12 +42,12 @@ class Mark(NamedTuple):
 
 
 _MARK_RADIUS = 4.0
-"""Least distance from the sector's border, in cells, at which a mark does not cross the border."""
+"""Distance from the sector's border, in cells, at which a mark no longer crosses the border."""
 
 
 @cache
 def sector_cells(level: str) -> np.ndarray:
-    """Return the sector of each cell of a raster, such as ``left mid PZpl``; empty outside.
+    """Return the sector of each cell of a level, such as ``left mid PZpl``; empty outside of it.
 
     Rows run to the back, columns to the patient's left, as on an axial image. The shape is (HIGH,
     WIDE).
@@ -70,9 +73,10 @@ def sector_cells(level: str) -> np.ndarray:
 
 @cache
 def map_lines() -> str:
-    """Return the data (``d``) of one SVG path along all borders of sectors.
+    """Return the attribute ``d`` of one SVG path along all borders of sectors.
 
-    Base, mid and apex lie beside each other; a cell of :func:`sector_cells` is one drawing unit.
+    Base, mid and apex are drawn beside each other. A cell of :func:`sector_cells` is one drawing
+    unit.
     """
     lines = []
     for level in SECTORS:
@@ -90,8 +94,9 @@ def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     sector : str
         Name of the sector, such as ``left mid PZpl``.
     place : dict, optional
-        Coordinates ``u`` and ``v`` of the region in the gland. Without them the mark goes to the
-        middle of the sector.
+        Coordinates ``u`` and ``v`` of the region in the gland
+        (:func:`cad.base.terms.sectors.sector_at`). Without them the mark goes to the middle of the
+        sector.
 
     Examples
     --------
@@ -117,7 +122,7 @@ def apart(marks: Sequence[Mark]) -> list[Mark]:
     Parameters
     ----------
     marks : sequence of Mark
-        Marks, of which each makes room only for the earlier ones.
+        Marks. Each is moved only where it would hide an earlier one.
 
     Examples
     --------
@@ -140,11 +145,11 @@ def apart(marks: Sequence[Mark]) -> list[Mark]:
 def _within(
     sector: str, wanted: tuple[float, float], taken: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return the point of a sector where a mark has room that is nearest to a wanted point.
+    """Return the point nearest to a wanted point at which a mark has room in a sector.
 
-    The wanted point may lie outside the sector. One reason is that the gland's box is larger than
-    its ellipse. Another is that a table may name another sector than the sector at the region's
-    place.
+    The wanted point may lie outside the sector for two reasons. The ellipse that stands for the
+    gland is smaller than the gland's box, and a table may name another sector than the one at the
+    region's position.
     """
     level = sector.split(" ")[1]
     inside = sector_cells(level) == sector
@@ -154,7 +159,7 @@ def _within(
     cost = np.linalg.norm(roomy - wanted, axis=1)
     for point in taken:
         distance = np.linalg.norm(roomy - point, axis=1)
-        # The penalty is so high that marks overlap only if the sector has no other place.
+        # The penalty is so high that marks overlap only if the sector has no other room.
         cost = cost + 100.0 * np.clip(2 * _MARK_RADIUS + 1 - distance, 0.0, None)
     x, y = roomy[cost.argmin()]
     return float(x), float(y)
@@ -166,5 +171,5 @@ def _left(level: str) -> int:
 
 
 def _placed(cells: np.ndarray, level: str) -> np.ndarray:
-    """Return a level's cells at their place in the whole drawing, after empty columns."""
+    """Return a level's cells with empty columns before them, as many as in the whole drawing."""
     return np.pad(cells, ((0, 0), (_left(level), 0)))

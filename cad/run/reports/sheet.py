@@ -1,4 +1,4 @@
-"""Draw the A4 sheet of each man for the tumour board: his page's content as PDF or picture."""
+"""Draw sheets of A4 for the tumour board: the content of a man's page as PDF or pictures."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ from cad.run.reports.views import PatientView
 from cad.run.reports.wording import Wording
 
 FIRST_SHEET = 3
-"""Number of lesions on the first sheet, if a second sheet is needed."""
+"""Number of lesions on the first sheet of a man whose lesions need a second sheet."""
 _INNER = PAGE_WIDTH - 2 * MARGIN
 _GAP = 1.0
 _CAPTION = 2.9
@@ -66,7 +66,7 @@ class Sheet(NamedTuple):
     pixels : list of ndarray of uint8, shape (H, W, 3)
         Each sheet as a picture; empty if pictures were not requested.
     identity : str
-        A text that differs whenever the sheets show anything else.
+        A text that changes whenever the sheets show something else.
     """
 
     pdf: bytes
@@ -85,22 +85,23 @@ def draw_sheet(
 ) -> Sheet:
     """Draw the sheets of one man.
 
-    The sheets have the content of his page, made by the same functions. A man whose results are
-    held back until a reader has scored him gets no sheet. The caller checks this first by
-    :func:`cad.folders.run_folder.blinding.held_back`.
+    The content is collected by the same functions as that of his page. A man whose results are held
+    back until a reader has scored him gets no sheet; the caller has to check this
+    (:func:`cad.folders.run_folder.blinding.held_back`).
 
     Parameters
     ----------
     results : Results
-        Content of the run folder, as a person may see it.
+        Content of the run folder, without results that are held back from a person.
     metrics : Summary
         Measures of the run.
     patient : PatientView
         The man.
     who : str
-        Sentence of the catalogue which says that the sheet bears a pseudonym; else empty.
+        Sentence of the catalogue of translations which says that the sheet bears a pseudonym in
+        place of the man's name; else empty.
     capture : bool
-        Whether to return pictures, too.
+        Whether pictures are returned, too.
     language : str
         ``en``, ``de`` or ``fr``.
 
@@ -173,8 +174,9 @@ def _decision(decision: str, words: Wording) -> Run:
 
 
 def _colour(region: RegionResult) -> str:
-    """Return the colour of a region's decision, or grey if histology is known, which counts
-    more.
+    """Return the colour of a region's decision, or grey if histology is known.
+
+    Histology counts more than the decision.
     """
     return COLOURS[region.decision] if region.truth is None else DIM
 
@@ -188,8 +190,7 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     decided = [decision]
     if content.head["histology"]:
         decision[0] = decision[0]._replace(colour=DIM)
-        # Histology comes first. The tool's decision then only serves comparison, and nothing
-        # follows from it.
+        # Histology is written first. The tool's decision follows only for comparison.
         comparison = Run(f"{words.say('Tool, for comparison:')} ", colour=DIM)
         decided = [[Run(content.head["histology"], bold=True)], [comparison, *decision]]
     reliable: Passage = []
@@ -278,28 +279,30 @@ def _sector_map(
 
 
 def _map_colour(region: RegionResult) -> str:
-    """Return a lesion's colour on the map; proven cancer is dark, so that it stands out."""
+    """Return a lesion's colour on the sector map; cancer by histology is dark and stands out."""
     return INK if region.truth else _colour(region)
 
 
 def free_box(
     x: float, y: float, width: float, taken: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float]:
-    """Return the left, upper, right and lower edge of a marker's label, at the place where it
-    covers least.
+    """Return the left, upper, right and lower edge (mm) of the label of a mark on the sector map.
+
+    Of the places to the right, to the left, above and below the mark, the label takes the one where
+    it covers least.
 
     Parameters
     ----------
     x, y : float
-        The marker, mm.
+        Position of the mark, mm.
     width : float
         Width of the label, mm.
     taken : sequence of (float, float, float, float)
-        Left, upper, right and lower edge of each mark and label that should not be covered.
+        Left, upper, right and lower edge (mm) of each mark and label that should not be covered.
 
     Examples
     --------
-    A label stands to the right of its mark, unless something is there:
+    A label is to the right of its mark, unless something is there:
 
     >>> free_box(10.0, 5.0, 2.0, [])[0]
     11.4
@@ -328,14 +331,14 @@ def free_box(
 
 
 class _Layout(NamedTuple):
-    """Hold the layout of lesions.
+    """Hold how the pictures and the curve of a lesion are arranged on a sheet.
 
     Parameters
     ----------
     side : float
         Width of a picture, mm.
     curve_below : bool
-        Whether the enhancement curve stands in the row of pictures, and not beside the text.
+        Whether the enhancement curve is in the row of pictures, and not beside the text.
     """
 
     side: float
@@ -352,8 +355,8 @@ LAYOUTS = (
     _Layout(40.0),
     _Layout(35.6, curve_below=True),
 )
-"""Layouts from the largest pictures to the smallest; with the smallest, four lesions fit on one
-sheet.
+"""Layouts in the order of the size of their pictures, the largest first. With the last one, four
+lesions fit on one sheet.
 """
 
 
@@ -375,7 +378,7 @@ class _Lesion(NamedTuple):
         return max(text, _CURVE[1]) if beside else text
 
     def rows(self, layout: _Layout) -> list[list[KeyImage]]:
-        """Divide the pictures into rows, so that all rows are filled alike as far as possible."""
+        """Divide the pictures into rows that have, as far as possible, equally many pictures."""
         images = self.view.images
         if not images:
             return []
@@ -387,23 +390,21 @@ class _Lesion(NamedTuple):
         return [list(images[start : start + in_row]) for start in range(0, len(images), in_row)]
 
     def height(self, layout: _Layout) -> float:
-        """Return the height of the box with the space below it, mm."""
+        """Return the height of the lesion's box and of the space below it, mm."""
         rows = [_row_height(row, layout.side) for row in self.rows(layout)]
         if not rows and layout.curve_below and self.view.curve is not None:
             rows = [_CURVE[1]]
         return self.top(layout) + sum(rows) + 2.6
 
     def fills_its_rows(self, layout: _Layout) -> bool:
-        """Tell whether all rows have equally many pictures, because no part of the sheet may be
-        blank.
-        """
+        """Tell whether all rows have equally many pictures, so that nothing is left blank."""
         return len({len(row) for row in self.rows(layout)}) < 2
 
 
 def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
-    """Draw the lesions of the head of the page.
+    """Draw the lesions that are in the head of the man's page.
 
-    If all lesions fit on one sheet with everything below them, they get one sheet. If not, the
+    If all of them and everything that follows fit on one sheet, they get one sheet. If not, the
     first sheet gets three lesions.
     """
     lesions = []
@@ -495,11 +496,11 @@ _SHOWN_FACTS = {
     "median Ktrans": "median Ktrans {value}",
     "curve type": "enhancement type {value}",
 }
-"""Measurements that a lesion's text gives, each with its sentence."""
+"""Measurements that the text on a lesion gives, each with the phrase for it."""
 
 
 _TITLES = {"DCE relative enhancement": "Enhancement"}
-"""Shorter titles of pictures."""
+"""Shorter titles of pictures on the sheet, by their titles on the page."""
 
 
 def _row_height(row: Sequence[KeyImage], side: float) -> float:
@@ -573,7 +574,10 @@ def _picture(
     two_lines: bool,
     words: Wording,
 ) -> None:
-    """Draw a slice with its outline, the patient's sides, a scale and its window."""
+    """Draw a slice with its outlines, letters for the patient's sides and a scale bar.
+
+    Below it are the title and the window, the values that are shown as black and as white.
+    """
     scale = side / image.width
     height = image.height * scale
     voxel = (image.scale[0] * scale, image.scale[1] * scale)
@@ -607,7 +611,7 @@ def _picture(
     below = y + height + 2.4
     paper.label(title, x, below, 6.5, colour=INK, bold=True)
     after = 0.0 if two_lines else text_width(f"{title}  ", 6.5, True)
-    # The type is made smaller if needed, because the caption must not run into the next caption.
+    # A long text gets smaller type, so that the caption does not run into the next one.
     size = min(6.0, 6.0 * (side - after) / text_width(window, 6.0))
     paper.label(window, x + after, below + (_CAPTION - 0.3 if two_lines else 0), size)
 
@@ -632,7 +636,8 @@ def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
     if not _has_table(content):
         return
     head, rows, places = _table_cells(content, words)
-    # Room for several lines, so that the head of the table is on one sheet with its first row.
+    # Room for several lines is made, so that the head of the table is on one sheet with its first
+    # row.
     paper.make_room(5 * line_height(_SMALL))
     paper.y += 1
     _row(paper, head, places, DIM)
@@ -683,7 +688,7 @@ _FIRST_COLUMN = 33.0
 
 
 def _earlier_words(earlier: EarlierView) -> list[Passage]:
-    """Return the text on the earlier study: facts then and now, and the sentences."""
+    """Return the text on the earlier study: facts of both studies, and sentences."""
     facts = []
     for name, earlier_value, latest_value in earlier.facts:
         facts.append(f"{name} {earlier_value} → {latest_value}")
@@ -706,7 +711,8 @@ def _earlier(paper: Paper, earlier: EarlierView | None) -> None:
         return
     passages = _earlier_words(earlier)
     height = len(wrapped(passages, _INNER, _SMALL)) * line_height(_SMALL)
-    # Room for several lines, so that the head of the table is on one sheet with its first row.
+    # Room for several lines is made, so that the head of the table is on one sheet with its first
+    # row.
     paper.make_room(height + 3 * line_height(_SMALL) + 1)
     paper.y += 1
     paper.block(passages, MARGIN, _INNER, _SMALL)

@@ -1,4 +1,4 @@
-"""Bring a run folder's rows on patients and studies into the form in which pages show them."""
+"""Collect what pages show of patients and studies from the rows of a run folder."""
 
 import re
 from dataclasses import dataclass, field, replace
@@ -32,13 +32,13 @@ class StudyView:
     n_slices : int
         Number of slices in the viewer; 0 if no images can be shown.
     missing, notes : list of str
-        Missing modalities, and remarks of the run on the study.
+        Images that the study lacks, and remarks of the run on the study.
     failures : list of dict
-        Rows of ``failures.csv``.
+        Rows of ``failures.csv`` on the study.
     alignments : list of AlignmentView
         Images whose alignment to T2 was tried.
     gland_ml : float or None
-        Volume of the gland.
+        Volume of the gland, mL; None where it is not known.
     lost : str
         Why the images cannot be shown; empty if they can be shown.
     acquired : list of str
@@ -65,7 +65,7 @@ class StudyView:
 
 
 MOST = 4
-"""Most regions in the head of a page."""
+"""Largest number of regions in the head of a page."""
 
 
 @dataclass
@@ -81,9 +81,9 @@ class PatientView:
     failures : list of dict
         Rows of ``failures.csv`` on the patient.
     missing : set of str
-        Names of the modalities that a study lacks; :func:`study_views` fills it.
+        Names of the images that a study of the patient lacks; :func:`study_views` adds them.
     pictured : bool
-        Whether the run measured images. Only then does the patient have a page.
+        Whether the run measured images. Only then the patient has a page.
     blinded : bool
         Whether the patient's results are held back until a reader has scored a region.
     """
@@ -109,9 +109,9 @@ class PatientView:
     def ranked(self) -> list[RegionResult]:
         """Return the regions in the order in which to look at them.
 
-        The region most suspicious to the tool comes first, then the region most suspicious to the
-        readers. Then comes cancer that histology proved. All other regions follow by decision
-        (malignant first, benign last) and by suspicion.
+        The region most suspicious to the tool (the model) comes first, then the region most
+        suspicious to the readers, then cancer that histology proved. All other regions follow,
+        ordered by decision (malignant, refer, no decision, benign) and within it by suspicion.
         """
         rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
         return sorted(
@@ -151,7 +151,7 @@ class PatientView:
 
     @property
     def probability(self) -> float | None:
-        """Return the man's probability of any cancer; None without a probability."""
+        """Return the probability that the man has cancer of the run's grade; None without one."""
         for region in self.regions:
             if region.patient_probability is not None:
                 return region.patient_probability
@@ -159,10 +159,10 @@ class PatientView:
 
     @property
     def current(self) -> list[RegionResult]:
-        """Return the regions on which the man's probability rests; all regions if he has no
-        probability.
+        """Return the regions from which the man's probability was computed.
 
-        In a prediction of several studies these are the regions of the latest study.
+        In a prediction of several studies these are the regions of the latest study. If the man has
+        no probability, all his regions are returned.
         """
         studies = {r.study for r in self.regions if r.patient_probability is not None}
         if not studies:
@@ -183,10 +183,10 @@ class PatientView:
 
     @property
     def order(self) -> float:
-        """Return the number by which patients of one urgency are sorted.
+        """Return the number by which patients of equal urgency are sorted.
 
-        The number is the man's probability, or else the highest probability of his regions, or else
-        -1.
+        The number is the man's probability. Without one it is the highest probability of his
+        regions. If his regions have no probability either, it is -1.
         """
         highest = self.top.probability if self.top else None
         for probability in (self.probability, highest):
@@ -208,10 +208,10 @@ class PatientView:
     def status(self) -> str:
         """Return the state of the patient's results as words.
 
-        The state is ``scored``, ``failed``, or ``scored without`` and the missing modalities. It is
-        ``scored in part`` if some region has no probability, or something failed. It is ``awaiting
-        ROI`` if no region is drawn yet, and ``awaiting a reader`` if results are held back until a
-        reader has scored.
+        The state is ``scored``, ``failed``, or ``scored without`` and the names of missing images.
+        It is ``scored in part`` if some region has no probability, or something failed. It is
+        ``awaiting ROI`` if no region is drawn yet, and ``awaiting a reader`` if results are held
+        back until a reader has scored a region.
         """
         if self.blinded:
             return "awaiting a reader"
@@ -234,7 +234,7 @@ class PatientView:
 
     @property
     def histology_known(self) -> bool:
-        """Tell whether histology says of every region whether it is malignant."""
+        """Tell whether histology says of every region whether it is malignant or not."""
         return bool(self.regions) and all(region.truth is not None for region in self.regions)
 
     @property
@@ -245,13 +245,13 @@ class PatientView:
 
 
 def list_patients(results: Results) -> list[PatientView]:
-    """Return every patient of a run, the most urgent one first, for index and terminal.
+    """Return every patient of a run, the most urgent one first, for index page and terminal.
 
-    First come patients with a failure or without regions, then patients to be read again, then
-    malignant patients, then patients without a decision, and last benign patients. Within each
-    group the man's probability falls. A referred patient whose histology is known of every region
-    is in the group without a decision. Patients whose results are held back come last, sorted by
-    name, because a place by probability would reveal their result before the reading.
+    First come patients with a failure, then patients to be read again, then malignant patients,
+    then patients without a decision, and last benign patients. Within each group the patient with
+    the highest probability comes first. A referred patient whose histology is known of every region
+    is in the group without a decision, because nothing is left to be read. Patients whose results
+    are held back come last, sorted by name: an order by probability would reveal their results.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ _URGENCY = {"refer": 1, "malignant": 2, "": 3, "benign": 4}
 
 
 def _urgency_key(patient: PatientView) -> tuple[bool, int, float, str]:
-    """Return the key by which patients are sorted: urgency, then probability."""
+    """Return the key by which patients are sorted: urgency, then the highest probability first."""
     if patient.blinded:
         return True, 0, 0.0, patient.patient
     urgency = 0 if patient.failures else _URGENCY[patient.decision]
@@ -292,7 +292,7 @@ def study_views(
 ) -> list[StudyView]:
     """Return a view of each study of a patient, sorted by study id.
 
-    Modalities that a study lacks are also added to ``patient.missing``.
+    Names of images that a study lacks are also added to ``patient.missing``.
 
     Parameters
     ----------
@@ -301,15 +301,16 @@ def study_views(
     patient : PatientView
         The patient.
     scroller : bool
-        Whether slices are compressed for the slice viewer; a sheet of paper has no viewer.
+        Whether slices are compressed for the viewer that scrolls through them; a sheet of paper has
+        no viewer.
     words : Wording
         The language in which regions are described.
 
     Returns
     -------
     list of StudyView
-        ``lost`` tells why a study's images cannot be shown. If the slices of all studies together
-        cannot be shown, ``notes`` tells why.
+        ``lost`` of a view says why the study's images cannot be shown. If the slice viewers of the
+        page cannot be made, ``notes`` says why.
     """
     names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
     views: list[StudyView] = []

@@ -1,4 +1,8 @@
-"""Make the page on models at work: charts of drift, and challengers beside the champion."""
+"""Make the page on models in use: charts of drift, and contests between two models.
+
+The champion is the model whose results people see. A challenger scores the same men, and its
+results are only compared with those of the champion.
+"""
 
 from collections.abc import Sequence
 
@@ -11,14 +15,14 @@ _MARGIN = 6.0
 
 
 def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
-    """Return the page as HTML: one file that loads nothing.
+    """Return the page as HTML: one file that loads no other file.
 
     Parameters
     ----------
     summary : dict
         Charts and contests (:func:`cad.run.workflows.watch.watch_summary`).
     sentences : sequence of str
-        The verdict so far on each contest between a challenger and the champion.
+        For each contest between a challenger and the champion, what is known so far.
     """
     charts = []
     for chart in summary["charts"]:
@@ -53,13 +57,13 @@ def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
 
 
 def _height(value: float, lowest: float, highest: float) -> float:
-    """Return the y of a value in drawing units; ``highest`` is at the top."""
+    """Return the y coordinate of a value in drawing units; the value ``highest`` is at the top."""
     share = (value - lowest) / (highest - lowest)
     return round(_HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN), 1)
 
 
 def _points(values: Sequence[float], lowest: float, highest: float) -> str:
-    """Return values, evenly spaced from left to right, as the ``points`` of an SVG polyline."""
+    """Return values as the ``points`` of an SVG polyline, at equal steps from left to right."""
     step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
     points = []
     for number, value in enumerate(values):

@@ -1,4 +1,4 @@
-"""Translate the sentences of pages and sheets; a catalogue holds each sentence as a whole."""
+"""Translate the sentences of pages and sheets, by a catalogue that holds each whole sentence."""
 
 import re
 from functools import cache
@@ -63,7 +63,7 @@ class Wording:
         singular, plural : str
             The two sentences in English.
         **values : str
-            Values of the sentences.
+            The values that take the place of ``{name}`` in the sentence.
         """
         return self.say(singular if number == 1 else plural, **values)
 
@@ -73,8 +73,8 @@ class Wording:
         Parameters
         ----------
         stored : str
-            The sentence. If the catalogue lacks the sentence, as it lacks messages of the program,
-            the sentence stays in English.
+            The sentence. A sentence that the catalogue lacks, such as an error message, stays in
+            English.
         """
         if self.language == "en":
             return stored
@@ -91,7 +91,7 @@ ENGLISH = Wording("en")
 
 
 def places(sentence: str) -> set[str]:
-    """Return the names of the values for which a sentence has places.
+    """Return the names of the values that are inserted into a sentence.
 
     Parameters
     ----------
@@ -108,9 +108,7 @@ def places(sentence: str) -> set[str]:
 
 @cache
 def catalogue() -> dict[str, dict[str, str]]:
-    """Return the catalogue: for each English sentence a dictionary of its translations by
-    language.
-    """
+    """Return the catalogue: for each English sentence its translations, by language."""
     texts: dict[str, dict[str, str]] = {}
     for section in table_beside(__file__).values():
         texts.update(section)
@@ -119,10 +117,12 @@ def catalogue() -> dict[str, dict[str, str]]:
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    """Return a pattern for each sentence that tables store, the longest sentences first.
+    """Return the sentences that a run stores in its tables, each as (pattern, sentence).
 
-    A text may match the pattern of a long sentence and the pattern of a shorter one. The long
-    sentence is then the better match.
+    The sentence is the key of the :func:`catalogue`. It has places such as ``{name}``, where a
+    stored text has names and numbers. The pattern matches a text with any words in these places.
+    A text may match the pattern of a long sentence and that of a short one. The long sentence is
+    then the better match, so the longest sentences come first.
     """
     stored = sorted(table_beside(__file__)["stored"], key=len, reverse=True)
     patterns = []

@@ -41,12 +41,12 @@ class Table:
     X : DataFrame, shape (n, n_features)
         Features, each in a column; NaN where a modality is missing.
     y : ndarray, shape (n,)
-        Label: the readers' probability, 0 or 1 where the label is certain, NaN where nothing is
-        known.
+        Label: the readers' consensus as a probability, 0 or 1 where the label is certain, NaN where
+        nothing is known.
     spread : ndarray, shape (n,)
-        How much the readers disagree: their standard deviation, ``eta`` of ``labels.parquet``.
+        Standard deviation of the readers, the column ``eta`` of ``labels.parquet``.
     labels : DataFrame
-        The keys, and all columns of ``labels.parquet``, for the same rows.
+        The keys and all columns of ``labels.parquet``, for the same rows.
     """
 
     keys: pd.DataFrame
@@ -63,8 +63,8 @@ class Table:
         rows : DataFrame
             Rows to add: keys, labels and features side by side.
         features : list of str
-            Which columns of ``rows`` are features. A feature that only this table or only the
-            added rows have is NaN in the other rows.
+            Names of the columns of ``rows`` that are features. A feature that only this table or
+            only the added rows have is NaN in the other rows.
         """
         # The cohort's columns come first and keep their order, because added rows must not reorder
         # features.
@@ -101,15 +101,17 @@ class Table:
 
 @dataclass(frozen=True)
 class FoldLabels:
-    """Make the labels of all n rows by a consensus rule that is fitted on training rows only.
+    """Compute the labels of all n rows by a consensus rule that is fitted to training rows only.
+
+    A consensus rule makes one label from the scores of several readers.
 
     Parameters
     ----------
     rule : str
         Name of the consensus rule, as in the setting ``labels.consensus``.
     grades : ndarray, shape (n, n_readers)
-        Each reader's score of each row, as a probability; NaN where a score is missing, and on rows
-        that come from an earlier model.
+        Each reader's score of each row, as a probability; NaN where a score is missing, and in rows
+        that come from the training of an earlier model.
     truth : ndarray, shape (n,)
         Histology: 1, 0 or NaN.
     certain : ndarray, shape (n,)
@@ -118,8 +120,8 @@ class FoldLabels:
         Label, and standard deviation of the readers, of the rows for which the rule gives no label,
         such as rows of an earlier model.
     eta : float or None
-        Constant that replaces every standard deviation; None for the rule's own standard
-        deviations.
+        Constant that replaces every standard deviation; None if the standard deviations of the rule
+        are used.
     """
 
     rule: str
@@ -136,10 +138,10 @@ class FoldLabels:
         Parameters
         ----------
         rows : ndarray of int
-            Training rows; the rule is fitted on these rows alone.
+            Numbers of the training rows; the rule is fitted to these rows alone.
         """
-        # The rule is fitted on the training rows, and then gives labels to all rows, including
-        # left-out rows.
+        # The rule is fitted to the training rows. It then gives labels to all rows, also to those
+        # that are left out of the training.
         y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
         if self.eta is not None:
             spread = np.where(np.isfinite(spread), self.eta, spread)
@@ -149,7 +151,11 @@ class FoldLabels:
         return labels, spreads
 
     def note(self) -> str:
-        """Fit the rule on all rows; return why it used the plain mean instead, or an empty text."""
+        """Fit the rule to all rows, and return its note.
+
+        The note says why the rule could not be used and the plain mean took its place; else it is
+        empty.
+        """
         rows = np.arange(len(self.y))
         return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
 
@@ -172,19 +178,19 @@ class Aggregated:
         Features and labels of the cohort's regions, followed by the training rows of an earlier
         model where the run extends one.
     source : FoldFeatures
-        Makes the features of the rows of ``table`` again for each fold, where they depend on the
-        fold's training rows, such as an intensity scale.
+        Computes the features of ``table`` for each fold. They differ between folds where a step,
+        such as an intensity scale, is fitted to the fold's training rows.
     own_rows : int
         Number of rows of ``table`` that belong to the cohort; these rows come first.
     simulated : bool
         Whether any row is of a simulated patient.
     parents : tuple of str
-        Names of the earlier models whose training rows follow the cohort's.
+        Names of the earlier models whose training rows follow those of the cohort.
     relabel : FoldLabels or None
-        Makes the labels anew in each fold, for a consensus rule that learns from other regions;
+        Computes the labels again in each fold, for a consensus rule that learns from other regions;
         None where no label depends on another region.
     notes : tuple of str
-        Remarks for the reader of the run.
+        Remarks on the labels, which the run shows.
     """
 
     rois: pd.DataFrame
@@ -214,7 +220,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     Returns
     -------
     Aggregated
-        One row per measured region; its label is NaN without a score and without histology.
+        One row per measured region. The label of a region is NaN if it has neither a score nor
+        histology that counts as its label.
     """
     cohort = loaded.cohort
     settings = loaded.settings.labels
@@ -227,8 +234,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     )
     labels = reader_labels(scores, rois, cohort.readers, settings)
     labels["label_kind"] = label_kinds(labels, loaded.settings)
-    # The truth is for measures. Only `certain` decides whether histology is also the label
-    # (labels.histology).
+    # ``truth`` is histology, against which predictions are measured. Whether histology is also the
+    # label is in the column ``certain``, by the setting labels.histology.
     labels["truth"] = malignant(rois, settings.isup_min)
     labels["site"] = loaded.sites(labels["participant_id"])
     grades = reader_probabilities(scores, rois, settings)
@@ -261,8 +268,9 @@ def aggregate_nothing(loaded: Loaded) -> None:
 
 
 def _labels_of_folds(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels | None:
-    """Return the object that makes labels in each fold; None if no label depends on other
-    regions.
+    """Return the object that computes labels in each fold.
+
+    The result is None if no label depends on other regions.
     """
     settings = loaded.settings.labels
     counted = grades["reader_id"].isin(chosen_readers(loaded.cohort.readers, settings.readers))
@@ -277,14 +285,16 @@ def fold_labels_of(
     y: np.ndarray,
     spread: np.ndarray,
 ) -> FoldLabels | None:
-    """Return the object that makes labels in each fold; None if no label depends on other regions.
+    """Return the object that computes labels in each fold.
+
+    The result is None if no label depends on other regions.
 
     Parameters
     ----------
     settings : LabelSettings
         The consensus rule, and whether the spread is a constant.
     grades : ndarray, shape (n, n_readers)
-        Each counted reader's score as a probability; NaN where missing.
+        The score of each reader whose scores count, as a probability; NaN where missing.
     labels : DataFrame, shape (n, ...)
         ``truth`` and ``certain`` of every row, as in ``labels.parquet``.
     y, spread : ndarray, shape (n,)
@@ -292,9 +302,9 @@ def fold_labels_of(
 
     Examples
     --------
-    Two readers say the same, and a third reader says something else. The mean of a region's readers
-    needs no other region, so the result is None. The rule of agreement learns on training rows to
-    trust the two:
+    Two readers have the same scores, and a third reader has others. For the mean of a region's
+    readers no other region is needed, so the result is None. The rule ``agreement`` learns from the
+    training rows to give the two readers more weight:
 
     >>> import numpy as np
     >>> first = np.array([0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.1, 0.9])
@@ -332,7 +342,7 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
     Parameters
     ----------
     loaded : Loaded
-        The run. Patients who withdrew from the cohort are left out of the added rows, too.
+        The run. Patients who withdrew are left out of the added rows, too.
     aggregated : Aggregated
         The cohort's regions; not changed.
     bundle : Bundle
@@ -371,14 +381,14 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
     Raises
     ------
     CadError
-        When the model carries no training rows, has other settings of ``images`` or ``features``,
-        or was trained on a region of the cohort.
+        When the model was stored without its training rows, when it has other settings of
+        ``images`` or ``features``, or when it was trained on a region of the cohort.
     """
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
         region = ["participant_id", "roi_id"]
-        # A region in both tables would count twice, and would be validated by a model that was
-        # trained on it.
+        # A region in both tables would count twice, and one of its rows would be validated by a
+        # model that was trained on the other.
         both = _kept_rows(loaded, bundle)[region].merge(regions[region])
     if len(both):
         raise CadError(
@@ -392,7 +402,7 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
 
 def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
     """Return a model's training rows without the patients who withdrew."""
-    # Patients who withdrew must not return with the table of an earlier model.
+    # Otherwise patients who withdrew would come back with the rows of an earlier model.
     withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
     return bundle.training[~withdrew].reset_index(drop=True)
 
@@ -427,10 +437,10 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     Returns
     -------
     Table
-        One row per row of ``features``, in the same order; ``y`` is NaN without a row of
-        ``labels``.
+        One row for each row of ``features``, in the same order; ``y`` is NaN for a region of which
+        ``labels`` has no row.
     """
-    # A left join keeps a region without a score in the table, without a label.
+    # A left join keeps a region that has no label in the table.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
     return Table(
         keys=features[KEYS].reset_index(drop=True),
@@ -444,24 +454,24 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
 def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     """Name the kind of label that every region gives the learner (docs/methods.md 1).
 
-    The kind depends on the reading precision (η₀). A learner that tries several precisions decides
-    anew in every fold; here the largest precision counts.
+    The kind depends on the reading precision (η₀), the least half-width of a label. A learner that
+    tries several precisions weighs them in every fold; here the largest one counts.
 
     Parameters
     ----------
     labels : DataFrame
-        ``p``, the probability by consensus; ``eta``, the spread; ``certain``, 1 or 0 where
-        histology overrides the readers.
+        ``p``, the readers' consensus as a probability; ``eta``, their standard deviation;
+        ``certain``, 1 or 0 where histology overrides the readers.
     settings : PipelineSettings
-        Settings whose ``labels`` and ``learner`` state the precision, and how labels at 0 and 1 are
-        treated.
+        Settings. ``labels`` and ``learner`` say how large the precision is, and what becomes of a
+        label whose interval leaves (0, 1).
 
     Returns
     -------
     Series of str
-        ``certain_positive`` or ``certain_negative``: a hard label. ``two_sided``, ``one_sided``
-        or ``none``: a soft label whose tube p ± η has two bounds, one, or none. ``unlabelled``:
-        no reader's score, and no histology that overrides the readers.
+        ``certain_positive`` or ``certain_negative``: a hard label, 1 or 0. ``two_sided``,
+        ``one_sided`` or ``none``: a soft label whose interval p ± η has two bounds, one bound, or
+        none. ``unlabelled``: no reader's score, and no histology that overrides the readers.
     """
     eta0, kappa = settings.labels.precision
     learner_keywords: dict[str, Any] = {
@@ -473,8 +483,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     learner_keywords |= {
         name: value for name, value in settings.learner.params.items() if name in learner_keywords
     }
-    # Where several precisions are tried, the largest precision gives the weakest statement that a
-    # label can make.
+    # Where several values are tried, the largest gives the widest interval, and so the least that a
+    # label can say.
     precision, share = (float(np.max(learner_keywords[name])) for name in ("eta0", "kappa"))
     boundary: Rule = "paper" if learner_keywords["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
@@ -484,8 +494,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     codes = soft_labels(p[labelled], half_width, boundary, precision).kinds
     kinds[labelled] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
-    # These kinds are set last, because overriding histology makes a label certain, whatever the
-    # readers' scores are.
+    # These kinds are set last, because histology that overrides the readers makes a label certain,
+    # whatever their scores are.
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
     return pd.Series(kinds, index=labels.index)

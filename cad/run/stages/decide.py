@@ -1,7 +1,8 @@
 """Decide on every region and every man; no other module makes decisions.
 
-The thresholds give a first decision. Reasons against this decision change it to ``refer``. Tables,
-pages, structured reports, FHIR and terminal show the columns that are made here.
+The thresholds give a first decision. Reasons against this decision change it to ``refer``: a reader
+has to look again. Tables, pages, structured reports, FHIR and terminal show the columns that are
+computed here.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,34 +24,35 @@ from cad.run.stages.load import Loaded
 
 AGREE = 0.25
 FAR = 0.5
-"""Limits of the distance between the belief and the readers' mean. Below the first limit the two
-agree, from the second limit on they are far apart. The limits are one and two steps of a five-point
-scale.
+"""Limits of the distance between the belief and the readers' mean. Below AGREE the two agree, and
+from FAR on they are far apart. The limits are one step and two steps of a five-point scale.
 """
 SUSPICIOUS = 0.75
-"""A reader's probability from which this reader alone turns ``benign`` into ``refer``."""
+"""If one reader's probability is this or more, ``benign`` becomes ``refer``."""
 UNSEEN = "outlined by a detector, seen by nobody"
 """Reason against ``benign`` for a region that software detected and no reader has scored."""
 SET_ERROR = 0.1
-"""Error level of the conformal sets that decide and are shown: 90 % confidence."""
+"""Error level of the conformal sets by which decisions are checked and which are shown. A set holds
+the classes that are not ruled out at 90 % confidence.
+"""
 LATELY = 100
-"""Number of last men of the cohort in whose results drift is measured."""
+"""Number of the latest men of the cohort in whose results drift is measured."""
 REAL_MEN = 30
-"""Least number of men with histology for recalibrating a model that was trained on simulated
-patients. With fewer men the model does not decide on a real man.
+"""Least number of men with histology on whom a model of simulated patients must be recalibrated
+before it decides on a real man.
 """
 SIMULATED_TRAINING = (
     "trained on simulated patients, so no decision is made on a real man; recalibrating the model "
     f"on {REAL_MEN} men with histology (cad recalibrate) changes that"
 )
 NO_LATEST = "his latest study gave no result"
-"""Reason why no decision is made on a man if only his earlier studies have regions."""
+"""Reason why no decision is made on a man of whose studies only earlier ones have regions."""
 DECISION_COLUMNS = {
     "stated": "decision",
     "before_histology": "decision_before_histology",
     "thresholds": "decision_model",
 }
-"""Column of the results that each entry of ``decisions`` in ``metrics.json`` measures."""
+"""For each entry of ``decisions`` in ``metrics.json``, the column of results that it measures."""
 
 
 def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> Judged:
@@ -61,7 +63,7 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
     loaded : Loaded
         The run.
     measured : sequence of Failure
-        Failures of measuring. A man with any such failure is not called benign.
+        Failures of the measurement. A man with any failure is not called benign.
     judged : Judged
         Probabilities of regions and men, with their thresholds.
 
@@ -106,43 +108,54 @@ def decide_regions(
 ) -> pd.DataFrame:
     """Decide on each region by the thresholds, and change a doubtful decision to ``refer``.
 
-    ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, or where their
-    mean is 0.5 or more away from the belief. ``benign`` also becomes ``refer`` where one reader's
-    probability is 0.75 or more. Both become ``refer`` where the region is unlike the training
-    cohort, or where an image may be displaced too far against T2. They also become ``refer`` where
-    the conformal prediction set (90 %) excludes the decision, or where histology contradicts it. A
-    region that software detected and no reader has scored is not called benign.
+    ``benign`` or ``malignant`` becomes ``refer`` in these cases:
+
+    - The readers' mean says the opposite, or is 0.5 or more away from the belief.
+    - The region is unlike the training regions.
+    - An image may be displaced too far against T2.
+    - Conformal prediction rules the decision out at 90 % confidence.
+    - Histology contradicts the decision.
+
+    ``benign`` also becomes ``refer`` where one reader's probability is 0.75 or more, and where
+    software detected the region and no reader has scored it.
 
     Parameters
     ----------
     results : DataFrame, shape (n, ...)
         Columns ``probability``, ``belief``, ``readers_mean``, and ``truth``: 1 or 0 by histology,
         NaN where histology does not tell. Optional columns: ``reader_values``, the readers'
-        probabilities as text; ``unlike``, how the region differs from the training cohort;
+        probabilities as text; ``unlike``, how the region differs from the training regions;
         ``displaced``, which image is displaced too far against T2; ``confidence`` of the software
         that detected the region; ``p_benign, p_malignant``, conformal p-values; ``model``, the name
         of the model that scored the region.
     lower, upper : ndarray, shape (n,)
-        Thresholds of each row: a region is benign below the first, malignant above the second.
+        Thresholds of each row: a region is called benign below the first and malignant above the
+        second.
     withheld : collection of str
-        Models that make no decision.
+        Names of the models that make no decision.
 
     Returns
     -------
     DataFrame
-        A copy with further columns. ``decision_model``: the decision by the thresholds alone.
-        ``decision_before_histology``: the decision after all checks but histology. ``decision``:
-        the decision after all checks. ``decision_reason``: why the decision was changed, or why
-        none is made. ``plausible``: the classes in the conformal set, ``neither``, or empty.
-        ``readers_agree``: how far the readers' scores are apart from each other. ``gap`` and
-        ``apart``: how far belief and readers are from each other. ``suspicion``: the belief or the
-        readers' mean, whichever is higher. Where the readers contradict the tool, the most
-        suspicious reader's probability counts.
+        A copy with further columns:
+
+        - ``decision_model``: the decision by the thresholds alone.
+        - ``decision_before_histology``: the decision after all checks but that against histology.
+        - ``decision``: the decision after all checks.
+        - ``decision_reason``: why the decision was changed, or why none is made.
+        - ``plausible``: the classes that conformal prediction does not rule out, ``neither``, or
+          empty.
+        - ``readers_agree``: how far the readers' scores are apart from each other, in words.
+        - ``gap`` and ``apart``: distance between the belief and the readers' mean, as a number and
+          in words.
+        - ``suspicion``: the belief or the readers' mean, whichever is higher. Where the readers
+          contradict the tool (the model), the highest reader's probability takes the place of the
+          mean.
 
     Examples
     --------
-    The thresholds call three regions benign or malignant. A reader says the opposite of the last
-    region:
+    By the thresholds three regions are benign, malignant and benign. A reader says the opposite of
+    the last one:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -179,14 +192,15 @@ def decide_regions(
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a region on which its model makes no decision."""
-    # Conformal sets, like the limits, hold only for men like the men of the training, so no set is
-    # shown.
+    # No conformal set is shown. Like the thresholds, it holds only for men like those of the
+    # training, who were simulated.
     return {**_decision_columns("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
 def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the decision columns of one region, from its decision by the thresholds and its
-    row.
+    """Return the decision columns of one region.
+
+    ``model`` is its decision by the thresholds, and ``row`` its row of results.
     """
     values = _reader_values(row)
     mean = row["readers_mean"]
@@ -203,16 +217,16 @@ def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
             against.append(row["displaced"])
         if model == "benign" and not values and unseen(row.get("confidence")):
             against.append(UNSEEN)
-        # A biopsy may miss a lesion, and the tool may miss cancer, so a contradiction needs a
-        # person.
+        # A biopsy may miss a lesion, and the tool may miss cancer. So a person has to look at a
+        # contradiction between them.
         if model == "malignant" and row["truth"] == 0.0:
             histology.append("histology found it benign")
         if model == "benign" and row["truth"] == 1.0:
             histology.append("histology found it malignant")
     suspicion = np.fmax(row["belief"], mean)
     if readers:
-        # The page sorts by suspicion. A region that one reader suspects must not come late just
-        # because the mean is low.
+        # The page sorts by suspicion. A region that one reader suspects would come late if only
+        # the readers' mean counted.
         suspicion = np.fmax(row["belief"], max(values))
     return {
         "decision_model": model,
@@ -226,7 +240,7 @@ def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str, str]:
-    """Return a decision on a region or man, or ``refer`` where there are reasons against it.
+    """Return a decision on a region or man, which is ``refer`` where there are reasons against it.
 
     Parameters
     ----------
@@ -239,8 +253,9 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
     Returns
     -------
     dict of str to str
-        ``decision_before_histology`` is changed for the reasons ``against`` only, and ``decision``
-        for both kinds of reasons. ``decision_reason`` has the reasons as text.
+        ``decision_before_histology`` is ``refer`` where there is a reason in ``against``, and
+        ``decision`` where there is a reason in any of the two lists. ``decision_reason`` has all
+        reasons as text.
     """
     before = model
     if against:
@@ -294,8 +309,8 @@ def _readers_against(model: str, values: list[float], mean: float, gap: float) -
     if not values or model not in ("malignant", "benign"):
         return []
     readers_do = "the readers on average do" if len(values) > 1 else "the reader does"
-    # This case comes first, because its sentence says whether the readers or the tool suspect
-    # cancer. The sentence on the distance does not say so.
+    # Opposite sides of one half are reported rather than the distance, because this sentence also
+    # says whether the tool or the readers suspect cancer.
     side = side_of_half(mean)
     if model == "malignant" and side == "not suspicious":
         return [f"the tool suspects cancer, {readers_do} not"]
@@ -319,7 +334,10 @@ def _set_against(model: str, plausible: str) -> list[str]:
 
 
 def _plausible(row: dict[str, Any]) -> str:
-    """Return the classes in the conformal set as text; empty where the run made no sets."""
+    """Return the classes that conformal prediction does not rule out, as text.
+
+    The text is empty where the run made no such prediction.
+    """
     words = []
     for word in ("benign", "malignant"):
         p_value = row.get(f"p_{word}", np.nan)
@@ -333,21 +351,23 @@ def _plausible(row: dict[str, Any]) -> str:
 
 
 def decide_men(men: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]) -> pd.DataFrame:
-    """Decide on every man, who never goes further than his regions.
+    """Decide on every man, from the decisions on his regions and from his own probability.
 
     A man is ``malignant`` where one of his regions is malignant, because there is a target for a
-    biopsy. He is ``benign`` where every region is benign and his own probability lies below his
-    lower limit. Otherwise the decision is ``refer``. ``benign`` becomes ``refer`` where a study or
-    region of the man gave no result, or the readers' mean suspects a region. Both ``benign`` and
-    ``malignant`` become ``refer`` where histology contradicts them. If no region of a man has a
-    decision, the man has no decision.
+    biopsy. He is ``benign`` where every region is benign and his own probability is unknown or lies
+    below his threshold. Otherwise the decision is ``refer``. ``benign`` becomes ``refer`` where a
+    study or region of the man gave no result, or where the readers' mean of a region is 0.75 or
+    more. Both ``benign`` and ``malignant`` become ``refer`` where histology contradicts them. If no
+    region of a man has a decision, the man has no decision.
 
     Parameters
     ----------
     men : DataFrame
-        Table indexed by ``participant_id``, with the columns ``probability, lower, truth``.
+        Table indexed by ``participant_id``, with the columns ``probability``, ``lower`` (the man's
+        threshold) and ``truth``.
     results : DataFrame
-        Regions with their decisions. If a man has no region here, his latest study gave no result.
+        Regions with their decisions. A man who has no region here is one whose latest study gave no
+        result.
     failed : collection of str
         Men of whom a study or a region gave no result.
 
@@ -399,7 +419,7 @@ def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
 
 
 def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
-    """Return the reasons against calling a man benign, except for histology."""
+    """Return the reasons against calling a man benign that do not come from histology."""
     reasons = []
     if failed or regions["probability"].isna().any():
         reasons.append("a study or region gave no result")
@@ -409,7 +429,7 @@ def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
 
 
 def _with_warning(warnings: pd.Series, rows: np.ndarray, text: str) -> pd.Series:
-    """Return the warnings of all rows, with a text added in some rows."""
+    """Return the warnings of all rows, with a text added where ``rows`` is True."""
     joined = []
     for warning, adds in zip(warnings, rows, strict=True):
         if adds and warning:
@@ -451,8 +471,9 @@ def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> 
 
 
 def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
-    """Count the decisions on men before the check against histology, and how many of them are
-    right.
+    """Count the decisions on men, as they were before histology could change them to ``refer``.
+
+    It is also counted how many of these decisions histology confirms.
 
     Parameters
     ----------
@@ -464,8 +485,8 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
     dict
         ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each tell how many
         men have that decision (``n``), how many of these have histology (``known``) and how many
-        histology confirms (``right``). ``lately`` has the share of decided men and the calibration
-        among the last 100 men, where drift shows first.
+        histology confirms (``right``). ``lately`` has the share of men called benign or malignant,
+        and the calibration, among the latest 100 men with a decision, where drift shows first.
     """
     decision = men["decision_before_histology"]
     with_truth = men["truth"].notna()
@@ -482,8 +503,9 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
 
 
 def _lately(men: pd.DataFrame) -> JsonObject:
-    """Return the share of decided men and the calibration of the last men, where drift shows
-    first.
+    """Return measures of the latest men with a decision, where drift shows first.
+
+    The measures are the share of men called benign or malignant, and the calibration.
     """
     decision = men["decision_before_histology"]
     last = men[decision != ""].tail(LATELY)

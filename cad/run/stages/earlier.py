@@ -1,7 +1,8 @@
 """Compare the latest study of a man with the study before it, for the reader of his page.
 
-No decision depends on this comparison. Its table tells which studies are compared, how their images
-were aligned and which regions are near each other. Sizes and probabilities stay in their own files.
+No decision depends on this comparison. Its table ``earlier.csv`` says which studies are compared,
+how their images were aligned and which regions are near each other. Sizes and probabilities of the
+regions are in other files.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Pair:
 
 
 def has_pairs(measured: Measured) -> bool:
-    """Tell whether a man has several measured studies, so that the run has ``earlier.csv``.
+    """Tell whether a man has several measured studies. If one has, the run has ``earlier.csv``.
 
     Parameters
     ----------
@@ -63,18 +64,18 @@ def of_latest_study(
 ) -> np.ndarray:
     """Tell which regions are of the latest study of their man.
 
-    A latest study that could not be measured has no region here. Then no region of the man counts
-    as one of the latest study, so that an earlier study never silently replaces the latest.
+    A latest study that could not be measured has no region here. Then no region of the man is one
+    of the latest study. In this way an earlier study does not take its place unnoticed.
 
     Parameters
     ----------
     folder : RunFolder
-        The run; the dates of studies stand in its study files.
+        The run, whose study files have the dates of studies.
     keys : DataFrame, shape (n, ...)
         ``participant_id, study_id``, one row per region.
     studies : iterable of StudyRef
-        All studies of the cohort. Where this is empty, as for a table, only the studies of ``keys``
-        count.
+        All studies of the cohort. Where it is empty, as for a user's own table, only the studies of
+        ``keys`` count.
 
     Returns
     -------
@@ -103,7 +104,7 @@ def of_latest_study(
     for patient, of_man in studies_of_men.items():
         dates = {}
         for study in of_man:
-            # A study that failed, and a study of a table, has no file and so no date.
+            # A study that failed has no file and so no date, and neither has a study of a table.
             if len(of_man) > 1 and folder.study(study).is_file():
                 dates[study] = study_date(folder, study)
         ordered, _ = in_order(of_man, dates)
@@ -115,8 +116,8 @@ def of_latest_study(
 def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
     """Compare the latest study of every man with the study before it.
 
-    Comparisons of an earlier run stay where neither study changed. A comparison that fails becomes
-    a row that says why, and costs no other result.
+    Comparisons of an earlier run into the folder are kept where neither study changed. A comparison
+    that fails becomes rows that say why, and changes no other result.
 
     Parameters
     ----------
@@ -157,8 +158,7 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
 
 
 def compare_pair(pair: Pair) -> list[EarlierRow]:
-    """Align the T2 images of two studies of a man, and find for each region the nearest earlier
-    region.
+    """Align the T2 images of two studies of a man, and find the earlier region near each region.
 
     Parameters
     ----------
@@ -191,8 +191,8 @@ def in_order(studies: Sequence[str], dates: Mapping[str, str]) -> tuple[list[str
     Returns
     -------
     studies : list of str
-        The studies, sorted by date where every date is known and no two dates are the same.
-        Otherwise they are sorted by the session's label, in which numbers count by their value.
+        The studies. They are sorted by date if every date is known and no two are equal. Otherwise
+        they are sorted by the label of the session, in which ``2`` comes before ``10``.
     order : str
         ``date`` or ``session``.
 
@@ -230,9 +230,7 @@ def _men_with_several(measured: Measured) -> dict[str, list[str]]:
 
 
 def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
-    """Return the pairs of studies to compare: the latest study of every man and the study before
-    it.
-    """
+    """Return for every man with several studies the latest study and the study before it."""
     studies_of_men = _men_with_several(measured)
     if not studies_of_men:
         return []
@@ -257,7 +255,7 @@ def _still_current(
     try:
         rows_of_men = read_earlier(loaded.folder)
         keys_before = records.read_record(loaded.folder).get("inputs") or {}
-    except CadError:  # there was no run here, or a damaged one, so everything is compared anew
+    except CadError:  # the folder holds no finished run; all pairs of studies are compared
         return {}
     keys = {outcome.study_id: outcome.key for outcome in measured.outcomes}
     current = {}
@@ -359,8 +357,8 @@ def _stated_psa(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
     stated: dict[str, float | None] = {"psa": None, "psa_density": None}
     if rows.empty:
         return stated
-    # A man at one study is one row, as in participants.tsv. So the same function derives the
-    # values.
+    # The row of a man and session has the same columns as a row of participants.tsv. So the same
+    # function computes the PSA density.
     values = men_stated(rows, loaded.settings.labels.isup_min).iloc[0]
     for name in stated:
         if pd.notna(values[name]):

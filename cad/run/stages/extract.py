@@ -35,7 +35,7 @@ class Measured:
     failures : list of Failure
         Studies and single regions that could not be measured, with the reason.
     seconds : float
-        Wall time of measuring.
+        Time of measuring, by the clock.
     """
 
     outcomes: list[StudyOutcome]
@@ -51,13 +51,13 @@ class Extracted:
     Parameters
     ----------
     features : DataFrame
-        Columns ``participant_id, study_id, roi_id`` and the features, as stored. Where the
-        intensity scale of T2 is fitted across patients, it is fitted on all patients here.
+        Columns ``participant_id, study_id, roi_id`` and the features, as stored. Where an intensity
+        scale of T2 is fitted across patients, these features use a scale of all patients.
     provenance : DataFrame
-        How each row was measured. It is stored beside the features, and no learner sees it.
+        How each row was measured. It is stored beside the features, and no learner learns from it.
     source : FoldFeatures
-        Makes the features of the same rows again for each fold, where they depend on the fold's
-        training rows, such as the intensity scale of T2.
+        Computes the features of the same rows for each fold. They differ between folds where a step
+        is fitted to the fold's training rows, such as the intensity scale of T2.
     """
 
     features: pd.DataFrame
@@ -76,8 +76,8 @@ def measure(loaded: Loaded) -> Measured:
     Returns
     -------
     Measured
-        All studies, including studies kept from an earlier run. A study that fails is listed among
-        the failures and does not stop the others.
+        All studies, including those whose earlier result is kept. A study that fails is listed
+        among the failures and does not stop the others.
     """
     start = time.perf_counter()
     refs = loaded.cohort.studies()
@@ -98,8 +98,8 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     loaded, measured : Loaded, Measured
         The run so far.
     scale : NyulScale, optional
-        The intensity scale of T2 that a trained model brings. A run that is no prediction ignores
-        this scale. Where the settings use such a scale, that run fits it on all patients.
+        The intensity scale of T2 of a trained model, for a prediction. In any other run this
+        argument is ignored, and the scale is fitted to all patients if the settings ask for one.
     """
     rows = region_rows(measured.results)
     keys = rows[KEYS]
@@ -112,8 +112,8 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
         loaded.sites(keys["participant_id"]),
         loaded.folder,
     )
-    # Features for a prediction are on the intensity scale of the model's training, never on a scale
-    # fitted to the new men.
+    # Features for a prediction use the intensity scale of the model's training. A scale that is
+    # fitted to the new men would give other features.
     complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
     features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)
     provenance = read_provenance(measured.results)
@@ -127,6 +127,6 @@ def extract_nothing(loaded: Loaded) -> None:
 
 
 def _measured_with(loaded: Loaded) -> PipelineSettings:
-    # Redrawn copies of regions serve only to choose features, which a trained model has done
-    # already.
+    # Redrawn copies of regions serve only to choose stable features. For a trained model they have
+    # been chosen.
     return without_copies(loaded.settings) if loaded.kind == "predict" else loaded.settings

@@ -1,4 +1,4 @@
-"""Join the probabilities of regions with the regions' truth, and measure how good they are.
+"""Join the probabilities of regions with the regions' histology, and measure how good they are.
 
 No decision is made here (:mod:`cad.run.stages.decide`).
 """
@@ -29,8 +29,8 @@ MEASURED = (
     "centred",
     "centred_images",
 )
-"""Columns of scored regions that are measured. A prediction lacks the columns that begin with
-``centred``.
+"""Columns of scored regions whose agreement with readers and histology is measured. A prediction
+lacks the columns that begin with ``centred``.
 """
 
 
@@ -50,37 +50,37 @@ class Judged:
     failures : list of Failure
         Regions without a probability, with the reason.
     notes : list of str
-        Remarks for the reader of the run.
+        Remarks that the run shows.
     timings : dict of str to float
         Seconds by stage.
     thresholds : (float, float)
-        A region is benign below the first (P-), malignant above the second (P+). Where models
-        differ, these are the thresholds of the first model.
+        A region is called benign below the first and malignant above the second. In a prediction
+        with several models these are the thresholds of the first one.
     lower, upper : ndarray, shape (n,)
         The two thresholds of every row of ``results``.
     folds : OutOfFold or None
-        The validation's folds; None for a prediction.
+        The folds of a validation; None for a prediction.
     joint : JointModel or None
-        In a validation: the model of regions and men, fitted to all men; None where there is no
-        histology to fit it to.
+        In a validation: the joint model, which leads from beliefs to the probabilities of regions
+        and men, fitted to all men; None where there is no histology to fit it to.
     out_of_fold : DataFrame
-        In a validation, a row for each row of the aggregated table, with ``belief`` and
-        ``probability`` on the scale of a model that leaves nobody out. Thresholds and conformal
-        sets of new cases rest on these numbers.
+        In a validation: out-of-fold ``belief`` and ``probability`` of each row of the aggregated
+        table, moved to the scale of a model that leaves nobody out. Thresholds and conformal sets
+        for new patients are computed from these numbers.
     model : dict or None
         Description of the models of a prediction; None for a validation.
     estimator : dict or None
         Description of the fitted estimators (:func:`cad.run.model.described.describe`).
     simulated : bool
-        Whether any number rests on simulated patients.
+        Whether any patient of the run, or any training patient of its models, is simulated.
     undecided_models : tuple of str
-        Models that make no decision on a real man.
+        Names of the models that make no decision on a real man.
     men : DataFrame
         One row per patient (:mod:`cad.run.stages.risk`), with ``lower``, the threshold below which
-        the patient may be benign.
+        the patient may be called benign.
     latest : ndarray of bool, shape (n,), or None
-        In a prediction: which rows of ``results`` are of their man's latest study, on which the
-        decision on the man rests. None where the decision rests on all his regions.
+        In a prediction: which rows of ``results`` are of their man's latest study, from which the
+        decision on the man is made. None where it is made from all his regions.
     """
 
     results: pd.DataFrame
@@ -113,7 +113,7 @@ def judge(
     folds: OutOfFold | None = None,
     null: PermutationNull | None = None,
 ) -> tuple[pd.DataFrame, Summary]:
-    """Put probabilities beside the cohort's facts on its regions, and measure the probabilities.
+    """Join probabilities to what the cohort's tables say of its regions, and measure them.
 
     Parameters
     ----------
@@ -122,12 +122,13 @@ def judge(
     scored : DataFrame, shape (n, ...)
         Columns ``belief, probability, probability_images, decision_value`` for the rows of
         ``aggregated.table``, NaN where there is no value. A validation also has ``centred_belief,
-        centred, centred_images``, the log-odds by which regions of different folds are ranked.
-        Further columns of the models are passed on.
+        centred, centred_images``: log-odds without the base rates of the folds, by which regions of
+        different folds can be ranked. Further columns are copied into the results.
     operating_point : OperatingChoice, optional
-        How the thresholds were chosen, where they come from a stated aim and not from costs.
+        How the thresholds were chosen, where they were chosen for a stated predictive value and not
+        from costs.
     given : Given, optional
-        For a prediction: further values per region that the trained models return.
+        For a prediction: further values of each region that the trained models return.
     folds : OutOfFold, optional
         For a validation: the folds that gave the beliefs.
     null : PermutationNull, optional
@@ -159,7 +160,7 @@ def judge(
     results = _described_regions(loaded, aggregated).assign(warnings="")
     if summary.rows is not None:
         results = with_given(results, summary.rows)
-    # rows of an earlier model's table come after the cohort's rows, and are cut off here
+    # Rows of an earlier model's table come after the rows of the cohort, and are left out here.
     for name in scored:
         results[name] = scored[name].to_numpy()[:rows]
     far = settings.images.withdraw_from_mm
@@ -169,7 +170,7 @@ def judge(
 
 
 def unseen(confidence: object) -> bool:
-    """Tell whether software detected a region, so that perhaps no reader has looked at it.
+    """Tell whether software detected a region. Perhaps no reader has looked at such a region.
 
     Parameters
     ----------
@@ -180,7 +181,9 @@ def unseen(confidence: object) -> bool:
 
 
 def _described_regions(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
-    """Return one row per region of the cohort, with the columns of its tables and labels."""
+    """Return one row per region of the cohort, with its columns in the tables of the cohort and in
+    the labels.
+    """
     rois = aggregated.rois
     scores = aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]

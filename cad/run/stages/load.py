@@ -39,19 +39,19 @@ class Loaded:
     folder : RunFolder
         The run folder.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
     kind : str
         ``run``, ``train`` or ``predict``.
     basis : dict
-        Everything besides cohort and settings that results depend on, as values that JSON can hold:
-        for ``predict`` the models and options. A finished run with another basis is computed again.
+        What results depend on besides cohort and settings, as values that JSON can hold: for
+        ``predict`` the models and options. A finished run with another basis is computed again.
     withdrawn : tuple of str
         Patients who withdrew and are left out, whether or not the tables hold them.
     table_columns : tuple of str
-        Features of a user's own table, for which no image was measured; else empty.
+        Names of the features of a user's own table, for which no image was measured; else empty.
     table_roles : dict
-        Roles of the columns of that table, such as patient and scores. The model stores these
-        roles, to read later tables by them.
+        What the columns of that table are, such as patient and scores. A model stores these roles
+        and reads later tables by them.
     """
 
     settings: PipelineSettings
@@ -97,8 +97,10 @@ def load(
     basis: JsonObject | None = None,
     without: Collection[str] = (),
 ) -> Loaded:
-    """Read a cohort's tables, and check early everything that would otherwise fail after hours of
-    measuring.
+    """Read a cohort's tables and check the settings.
+
+    Everything that can be checked before the images are measured is checked here, because measuring
+    may take hours.
 
     Parameters
     ----------
@@ -108,23 +110,22 @@ def load(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
     kind : {"run", "train", "predict"}
         Purpose of the run folder.
     basis : dict, optional
-        Everything that results depend on besides cohort and settings: for ``predict`` the models
-        and options.
+        What results depend on besides cohort and settings: for ``predict`` the models and options.
     without : collection of str
         Patients who withdrew and are left out.
 
     Raises
     ------
     CadError
-        For costs under which referring never pays, an unknown learner or filter, or a cohort that
-        cannot be read. Except for ``predict``, also when one man has two ids in the cohort. For
-        ``train``, also for a learner that a bundle cannot hold.
+        For costs with which a region would never be referred, for an unknown learner or filter, and
+        for a cohort that cannot be read. Except for ``predict``, also when one man has two ids in
+        the cohort. For ``train``, also for a learner that cannot be stored.
     """
-    # This raises an error for unusable costs, before hours are spent on measuring.
+    # This raises an error for costs that cannot be used.
     _ = settings.decision.thresholds
     check_filters(settings.features)
     if kind != "predict":
@@ -133,12 +134,13 @@ def load(
             require_storable(estimator, settings.learner)
     withdrawn = tuple(labels_of(without))
     cohort = leave_out(read_cohort(root), withdrawn)
-    # A prediction trains nothing, so a man under two ids changes none of its results.
+    # A prediction trains no model, so a man with two ids changes none of its results.
     same = twins(cohort.studies()) if kind != "predict" else []
     if same:
         raise same[0]
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
-    # one choice for the whole cohort, so that a column means the same everywhere
+    # Each setting "auto" becomes one choice for the whole cohort, so that a column has the same
+    # meaning in all rows.
     settings = resolve_auto(facts, settings)
     folder = RunFolder(out)
     return Loaded(settings, cohort, folder, options, kind, basis or {}, withdrawn)

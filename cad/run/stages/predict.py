@@ -1,4 +1,4 @@
-"""Give each new region a probability, from the first model that can score its study."""
+"""Give new regions probabilities by the first model that can score them: the stage ``predict``."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,20 +56,21 @@ _OTHER_MODEL = (
 def shared_settings(
     bundles: Sequence[Bundle], decision: DecisionSettings | None = None
 ) -> PipelineSettings:
-    """Return settings for a prediction with several models: the first model's settings, with all
-    modalities.
+    """Return the settings of a prediction with several models.
+
+    These are the settings of the first model, with the modalities (kinds of image) of all models.
 
     Parameters
     ----------
     bundles : sequence of Bundle
-        Models in order of preference. Every modality that one of them needs will be measured.
+        Models in order of preference. Every modality that one of them needs is measured.
     decision : DecisionSettings, optional
-        Costs and aims. They replace the costs and aims that the first model was trained with.
+        Costs of errors and aims for predictive values, in place of those of the first model.
 
     Raises
     ------
     CadError
-        When the models measure images differently, or a model was trained on a table.
+        When the models measure an image in different ways, or when a model was trained on a table.
     """
     for bundle in bundles:
         if bundle.of_table:
@@ -77,8 +78,8 @@ def shared_settings(
     parsed = [settings_of(bundle) for bundle in bundles]
     first = parsed[0]
     for bundle, settings_of_bundle in zip(bundles[1:], parsed[1:], strict=True):
-        # Models may need different images. But all must measure an image in the same way, because a
-        # study is measured once for all models.
+        # Models may need different images. But all must measure an image in the same way, because
+        # each study is measured only once.
         same = settings_of_bundle.features.model_copy(
             update={"modalities": first.features.modalities}
         )
@@ -101,14 +102,14 @@ def settings_of(bundle: Bundle) -> PipelineSettings:
     Raises
     ------
     CadError
-        For settings that this version does not know.
+        For settings that this version of the program does not know.
     """
     with using(bundle):
         return parse_settings(PipelineSettings, bundle.pipeline, bundle.name)
 
 
 def basis(bundles: Sequence[Bundle]) -> dict[str, str]:
-    """Return the identity of models: their hashes by their names, in the given order.
+    """Return what identifies models: their hashes by their names, in the given order.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def basis(bundles: Sequence[Bundle]) -> dict[str, str]:
 def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
     """Return the intensity scale of T2 that the first model was trained with.
 
-    A prediction stores its features on this scale.
+    The features that a prediction stores are measured on this scale.
 
     Parameters
     ----------
@@ -131,7 +132,7 @@ def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
     Returns
     -------
     NyulScale or None
-        None where the model standardises T2 by another method.
+        None where the model standardises T2 by another method than Nyul's.
     """
     with using(bundles[0]):
         return Preparation.of(bundles[0].metadata).scale
@@ -145,9 +146,10 @@ def predict(
     failures: Sequence[Failure] = (),
     transductive: bool = False,
 ) -> Judged:
-    """Give every region the probability of a trained model, and decide on it.
+    """Give every region the probability of a trained model, with the thresholds of this model.
 
-    A region that no model can score is listed among the failures, with the reason.
+    A region that no model can score is listed among the failures, with the reason. Decisions are
+    made later (:mod:`cad.run.stages.decide`).
 
     Parameters
     ----------
@@ -156,24 +158,25 @@ def predict(
     bundles : sequence of Bundle
         Models in order of preference.
     failures : sequence of Failure
-        Failures of measuring; they explain why a study lacks features of a modality.
+        Failures of the measurement, which explain why a study lacks features of an image.
     transductive : bool
-        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
-        added as unlabelled rows.
+        Whether a semi-supervised model is fitted again for each patient, with the patient's regions
+        as further rows without a label.
 
     Returns
     -------
     Judged
-        Probabilities, decisions, explanations, failures and measures.
+        Probabilities, thresholds, explanations, failures and measures.
 
     Raises
     ------
     NoRegionScored
-        When no model can take any region.
+        When no model can score any region.
     """
     start = time.perf_counter()
     decision = loaded.settings.decision
-    # Predictions for a table are written into this table, which has no columns for explanations.
+    # Predictions for a user's own table are written into this table, which has no columns for
+    # explanations.
     scores = score_rows(
         bundles,
         extracted,
@@ -272,26 +275,25 @@ def _predicted_men(
 
 
 def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
-    """Return the two thresholds with which a model reaches the aims of the settings.
+    """Return the two thresholds with which a model reaches the predictive values that are aimed at.
 
     Parameters
     ----------
     bundle : Bundle
-        The model. For the aims and costs of its training, its stored thresholds are returned. For
-        other aims and costs, thresholds are chosen on the out-of-fold probabilities of its training
-        regions.
+        The model. If aims and costs are those of its training, its stored thresholds are returned.
+        For others, thresholds are chosen on the out-of-fold probabilities of its training regions.
     decision : DecisionSettings
-        Aims and costs.
+        Aims for predictive values, and costs of errors.
 
     Returns
     -------
     OperatingChoice or None
-        None where no aim is set, so that costs decide, or where the training lacks histology or
-        validation.
+        None where no aim is set, so that the thresholds follow from costs, and where the training
+        lacks histology or a validation.
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
-    # ``blinded`` changes who sees results, but no threshold, so it is left out of the comparison.
+    # The setting ``blinded`` changes no threshold, so it is left out of the comparison below.
     settings = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
@@ -299,7 +301,7 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
         # costs, thresholds are chosen on the same out-of-fold probabilities.
         if settings == decision and stored is not None:
             return typed(OperatingChoice, stored)
-        # A model without a joint model of regions and men decides by its belief.
+        # For a model without a joint model of regions and men, the belief is the probability.
         probability = "out_of_fold"
         if "out_of_fold_probability" in bundle.training:
             probability = "out_of_fold_probability"
@@ -317,7 +319,7 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
 def _costs_instead(
     points: Mapping[str, OperatingChoice | None], decision: DecisionSettings
 ) -> list[str]:
-    """Return a note on the models whose thresholds come from the costs although an aim is set."""
+    """Return a note on each model whose thresholds come from the costs although an aim is set."""
     if decision.aim_npv is None and decision.aim_ppv is None:
         return []
     notes = []
@@ -335,10 +337,10 @@ def _records_of_models(
     patients: set[str],
     prevalence: float | None,
 ) -> dict[str, JsonObject]:
-    """Return the record of each model of the run.
+    """Return the entry of each model in the record of the run, ``run.json``.
 
-    ``patients_of_training`` counts the run's patients whose id also occurs in the model's training.
-    ``decides`` tells whether the model may decide on a real man.
+    ``patients_of_training`` counts the run's patients whose id also occurs among the model's
+    training patients. ``decides`` tells whether the model may decide on a real man.
     """
     models = {}
     for bundle in bundles:
@@ -347,7 +349,7 @@ def _records_of_models(
             joint = joint_of(bundle, None)
             shares: dict[str, float | None] = {"stated": None, "men": None, "regions": None}
             if joint is not None:
-                # Without a joint model the prevalence has no effect, as the numbers are beliefs.
+                # Without a joint model there are only beliefs, which a prevalence does not change.
                 shares["stated"] = prevalence
                 shares["men"] = joint.taught.prevalence_of_men
                 shares["regions"] = joint.taught.prevalence_of_regions
@@ -385,15 +387,15 @@ class Scores:
     Parameters
     ----------
     table : DataFrame
-        A row per region: ``belief, decision_value, p_benign, p_malignant`` (conformal p-values),
-        ``model, warnings`` and ``unlike`` (how the region differs from the training regions); NaN
-        or empty where no model could score the region.
+        One row per region: ``belief``, ``decision_value``, the conformal p-values ``p_benign`` and
+        ``p_malignant``, ``model``, ``warnings``, and ``unlike``, which says how the region differs
+        from the training regions. Cells are NaN or empty where no model could score the region.
     explanations : list of dict
         Rows of ``explanations.csv``.
     refused : dict of int to str
-        The reason, by the number of each row that no model could score.
+        For each row that no model could score, the reason, by the number of the row.
     notes : list of str
-        Remarks for the reader of the run.
+        Remarks that the run shows.
     """
 
     table: pd.DataFrame
@@ -410,23 +412,24 @@ def score_rows(
     transductive: bool = False,
     explained: bool = True,
 ) -> Scores:
-    """Score every region with the first model whose modalities have all been measured on it.
+    """Score every region with the first model all of whose images were measured in the region.
 
     Parameters
     ----------
     bundles : sequence of Bundle
         Models in order of preference.
     extracted : Extracted
-        The regions' features; T2 is put on each model's own intensity scale.
+        The regions' features. T2 features are measured on each model's own intensity scale.
     folder : RunFolder
-        The run: its study files explain why a modality is missing.
+        The run, whose study files explain why an image is missing.
     failures : sequence of Failure
-        Failures of measuring, which also explain why a modality is missing.
+        Failures of the measurement, which also explain why an image is missing.
     transductive : bool
-        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
-        added as unlabelled rows. A probability then depends on the patient's other regions, too.
+        Whether a semi-supervised model is fitted again for each patient, with the patient's regions
+        as further rows without a label. The belief then depends on the patient's other regions,
+        too.
     explained : bool
-        Whether to return the features that moved every region's probability.
+        Whether to also return the features with the largest effects on each region's belief.
 
     Raises
     ------
@@ -450,8 +453,8 @@ def score_rows(
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
-    # Scored regions are included, because an image that all regions of a study lack is absent from
-    # the study.
+    # Regions that were scored are included: only if all regions of a study lack an image, it is the
+    # study that lacks it.
     absent_images = {}
     for row, by_model in lacks.items():
         absent_images[row] = sorted(set(chain(*by_model.values())))
@@ -463,7 +466,7 @@ def score_rows(
         for name, images in lacks[row].items():
             needs.append(f"model {name} needs {' and '.join(images)} features")
         scores.refused[row] = f"{'; '.join(needs)} and {reason}"
-    # No region was scored at all: raise an error instead of writing a table of empty rows.
+    # If no region was scored at all, an error is better than a table of empty rows.
     if len(unscored) == n:
         causes = []
         for row, text in scores.refused.items():
@@ -487,9 +490,9 @@ def _score_open(
     transductive: bool,
     explained: bool,
 ) -> None:
-    """Score the rows that no earlier model could score.
+    """Score with one model the rows that no model before it could score.
 
-    ``lacks`` collects, by row, the images that each model needs and the row does not have.
+    ``lacks`` collects, by row, the images that each model needs and that the row does not have.
     """
     source = extracted.source
     table = scores.table
@@ -499,7 +502,7 @@ def _score_open(
     for row in np.flatnonzero(list(map(bool, missing))).tolist():
         lacks.setdefault(row, {})[bundle.name] = missing[row]
     takes = np.array([not images for images in missing], dtype=bool)
-    # Models are in order of preference, and the first that can score a region does so.
+    # A row that a preferred model has scored keeps this score.
     open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
     if len(open_rows):
         adjusted = preparation.adjust(X, source.sites)
@@ -524,14 +527,15 @@ def _rows_by_estimator(
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Yield groups of rows, each with the estimator that scores it.
 
-    The estimator is the bundle's estimator for all rows, or in transductive mode a new fit for each
-    patient.
+    It is the bundle's estimator for all rows, or, if ``transductive`` is set, one that is fitted
+    again for each patient.
     """
     if not transductive:
         yield rows, bundle.estimator
         return
     patients = extracted.features["participant_id"].to_numpy(str)[rows]
-    # There is a fit for each man, so that no probability depends on other men of the cohort.
+    # The model is fitted for each man by himself, so that no number depends on other men of the
+    # cohort.
     for patient in np.unique(patients):
         rows_of_patient = rows[patients == patient]
         yield rows_of_patient, fit_with(bundle, training_rows(bundle), adjusted[rows_of_patient])
@@ -546,9 +550,10 @@ def _write_scores(
     extracted: Extracted,
     scores: Scores,
 ) -> None:
-    """Write the scores of one model for the given rows.
+    """Write the scores of one model for the given rows into the table of scores.
 
-    ``X`` has the measured features, ``adjusted`` the features in the form that the learner takes.
+    ``X`` has the measured features, and ``adjusted`` the features after the steps that were fitted
+    at training, such as harmonisation, for the learner.
     """
     table = scores.table
     training = bundle.training
@@ -588,13 +593,12 @@ def training_rows(bundle: Bundle) -> np.ndarray:
     Parameters
     ----------
     bundle : Bundle
-        A model that carries its training rows.
+        A model that was stored with its training rows.
 
     Returns
     -------
     ndarray, shape (n, n_features)
-        Features after the adjustments that were fitted at training, such as adjustments between
-        sites.
+        Features after the steps that were fitted at training, such as the harmonisation of sites.
     """
     training = bundle.training
     sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
@@ -614,10 +618,10 @@ def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -
 
 
 def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[str]:
-    """Return how each region differs from the model's training regions; ``LIKE`` where it does not
-    differ.
+    """Return how each region differs from the model's training regions.
 
-    The text is empty where the model has no limits for this comparison.
+    The text is ``LIKE`` where the region does not differ, and empty where the model has no limits
+    for this comparison.
     """
     limits = bundle.metadata.get("typicality")
     if limits is None:
@@ -633,9 +637,7 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
-    """Return for each region how its measurement differs from the measurement of the training
-    regions.
-    """
+    """Return for each region how it was measured in another way than the training regions."""
     trained = bundle.metadata.get("provenance") or {}
     notes = []
     for row in provenance.to_dict("records"):

@@ -1,4 +1,4 @@
-"""Load libraries before the work begins, so that forked processes share them in memory."""
+"""Load libraries before the work begins, so that processes forked later share them in memory."""
 
 from contextlib import suppress
 
@@ -6,9 +6,7 @@ import numpy as np
 
 
 def ready_to_measure() -> None:
-    """Load the libraries that the first study needs: readers of images, and compiled code for
-    features.
-    """
+    """Load the libraries that measuring a study needs, and the compiled code for features."""
     import nibabel  # noqa: F401
     import scipy.ndimage  # noqa: F401
 
@@ -21,9 +19,9 @@ def ready_to_measure() -> None:
 
 
 def ready_to_fit() -> None:
-    """Load the libraries that the first fold needs, by a small fit.
+    """Load the libraries that fitting a fold needs, by a small fit.
 
-    Errors are ignored, because the command that fits will raise and report the same error.
+    Errors are ignored, because the command itself will meet and report the same error.
     """
     with suppress(Exception):
         from joblib.externals.loky import process_executor  # noqa: F401

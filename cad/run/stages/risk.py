@@ -1,9 +1,9 @@
 """Compute probabilities of cancer of every region and man, from beliefs and other evidence.
 
-This is the only module that makes a ``probability``. If the training has histology, the probability
-comes from the joint model of regions and men (:mod:`cad.learning.joint_model`). Otherwise the
-column holds the belief (the probability that readers would call the region malignant), and
-``probability_of`` says so.
+The belief is the probability that readers would call the region malignant. This is the only module
+that computes the column ``probability``. If the training has histology, the probability comes from
+the joint model of regions and men (:mod:`cad.learning.joint_model`). Otherwise the column holds the
+belief, and the column ``probability_of`` says so.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ EVIDENCE = (
     "psa_density",
     "man_truth",
 )
-"""Columns, besides the belief, that a joint model is fitted to and predicts from."""
+"""Columns that a joint model needs besides the belief, for its fit or its prediction."""
 BELIEF_ONLY = "the training has no histology: the numbers are what readers would say, not cancer"
 
 
@@ -53,16 +53,17 @@ class Risk:
     ----------
     regions : DataFrame, shape (n, ...)
         Columns ``probability, probability_of, probability_low, probability_high,
-        probability_images, patient_probability``; in a validation also ``centred`` and
-        ``centred_images``, the log-odds by which regions of different folds are ranked.
+        probability_images, patient_probability``. In a validation also ``centred`` and
+        ``centred_images``: log-odds without the base rates of the folds. By these log-odds regions
+        of different folds can be ranked.
     men : DataFrame
         Table indexed by ``participant_id``, with the columns ``probability, probability_of,
         probability_low, probability_high, probability_images, unknown, truth, age, psa,
         psa_density, model``; in a validation also ``centred``.
     joint : JointModel or None
-        In a validation: the joint model fitted to all men.
+        In a validation: the joint model fitted to all men; None without histology.
     notes : tuple of str
-        Sentences on everything that limits the meaning of the probabilities.
+        Sentences on what limits the meaning of the probabilities.
     """
 
     regions: pd.DataFrame
@@ -72,16 +73,16 @@ class Risk:
 
 
 def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.Index]:
-    """Return rows of regions as men and regions, and the names of the men in the same order.
+    """Return rows of regions in the form that the joint model takes, and the names of the men.
 
     Parameters
     ----------
     rows : DataFrame, shape (n, ...)
         The columns ``EVIDENCE``. ``readers_mean`` is a probability, ``truth`` 1 or 0, ``age`` in
-        years and ``psa_density`` in ng/mL2. ``man_truth`` is the man's truth where it is known
-        beyond his regions. Values are NaN where unknown.
+        years and ``psa_density`` in ng/mL2. ``man_truth`` is 1 or 0 by the histology of the whole
+        prostate, where it was examined beyond the outlined regions. Values are NaN where unknown.
     belief : ndarray, shape (n,)
-        Belief in each region, on the scale of a model that leaves nobody out.
+        Belief of each region, on the scale of a model that leaves nobody out.
 
     Examples
     --------
@@ -97,8 +98,8 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
     of_men = rows.groupby(rows["participant_id"].astype(str))[["age", "psa_density", "man_truth"]]
     stated = of_men.first().reindex(names)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Cancer depends on the logarithm of the density. Age is in decades, so that all weights are
-        # of similar size.
+        # The model takes the logarithm of the PSA density. It takes age in decades, so that its
+        # weights are of similar size.
         density = np.log(stated["psa_density"].to_numpy(float))
     data = of_arrays(
         belief,
@@ -114,21 +115,21 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
 
 
 def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
-    """Give every region and man the probability of a joint model that did not see the man's truth.
+    """Give every region and man a probability by a joint model that was fitted without this man.
 
     Parameters
     ----------
     rows : DataFrame, shape (n, ...)
-        The columns ``EVIDENCE`` of all rows of the validation, and ``belief``, out of fold.
+        The columns ``EVIDENCE`` of all rows of the validation, and the out-of-fold ``belief``.
     teaching : ndarray, shape (n,)
-        The same beliefs without their folds' base rates
+        The same beliefs without the base rates of their folds
         (:func:`cad.learning.joint_model.teaching_beliefs`).
     seed : int
-        Seed of the random division of more than 100 men into parts that are left out in turn.
+        Seed of the random division of more than 100 men into groups that are left out in turn.
 
     Examples
     --------
-    Eight men have a region each. Half of the men have cancer, and the beliefs tell them apart:
+    Eight men have one region each. Half of the men have cancer, and their beliefs are higher:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -168,10 +169,11 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
 def _each_left_out(
     data: MenAndRegions, seed: int
 ) -> tuple[JointPrediction, np.ndarray, np.ndarray]:
-    """Return the predictions of left-out men, and the base log-odds of the models that made them.
+    """Return the predictions for men who were left out of the fit, and two arrays of base log-odds.
 
-    The bases have shapes (n,) and (m,): the log-odds of the share of malignant regions, and of men
-    with cancer, in the training of each model.
+    The first array has a value for each region: the log-odds of the share of malignant regions
+    among the regions to which the predicting model was fitted. The second array has a value for
+    each man: the log-odds of the share of men with cancer among the men of that fit.
     """
     regions = len(data.belief)
     columns = {
@@ -207,14 +209,15 @@ def predicted_risk(
     prevalence: float | None,
     latest: np.ndarray | None = None,
 ) -> Risk:
-    """Give every region and man the probability of the bundle that scored his regions.
+    """Give every region and man a probability by the joint model of the bundle that scored them.
 
-    A lesion that two studies of a man show is one lesion. So the man's number is the number of his
-    latest study. Each earlier study is judged by itself, as if it were the only study.
+    Two studies of a man may show the same lesion. So the man's probability is computed from his
+    latest study alone. The regions of an earlier study get their probabilities as if this study
+    were his only one.
 
-    Nothing is fitted, but a stated prevalence moves each bundle's model by one number. This number
-    is found on the men of the model's training, so that no man's probability depends on the other
-    men of the cohort.
+    Nothing is fitted to the cohort. A stated prevalence moves all log-odds of a bundle's joint
+    model by one number. This number is found on the men of the model's training, so that no man's
+    probability depends on the other men of the cohort.
 
     Parameters
     ----------
@@ -224,8 +227,8 @@ def predicted_risk(
     bundles : sequence of Bundle
         The models.
     prevalence : float or None
-        Share of men with cancer where the models are used; None for the share in each model's
-        training.
+        Share of men with cancer where the models are used; None leaves the models as they were
+        trained.
     latest : ndarray of bool, shape (n,), optional
         Which rows are of their man's latest study. ``rows`` then have ``study_id``, too. A man
         without a row of his latest study has no probability. By default all rows of a man are of
@@ -263,11 +266,11 @@ def predicted_risk(
                     " its numbers are what readers would say"
                 )
             continue
-        # Regions of this man that another model scored are left out, because their beliefs have
-        # another meaning.
+        # A bundle's joint model takes only the regions that this bundle scored, because beliefs of
+        # different bundles do not have the same meaning.
         if (chosen & ~latest).any():
             earlier = rows.loc[chosen & ~latest]
-            # Each study counts as a man of its own.
+            # Each earlier study is taken for a man of its own.
             earlier = earlier.assign(participant_id=earlier["study_id"])
             data, _ = evidence(earlier, earlier["belief"].to_numpy(float))
             predicted = joint.predict(data)
@@ -299,8 +302,7 @@ def predicted_risk(
 
 
 def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
-    """Return a bundle's joint model, moved to a stated prevalence; None where the bundle has no
-    joint model.
+    """Return a bundle's joint model, moved to a stated prevalence; None where it has none.
 
     Parameters
     ----------
@@ -312,7 +314,8 @@ def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
     Raises
     ------
     CadError
-        For a prevalence of 0 or 1, and for a bundle whose joint model is not valid.
+        For a prevalence of 0 or 1, for a training without men of both kinds (with and without
+        cancer), and for a bundle whose joint model is not valid.
     """
     with using(bundle):
         content = bundle.metadata.get("joint")
@@ -335,24 +338,25 @@ def joint_of(bundle: Bundle, prevalence: float | None) -> JointModel | None:
 
 
 def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.ndarray:
-    """Return the probability of cancer of places in one man, from images alone.
+    """Return the probability of cancer at places in one man's prostate, from images alone.
 
     Parameters
     ----------
     joint : JointModel
-        The model of regions and men.
+        The model that leads from beliefs to the probabilities of regions and men.
     belief : ndarray, shape (n,)
-        Belief in a region at each place.
+        Belief of a region at each place.
     man : Series
         ``age`` in years and ``psa_density`` in ng/mL2, NaN where unknown.
 
     Returns
     -------
     ndarray, shape (n,)
+        Probability at each place.
 
     Examples
     --------
-    For every man, a place of higher belief is more probably cancer:
+    At a place with a higher belief, cancer is more probable:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -375,10 +379,10 @@ def risk_of_places(joint: JointModel, belief: np.ndarray, man: pd.Series) -> np.
 
 
 def decides_on_real_men(bundle: Bundle) -> bool:
-    """Tell whether a model may decide on a real man, of whom simulated patients taught it nothing.
+    """Tell whether a model may decide on a real man.
 
-    A model of simulated patients may decide on real men once it was recalibrated on 30 real men or
-    more.
+    A model that was trained on simulated patients may do so only after it was recalibrated on real
+    men, of whom at least 30 are needed.
 
     Parameters
     ----------
@@ -461,7 +465,10 @@ def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction
 
 
 def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
-    """Return beliefs as probabilities, because there is no histology to learn from."""
+    """Return the columns of regions and men where no joint model can be fitted to histology.
+
+    Regions then have their beliefs as probabilities, and men have no probability.
+    """
     return Risk(_belief_columns(rows), _men_of_readers(rows, names), None, notes)
 
 
@@ -483,7 +490,10 @@ def _belief_columns(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
-    """Return the columns of men without a probability, with their age, PSA and truth."""
+    """Return a table of men with their age, PSA, truth and model, but without probabilities.
+
+    A run without a joint model keeps this table. Otherwise probabilities are added to it.
+    """
     low, high = RANGE
     by_man = rows.groupby(rows["participant_id"].astype(str))
     men = pd.DataFrame(index=names)
@@ -505,9 +515,7 @@ def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
 
 
 def _truth_of_men(rows: pd.DataFrame) -> pd.Series:
-    """Return the truth of each man: as known beyond his regions, else by the histology of his
-    regions.
-    """
+    """Return the truth of each man: by the histology of his whole prostate, else of his regions."""
     patients = rows["participant_id"].to_numpy(str)
     of_regions = truth_of_men(rows["truth"].to_numpy(float), patients)
     stated = rows.groupby(rows["participant_id"].astype(str))["man_truth"].first()
@@ -517,8 +525,9 @@ def _truth_of_men(rows: pd.DataFrame) -> pd.Series:
 def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:
     """Return a validation's probabilities on the scale of a model that leaves nobody out.
 
-    Everything that is chosen for new patients, such as a threshold, is chosen on these
-    probabilities.
+    The models of the folds were trained at slightly different shares of malignant regions, which
+    moves their probabilities; this is taken out. Whatever is chosen for new patients, such as a
+    threshold, is chosen on these probabilities.
 
     Parameters
     ----------
@@ -531,6 +540,7 @@ def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:
     Returns
     -------
     ndarray, shape (n,)
+        Probability of each row of the validation, NaN where there is none.
     """
     if risk.joint is None:
         return folds.on_common_base

@@ -1,7 +1,6 @@
-"""Process one study: read its images, measure them, and write the result or the reason of a
-failure.
+"""Process one study: read its images, measure them, and write the result, or return a failure.
 
-Worker processes run this module. It imports the libraries that measuring needs, but no learners, so
+Worker processes run this module. It imports the libraries that measuring needs and no learners, so
 that a worker starts fast.
 """
 
@@ -35,7 +34,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
     """Measure one study and write its result file.
 
     A problem with the study is returned as a failure and raises no error. Only MemoryError is
-    raised for the caller, who knows the memory limit.
+    raised: the caller knows the memory limit and names it in its message.
 
     Parameters
     ----------
@@ -56,7 +55,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         if task.resume and study_key(task.result) == key:
             failures = study_failures(task.result)
             return _study_outcome(ref, "kept", "unchanged", failures, start, key)
-        # The same input failed before, and would fail again after the same time.
+        # The same input failed in an earlier run, and would most likely fail again.
         if task.failed is not None and task.failed_key == key:
             return _study_outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
         why = "new" if not task.result.exists() else "input, settings or version changed"
@@ -73,7 +72,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         failure = failure_of(error, ref.participant_id, ref.study_id, stage)
     except MemoryError:
         raise
-    # this is an error of the disk and not of the input, so an earlier result stays
+    # This error comes from the disk and not from the input. Therefore an earlier result is kept.
     except OSError as error:
         failure = _failure_of_files(ref, stage, error)
         return _study_outcome(ref, "failed", failure.reason, [failure], start)
@@ -87,7 +86,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
             "please report this with the study's headers",
         )
     with suppress(OSError):
-        task.result.unlink(missing_ok=True)  # a result of earlier input does not count
+        task.result.unlink(missing_ok=True)  # a result of earlier input is out of date
     return _study_outcome(ref, "failed", failure.reason, [failure], start, key)
 
 
@@ -115,9 +114,7 @@ def _failure_of_files(ref: StudyRef, stage: str, error: OSError) -> Failure:
 def _measured_study(
     task: StudyTask, study: Study, key: str
 ) -> tuple[Callable[[], None], list[Failure]]:
-    """Return a function that writes the study's file, and the regions that could not be
-    measured.
-    """
+    """Measure a study. Return a function that writes its file, and the failures of regions."""
     from cad.mri.features.snapshot import snapshot
     from cad.mri.features.table import extract
     from cad.mri.imaging.prepare import prepare_study
@@ -162,8 +159,8 @@ def _redrawn_copies(
     measured_rois = set(features.rows["roi_id"])
     study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in measured_rois])
     if settings.images.t2_standardisation == "nyul":
-        # Nyul's scale needs other patients, which are not known here; the patient's own z-score
-        # replaces it.
+        # Nyul's scale is fitted to other patients, too, who are not known here. The z-score of the
+        # patient himself takes its place.
         images = settings.images.model_copy(update={"t2_standardisation": "zscore"})
         settings = settings.model_copy(update={"images": images})
     try:
@@ -184,7 +181,7 @@ def _redrawn_copies(
 
 
 class AwaitingRoi(CadError):
-    """Report that a study has no region (ROI) yet, which is a state of the study and no fault."""
+    """Report that no region (ROI) of a study has been drawn yet; this is no fault of the study."""
 
 
 def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
@@ -195,7 +192,8 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
     ref : StudyRef
         The study's folder and regions.
     images : ImageSettings, optional
-        If these settings ask for registration, images of the study need not be aligned yet.
+        Settings of images. If they ask for registration, it is no error that images are not yet
+        aligned with each other.
 
     Raises
     ------
@@ -226,8 +224,9 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
 def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
     """Check that the assumed T1 times fit the field strength of a study with a dynamic series.
 
-    T1 grows with the field strength, so that concentrations from the T1 of another field would be
-    wrong. Nothing is checked where the settings do not measure the dynamic series (DCE).
+    T1 grows with the field strength. Concentrations that are computed with the T1 of another field
+    strength would be wrong. Nothing is checked where the settings do not measure the dynamic series
+    (DCE).
 
     Parameters
     ----------
@@ -239,9 +238,9 @@ def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
     Raises
     ------
     CadError
-        When the stated field is not 3 T, but the T1 of tissue or blood would be the value for 3 T.
-        There is no error where the field is not stated, nor for the T1 of tissue where flip-angle
-        images measure it.
+        When the stated field strength is not 3 T and the T1 of tissue or blood would be the value
+        for 3 T. There is no error where the field strength is not stated, and none for the T1 of
+        tissue where it is measured from images of several flip angles.
     """
     from cad.mri.imaging.plausibility import t1_default_problem
 
@@ -258,8 +257,8 @@ def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure
     Parameters
     ----------
     error : CadError
-        The error with reason, hint and region. A patient that the error names is used instead of
-        ``patient``.
+        The error with reason, hint and region. If it names a patient, this patient takes the place
+        of ``patient``.
     patient, study, stage : str
         Patient, study and stage of the run in which the error was raised.
     """

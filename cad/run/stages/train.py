@@ -25,7 +25,7 @@ REFERENCE_ROWS = 16
 
 
 def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> None:
-    """Fit the learner on all labelled regions, and write the model bundle with its validation.
+    """Fit the learner to all labelled regions, and write the model with its validation as a bundle.
 
     Parameters
     ----------
@@ -39,8 +39,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     Raises
     ------
     CadError
-        When the settings forbid training rows in the bundle, but the fitted learner contains such
-        rows.
+        When the settings forbid training rows in the bundle, and the fitted learner contains some.
     """
     table = aggregated.table
     source = aggregated.source
@@ -60,21 +59,22 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     searched = estimator
     estimator = getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
-    # Thresholds and conformal sets for new cases need probabilities by models that were not trained
-    # on the region. Probabilities of the final fit would be too certain.
+    # Thresholds and conformal sets for new patients are computed from the training regions'
+    # probabilities by models that were not trained on the region. The model that is fitted here
+    # would be too certain of these regions.
     labels = table.labels.assign(out_of_fold=np.nan, out_of_fold_probability=np.nan)
     if len(judged.out_of_fold):
         labels["out_of_fold"] = judged.out_of_fold["belief"].to_numpy()
         labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
     labels = labels.loc[labelled].reset_index(drop=True)
     if not carried:
-        # Age and PSA belong to a man, like the features of his regions, so they are removed as
-        # well.
+        # Age and PSA are data of a man, like the features of his regions. Therefore they are
+        # removed, too.
         labels[["age", "psa", "psa_density"]] = np.nan
     used_rows = X[labelled].reset_index(drop=True)
     training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)
-    # If a bundle may carry no patient's rows, its reference rows must not be rows of a patient
-    # either.
+    # On its reference rows a bundle is tested when it is loaded. If it may carry no training rows,
+    # these rows must not be rows of a region either.
     reference = rows[labelled] if carried else unlinked(pd.DataFrame(rows[labelled])).to_numpy()
     columns = loaded.columns
     meta = metadata(
@@ -95,7 +95,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _facts_of_validation(judged.summary, judged.joint)
     if loaded.withdrawn:
-        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # the number, but not the ids
+        # The number of patients who withdrew is stored, and their ids are not.
+        meta["training"]["withdrawn"] = len(loaded.withdrawn)
     meta["carries_training_rows"] = carried
     if loaded.table_roles:
         meta["table"] = loaded.table_roles
@@ -106,8 +107,9 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
 def _typicality(
     X: pd.DataFrame, patients: np.ndarray, columns: dict[str, Column]
 ) -> JsonObject | None:
-    """Return limits beyond which a region counts as unlike the training regions; None for too few
-    patients.
+    """Return limits beyond which a region counts as unlike the training regions.
+
+    The result is None where there are too few patients.
     """
     try:
         return Typicality.fit(X, patients, columns).as_dict()
@@ -116,10 +118,10 @@ def _typicality(
 
 
 def _facts_of_validation(summary: Summary, joint: JointModel | None) -> JsonObject:
-    """Return the results of the validation that new cases need: thresholds, weights and the joint
-    model.
+    """Return the results of the validation that predictions for new patients need.
 
-    A value is None where nothing was fitted.
+    These are the thresholds for regions and men, the weights by which a reader's score and the
+    model are combined, and the joint model. A value is None where nothing was fitted.
     """
     outcome: JsonObject = dict.fromkeys(("operating_point", "combinations", "joint", "man"))
     if summary.operating_point is not None:

@@ -1,5 +1,6 @@
-"""Compute out-of-fold probabilities, with every step fitted on other patients: the stage
-``validate``.
+"""Compute out-of-fold probabilities and measure them: the stage ``validate``.
+
+Every step of the model that gives a region's probability is fitted to other patients.
 """
 
 import time
@@ -53,22 +54,22 @@ _DRAW = (
 
 
 def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure] = ()) -> Judged:
-    """Give every region an out-of-fold probability, from a model fitted on other patients.
+    """Give every region an out-of-fold probability, by a model that is fitted to other patients.
 
-    A region without features of one of the modalities gets no probability, because a trained model
-    would refuse it, too.
+    A region in which an image was not measured gets no probability, because a trained model would
+    give it none either. An image that no region has does not matter.
 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
         The run so far.
     measuring : sequence of Failure
-        Failures of measuring; they explain why a study lacks features of a modality.
+        Failures of the measurement, which explain why a study lacks features of an image.
 
     Returns
     -------
     Judged
-        Probabilities, decisions and measures. All probabilities are NaN where the setting
+        Probabilities, thresholds and measures. All probabilities are NaN where the setting
         ``validate.scheme`` is ``none``.
 
     Raises
@@ -106,30 +107,30 @@ def judge_folds(
     rivals: RivalTable | None = None,
     measuring: Sequence[Failure] = (),
 ) -> Judged:
-    """Judge the probabilities of folds that are fitted already.
+    """Compute probabilities from the beliefs of folds that are fitted already, and measure them.
 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
         The run so far.
     folds : OutOfFold
-        Predictions of every row of ``aggregated.table``. Without the folds' estimators nothing is
-        explained.
+        Out-of-fold predictions of every row of ``aggregated.table``. If they do not hold the fitted
+        estimators, no region is explained.
     rivals : RivalTable, optional
-        Comparison with other learners on the same folds, where it was made already.
+        Comparison with other learners (rivals) on the same folds; by default it is made here.
     measuring : sequence of Failure
-        The same as for :func:`validate`.
+        Failures of the measurement, which explain why a study lacks features of an image.
 
     Returns
     -------
     Judged
-        Probabilities, decisions and measures.
+        Probabilities, thresholds and measures.
     """
     table = aggregated.table
     source = aggregated.source
     lacks = _rows_without_image(loaded, aggregated)
-    # These rows got a probability from imputed medians, but a prediction would refuse them.
-    # Counting them would promise more than the model can do.
+    # These rows got a number from imputed medians. In a prediction such rows get none. Therefore
+    # they are not counted here either.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,
@@ -142,8 +143,8 @@ def judge_folds(
         folds.on_common_base,
         loaded.settings.validate_.seed,
     )
-    # The thresholds are for new patients, so the probabilities must not depend on the fold that a
-    # region was in.
+    # The thresholds are for new patients. So they are chosen on probabilities that do not depend on
+    # the base rate of the fold in which a region was.
     probability = on_common_base(risk, folds)
     operating_point, substitute = _chosen_thresholds(loaded, aggregated, probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
@@ -209,7 +210,10 @@ def judge_folds(
 def _validated_men(
     loaded: Loaded, aggregated: Aggregated, risk: Risk
 ) -> tuple[pd.DataFrame, PatientLevel]:
-    """Return the cohort's men with their lower threshold, and measures of their probabilities."""
+    """Return the cohort's men with their thresholds, and measures of their probabilities.
+
+    The column ``lower`` has the threshold below which a man may be called benign.
+    """
     settings = loaded.settings.validate_
     decision = loaded.settings.decision
     patients = np.unique(aggregated.table.groups[: aggregated.own_rows])
@@ -251,7 +255,7 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     Returns
     -------
     ndarray of str or int, shape (n,)
-        Each row's patient, its patient's site, or the fold of its patient.
+        For each row the patient, the patient's site, or the number of the patient's fold.
 
     Raises
     ------
@@ -261,8 +265,8 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     table = aggregated.table
     chosen = loaded.settings.validate_
     if chosen.scheme == "patient-folds":
-        # All regions of a patient go to one fold, because two regions of one man are alike, and one
-        # would reveal the other.
+        # All regions of a patient go to one fold. Two regions of one man are alike: a model that is
+        # trained on one would know something of the other.
         return deal_patients(table.groups, chosen.folds, chosen.seed)
     if chosen.scheme != "leave-one-site-out":
         return table.groups
@@ -276,7 +280,10 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
 
 
 def _nothing_to_learn_from(loaded: Loaded, aggregated: Aggregated) -> CadError:
-    """Return the error for a cohort without a label; it says whether histology would give one."""
+    """Return the error for a cohort without a label.
+
+    Its message says whether the cohort's histology could be used as labels.
+    """
     problem = "no region has a score or a histology to learn from"
     hint = "fill in scores.tsv, or use `cad predict` with a trained model"
     proven = int(aggregated.table.labels["truth"].notna().sum())
@@ -317,8 +324,10 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
 def _chosen_thresholds(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
 ) -> tuple[operating.OperatingChoice | None, list[str]]:
-    """Choose the thresholds for the aims of the settings; None, with reasons, where costs
-    decide.
+    """Choose the thresholds with which decisions reach the aimed predictive values.
+
+    The result is None where no value is aimed at, and where it cannot be aimed at, with the reason.
+    The thresholds then follow from the costs.
     """
     settings = loaded.settings.decision
     table = aggregated.table
@@ -334,7 +343,10 @@ def _chosen_thresholds(
 def _validated_rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> RivalTable | None:
-    """Validate rival learners on the same folds; None where the learner has no probabilities."""
+    """Validate other learners (rivals) on the same folds, and compare the learner with them.
+
+    The result is None where the learner has no probabilities.
+    """
     table = aggregated.table
     settings = loaded.settings
     if not np.isfinite(folds.probability).any():
@@ -374,7 +386,7 @@ def _rows_without_image(loaded: Loaded, aggregated: Aggregated) -> dict[int, lis
     X = aggregated.table.X
     features = loaded.settings.features
     rows = lacking(X, features.modalities, columns_of(features))
-    # an image that no region has is not used for learning
+    # An image that no region has is not used by the learner.
     nobody = set.intersection(*map(set, rows))
     lacks = {}
     for row, images_of_row in enumerate(rows):
@@ -402,9 +414,7 @@ def _gaps(
 
 
 def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
-    """Return a failure for every region without a probability because its fold could not be
-    fitted.
-    """
+    """Return a failure for every region whose fold could not be fitted."""
     errors = {}
     for fold in folds.folds:
         if fold.error:
@@ -429,10 +439,14 @@ def _explanations_of_folds(
 
 
 def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
-    """Return the rows that are not explained: some of a large table, none of a cohort."""
+    """Return the rows that get no explanation: some of a large table of features, none of a cohort.
+
+    A table counts as large if it has more than :data:`MOST_EXPLAINED` rows.
+    """
     if not loaded.table_columns or n <= MOST_EXPLAINED:
         return np.array([], dtype=int)
-    # Explained rows are evenly spread, so that all sites and months of the table are among them.
+    # The explained rows are spread evenly over the table, so that all its sites and months are
+    # among them.
     explained = np.linspace(0, n - 1, MOST_EXPLAINED).round().astype(int)
     return np.setdiff1d(np.arange(n), explained)
 
@@ -455,8 +469,8 @@ def _explained_fold(
     rows = fold.rows[says[fold.rows]]
     if not len(rows) or fold.estimator is None:
         return []
-    # Only the rows that the fold was trained on are used for comparison, because the other rows
-    # would contain the tested rows.
+    # The average region of an explanation is computed from the fold's training rows. The other rows
+    # are those that the fold predicts.
     training = np.setdiff1d(labelled, fold.rows)
     X = source(training)
     columns = columns_of(source.settings.features)
@@ -464,7 +478,10 @@ def _explained_fold(
 
 
 def _measured_skill(aggregated: Aggregated) -> SkillTable | None:
-    """Measure how good each reader is, and who adds nothing to the others; None without readers."""
+    """Measure how good each reader is, and find readers who add nothing to the others.
+
+    The result is None without readers.
+    """
     if aggregated.grades.empty:
         return None
     cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
@@ -476,7 +493,11 @@ def _measured_skill(aggregated: Aggregated) -> SkillTable | None:
 
 
 def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None:
-    """Measure whether the readers' disagreement helps; None if the learner does not use it."""
+    """Measure whether it helps the learner to know how far readers disagree.
+
+    The result is None in three cases: no region has several readers, the setting ``labels.eta`` is
+    a constant, or the learner does not use the disagreement.
+    """
     table = aggregated.table
     several = (table.labels["n_readers"] > 1).to_numpy()
     if loaded.settings.labels.eta != "adaptive" or not several.any():
@@ -492,7 +513,7 @@ def _disagreement(loaded: Loaded, aggregated: Aggregated) -> Disagreement | None
 
 
 def _cohort_warnings(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:
-    """Return warnings where the cohort violates the assumptions of intervals, tests and slopes."""
+    """Return warnings where the cohort does not meet the assumptions of intervals and tests."""
     cohort_labels = aggregated.table.labels.iloc[: aggregated.own_rows]
     grades = aggregated.grades
     return broken_promises(
@@ -512,8 +533,8 @@ def _null_of_validation(
     table = aggregated.table
     if settings.permutations == 0:
         return None
-    # Agreement between readers stays the same under permutation. Other consensus rules would have
-    # to be fitted anew.
+    # Labels are permuted as a whole, so that the agreement between readers stays the same. A rule
+    # that learns from histology would have to be fitted again to each permutation.
     if aggregated.relabel is not None and loaded.settings.labels.consensus != "agreement":
         raise CadError(
             f"labels.consensus {loaded.settings.labels.consensus!r} learns labels in every fold, "

@@ -1,10 +1,13 @@
 """Learn from a user's own table of features, readers' scores and histology, without images.
 
-A path may be a file with a row per region (or per reading), or a folder of run folders
-(:func:`cad.folders.run_folder.partitions.read_partitions`), which contain labels already. The
-modules work in this order: ``dialects`` turns bytes into texts, ``roles`` gives each column its
-role, ``values`` turns texts into values, and ``doubts`` finds columns with a wrong role.
-``regions`` combines these modules. Then the stages of a run follow, as for a cohort.
+The table may be a file with a row for each region (or for each reading of a region). It may also be
+a folder of run folders (:func:`cad.folders.run_folder.partitions.read_partitions`), which contain
+labels already.
+
+The modules work in this order. ``dialects`` turns bytes into texts. ``roles`` says of each column
+what it is, such as a feature or a reader's scores. ``values`` turns texts into values, and
+``doubts`` finds columns with a wrong role. ``regions`` calls these modules. Then the stages of a
+run follow, as for a cohort.
 """
 
 from cad.run.tables.dialects import Dialect

@@ -1,9 +1,9 @@
-"""Read a table in various forms as texts: separators, encodings, spreadsheets, parquet.
+"""Read a table as texts: CSV with various separators and encodings, Excel workbooks, parquet.
 
-The kind of a file is derived from its bytes and never from its name alone. If the bytes can be read
-in two ways, the file is refused, and the message names the option that decides. Cells remain texts
-here. :mod:`cad.run.tables.values` turns them into values column by column, so that messages can
-name row and column.
+The form of a file is derived from its bytes and never from its name alone. If the bytes can be read
+in two ways, an error is raised whose message names the option that decides. Cells remain texts
+here. :mod:`cad.run.tables.values` turns them into values, column by column, so that messages can
+name the row and the column of a cell.
 """
 
 import codecs
@@ -39,7 +39,7 @@ from cad.base.reading import (
 )
 
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
-"""Characters between two cells, by the name that ``--separator`` takes."""
+"""Characters between two cells, by the name that the option ``--separator`` takes."""
 _NAME_OF = {character: name for name, character in SEPARATORS.items()}
 DECIMALS = ("point", "comma")
 _POINTS = re.compile(r"[+-]?[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?")
@@ -54,9 +54,9 @@ _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
 _SHEET_SECONDS = 120.0
 _SHEET_GIGABYTES = 2.0
 _LONGEST_CELL = 32_767
-"""Most characters of a cell, as in spreadsheets."""
+"""Largest number of characters of a cell, as in Excel."""
 _SHOWN = 40
-"""Most characters of a row that a message shows."""
+"""Largest number of characters of a row that a message shows."""
 _OTHER_FILES = (
     (b"%PDF", "a PDF"),
     (b"\x89PNG", "a picture"),
@@ -72,10 +72,12 @@ _OTHER_FILES = (
     (b"[{", "a JSON file"),
     (b"[[", "a JSON file"),
 )
-"""First bytes of files that are not tables (text in small letters), with the kind of file."""
+"""First bytes of files that are no tables, and the kind of file. Letters are compared in lower
+case.
+"""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # The mark of UTF-32 begins with the mark of UTF-16, so UTF-32 is tested first.
+    # The byte order mark of UTF-32 begins with that of UTF-16, so UTF-32 is tested first.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -94,10 +96,10 @@ class Dialect:
     decimal : str
         ``point`` or ``comma``; empty to derive it from the file.
     encoding : str
-        Name of a text encoding, such as ``latin-1``; empty for UTF-8 or UTF-16, which can be
+        Name of a text encoding, such as ``latin-1``; empty for UTF-8 and UTF-16, which are
         recognised.
     sheet : str
-        Name of a sheet of a spreadsheet; empty where only one sheet holds cells.
+        Name of a sheet of an Excel workbook; empty where only one sheet has cells.
     """
 
     separator: str = ""
@@ -107,12 +109,12 @@ class Dialect:
 
 
 UNSTATED = Dialect()
-"""The user states nothing, so everything is derived from the bytes."""
+"""Dialect of a user who states nothing: the form of the file is derived from its bytes."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Hold a table of texts as it was read.
+    """Hold a table as it was read, with cells as texts.
 
     Parameters
     ----------
@@ -121,11 +123,12 @@ class Cells:
     table : DataFrame
         Cells as texts, without blanks around them; a missing cell is empty.
     rows : ndarray of int, shape (n,)
-        Number of every row in a spreadsheet program: the head is row 1.
+        Number of every row as a spreadsheet program shows it: the row with the names of the columns
+        is row 1.
     decimal_comma : bool
-        Whether numbers are written with a comma, as 0,75.
+        Whether numbers are written with a decimal comma, as in 0,75.
     notes : list of str
-        Sentences on how the file was read, where it is no plain CSV in UTF-8.
+        Sentences on how the file was read, where it is anything but a CSV with commas in UTF-8.
     """
 
     file: Path
@@ -144,17 +147,19 @@ def read_cells(path: Path, dialect: Dialect = UNSTATED) -> Cells:
         CSV with commas, semicolons, tabs or bars, in UTF-8 or UTF-16; an Excel workbook
         (``.xlsx``); or parquet.
     dialect : Dialect
-        The user's statements on the form of the file; everything else is derived from the file.
+        What the user states on the form of the file; everything else is derived from the file.
 
     Returns
     -------
     Cells
+        The table.
 
     Raises
     ------
     CadError
-        For a file that is missing, empty, too large, no table or without rows; for rows of
-        different widths and two columns of one name; and where the bytes can be read in two ways.
+        For a file that is missing, empty, too large, no table or without rows; for rows with
+        different numbers of cells; for two columns of one name; where the bytes can be read in two
+        ways.
     """
     _check_words(dialect)
     try:
@@ -253,7 +258,7 @@ def _decoded_text(content: bytes, encoding: str, notes: list[str]) -> str:
 
 
 def _printed(content: bytes) -> str:
-    """Return the first line of a file for a message, with its printable characters only."""
+    """Return the printable characters of the first line of a file, for a message."""
     text = content.decode("ascii", "replace").partition("\n")[0].partition("\0")[0]
     return "".join(sign for sign in text if sign.isprintable() and sign != "\ufffd")
 
@@ -262,7 +267,7 @@ def _encoding_of(content: bytes) -> str:
     for mark, name in _MARKS:
         if content.startswith(mark):
             return name
-    # In UTF-16, Latin letters have a zero in every other byte.
+    # In UTF-16, one of the two bytes of a Latin letter is zero, always the first or the second.
     head = content[:4096]
     half = len(head) // 2
     if half and head[1::2].count(0) > 0.9 * half:
@@ -273,13 +278,13 @@ def _encoding_of(content: bytes) -> str:
 
 
 def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return row number and cells of every row that is not blank."""
+    """Return the number and the cells of every row that is not blank."""
     if text.count("\n") > MAX_ROWS:
         raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
     first_line = text.partition("\n")[0].strip().strip('"').lower()
     declared = ""
     if re.fullmatch(r"sep=.", first_line + ("\t" if first_line == "sep=" else "")):
-        # This is a line "sep=;" by Excel, which states the separator.
+        # Excel writes a first line such as "sep=;", which states the separator.
         declared = text.partition("=")[2][0]
         text = "\n" + text.partition("\n")[2]
     if separator:
@@ -318,7 +323,7 @@ def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _quoted(text: str, lines: int) -> str:
-    """Return the first row after ``lines`` lines, from its first quote on, shortened."""
+    """Return the row after ``lines`` lines, from its first quotation mark on and shortened."""
     row = list(io.StringIO(text, newline=""))[lines].rstrip("\r\n")
     start = row.index('"') if '"' in row else 0
     shown = row[start : start + _SHOWN]
@@ -326,8 +331,9 @@ def _quoted(text: str, lines: int) -> str:
 
 
 def _separator_of(text: str) -> str:
-    """Return the separator with which all rows have as many cells as the first, and more than
-    one.
+    """Return the separator with which all rows have equally many cells, two or more.
+
+    If several separators do so, an error is raised.
     """
     even: dict[str, int] = {}
     uneven: dict[str, int] = {}
@@ -355,7 +361,7 @@ def _separator_of(text: str) -> str:
             hint="; ".join(cuts),
         )
     if uneven:
-        # Rows have different numbers of cells; the error message will name the row.
+        # Rows have different numbers of cells. The caller raises an error that names the row.
         return max(uneven, key=lambda character: uneven[character])
     return ","
 
@@ -370,7 +376,8 @@ def _widths(text: str, separator: str) -> list[int]:
 def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
     table = read_parquet(content)
     if not isinstance(table.index, pd.RangeIndex):
-        # pandas may have stored a column as names of rows; it is a column like any other.
+        # pandas may have stored a column as the index, the names of the rows. It is a column like
+        # any other.
         table = table.reset_index()
     columns = [[_text_of_cell(value) for value in table[name].tolist()] for name in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -378,7 +385,7 @@ def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
 
 
 def _text_of_cell(value: Any) -> str:
-    """Return a cell as text: a float with all its digits, a missing value as an empty text."""
+    """Return a cell as text: a float with all digits, a missing value as an empty text."""
     if value is None or value is pd.NaT or value is pd.NA:
         return ""
     if isinstance(value, float):
@@ -390,23 +397,23 @@ def _text_of_cell(value: Any) -> str:
 
 @door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
 def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str]]], str]:
-    """Return row number and cells of the rows of one sheet of a workbook, and the name of the
-    sheet.
+    """Return the rows of one sheet of an Excel workbook, and a note that names the sheet.
 
-    Call it in a child process with limits, because a workbook is packed XML.
+    Each row is a pair of its number and its cells. The function runs in a child process with
+    limits, because a workbook is compressed XML, which may unpack to any size.
 
     Parameters
     ----------
     content : bytes
         The file.
     wanted : str
-        Title of the sheet; empty where only one sheet may hold cells.
+        Title of the sheet; if empty, only one sheet may have cells.
 
     Raises
     ------
     CadError
         For a file that is no workbook, for a sheet that does not exist, and where no title is given
-        but several sheets hold cells.
+        and several sheets have cells.
     """
     try:
         from openpyxl import load_workbook
@@ -454,7 +461,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that are not empty, cut after the last column that is not empty."""
+    """Return the rows that are not empty, without the empty columns at their right."""
     rows: list[tuple[int, list[Any]]] = []
     width = 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
@@ -477,7 +484,7 @@ def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
 
 @door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
 def _check_formulas(content: bytes, title: str) -> None:
-    """Raise an error for a formula without a stored value, which would read as a missing cell."""
+    """Raise an error for a formula without a stored value, which would be read as an empty cell."""
     from openpyxl import load_workbook
 
     formulas = load_workbook(io.BytesIO(content), read_only=True, data_only=False)[title]
@@ -531,7 +538,8 @@ def _cells(
         columns[name] = pd.Series(cells, dtype=object)
     table = pd.DataFrame(columns)
     rows = np.array([number for number, _ in body])
-    # A separator at the end of every row makes a column without a name and without cells.
+    # A separator at the end of every row gives a column without a name, all of whose cells are
+    # empty. It is left out.
     blank = [names[place] for place in nameless if not table[names[place]].any()]
     if blank:
         table = table.drop(columns=blank)
@@ -541,8 +549,9 @@ def _cells(
 
 
 def _check_head(number: int, names: list[str], body: list[tuple[int, list[str]]]) -> None:
-    """Raise an error for a title above the head: a single cell, where the next row has several
-    cells.
+    """Raise an error for a title above the row with the names of the columns.
+
+    A title is a single cell in the first row, where the next row has several cells.
     """
     filled = [name for name in names if name]
     width = 0
@@ -618,12 +627,15 @@ def _check_names(names: list[str]) -> None:
                 "is a region",
             )
         if not name:
-            # Programs write this name above their row numbers.
+            # pandas gives a column without a name such a name.
             names[place - 1] = f"Unnamed: {place - 1}"
 
 
 def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: list[str]) -> bool:
-    """Tell whether numbers have a decimal comma; raise an error if commas and points both occur."""
+    """Tell whether numbers have a decimal comma.
+
+    If some have a comma and others a point, or if it cannot be told, an error is raised.
+    """
     if decimal:
         return decimal == "comma"
     point = ("", "", 0)
@@ -633,7 +645,7 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
         for row, cell in zip(rows, table[name], strict=True):
             if _COMMAS.fullmatch(cell):
                 comma = comma if comma[0] else (cell, str(name), int(row))
-                # 1,234 may mean a thousand; 0,75 and 12,5 can only have a decimal comma.
+                # The comma of 1,234 may separate thousands; that of 0,75 and 12,5 cannot.
                 proven = proven or not _THOUSANDS.fullmatch(cell)
             elif not point[0] and _POINTS.fullmatch(cell):
                 point = (cell, str(name), int(row))
@@ -672,8 +684,9 @@ def _or_whole(cell: str) -> str:
 
 
 def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
-    """Return advice if one of the two columns is not a feature; empty if both are the same
-    column.
+    """Return advice for the case that one of two columns is no feature.
+
+    The text is empty if the two cells are in one column.
     """
     if comma[1] == point[1]:
         return ""

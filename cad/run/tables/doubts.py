@@ -1,10 +1,11 @@
-"""Check whether a feature is really a label, a reader, a name or a code.
+"""Find columns that are taken for features and seem to be something else.
 
-A column that reveals the label makes every measure of a validation worthless, and no number of the
-validation shows this. Therefore the command stops at a feature that has the name of another role or
-looks like a reader's scale. It also stops at a feature that is nearly equal to the labels, counts
-the rows, or contains a code for missing values. The message names the option that accepts the
-column and the option that leaves it out.
+They may be labels, readers' scores, names or codes. A column that reveals the label makes every
+measure of a validation worthless, and no number of the validation shows this. Therefore an error is
+raised for a feature whose name suggests another role, or whose values are those of a reader's
+scale. It is also raised for a feature that is nearly equal to the labels, that counts the rows or
+the patients, that holds dates, or that contains a code for missing values. The message names the
+option that accepts the column and the option that leaves it out.
 """
 
 import math
@@ -22,36 +23,36 @@ from cad.run.tables.roles import Roles
 
 _CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
 _FAR = 3.0
-"""A value counts as a code if its distance to the nearest value is this number of times the range
-of the other values.
+"""A value such as -999 counts as a code for missing values if it is far from all others: its
+distance to the nearest of them is at least this number of times their range.
 """
 _EQUAL = 0.98
 _EQUAL_CLASSES = 0.9
 _MANY = 20
-"""Limits of the correlation with the labels, from which on a column counts as the label: ``_EQUAL``
-for any column, ``_EQUAL_CLASSES`` for a column of two values with at least ``_MANY`` rows.
+"""A column counts as the label if its correlation with the labels is ``_EQUAL`` or more. For a
+column of two values and at least ``_MANY`` rows, ``_EQUAL_CLASSES`` is enough.
 """
 _CHANCE = 1e-3
-"""A column that separates the classes without an error counts as the label, if noise would do the
-same with less than this probability, over all columns.
+"""A column that separates the classes without an error counts as the label if the probability that
+any of the columns does so by chance is less than this.
 """
 _LONGEST = 40
-"""Most characters of a cell that a message shows."""
+"""Largest number of characters of a cell that a message shows."""
 _LEAST = 8
-"""Least number of rows for checks of content; with fewer rows, chance can produce anything."""
+"""Least number of rows for checks of values. With fewer rows, chance can produce any pattern."""
 
 
 def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
-    """Refuse a feature that is called like a role of a column.
+    """Raise an error for a feature whose name suggests that it is something else.
 
     Parameters
     ----------
     names : sequence of str
-        Columns that are taken for features although the user did not declare them as features.
+        Columns that are taken for features and that the user did not declare as features.
     cells : Cells
         The table.
     roles : Roles
-        What every column is, for the options that are offered.
+        What every column is; used for the options that the message offers.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def doubt_values(
     belief: np.ndarray,
     truth: np.ndarray,
 ) -> None:
-    """Refuse a feature whose values look like the values of another role.
+    """Raise an error for a feature whose values suggest that it is something else.
 
     Parameters
     ----------
@@ -113,19 +114,19 @@ def doubt_values(
     cells : Cells
         The table, for the numbers of its rows.
     roles : Roles
-        What every column is, for the options that are offered.
+        What every column is; used for the options that the message offers.
     belief, truth : ndarray, shape (n,)
         The readers' mean probability, and histology as 1 or 0; NaN where unknown.
 
     Raises
     ------
     CadError
-        For such a feature. The message has the column, the values, the role that they look like,
-        and the options.
+        For such a feature. The message has the column, its values, what they seem to be, and the
+        options.
 
     Examples
     --------
-    The column ``x`` has in every row the same meaning as histology:
+    The column ``x`` has in every row the same value as histology:
 
     >>> import numpy as np
     >>> import pandas as pd
@@ -162,8 +163,9 @@ def _way_out(name: str, taken: str) -> str:
 
 
 def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Raise an error for a value that stands for missing values and lies far from all other
-    values.
+    """Raise an error for a value such as -999 that is far from all others.
+
+    Such a value probably stands for missing values.
     """
     for code in _CODES:
         coded = values == code
@@ -186,7 +188,10 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Raise an error for whole numbers that rise, or fall, from row to row."""
+    """Raise an error for whole numbers that rise, or fall, from row to row.
+
+    Such a column probably numbers the rows and measures nothing.
+    """
     if not _are_whole(values):
         return
     steps = np.diff(values)
@@ -204,14 +209,17 @@ def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
-    """Raise an error for whole numbers that count the patients in the order of the table."""
+    """Raise an error for whole numbers that count the patients in the order of the table.
+
+    Such a column probably numbers the patients and measures nothing.
+    """
     if not _are_whole(values):
         return
     patients = cells.table[roles.patient].to_numpy(dtype=object)
     pairs = list(dict.fromkeys(zip(patients.tolist(), values.tolist(), strict=True)))
     numbers = np.array([number for _, number in pairs])
-    # If a patient has two numbers, or two patients have the same number, the column does not count
-    # patients.
+    # There is one pair for each patient if no patient has two numbers. Otherwise the column does
+    # not count patients.
     if len(pairs) != len(set(patients.tolist())) or len(pairs) < _LEAST:
         return
     if (np.diff(numbers) == 1).all():
@@ -250,7 +258,7 @@ def _are_whole(values: np.ndarray) -> bool:
 
 
 def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
-    """Refuse two names that differ only by capitals, blanks, dashes or ``.0``.
+    """Raise an error for two names that differ only by capitals, blanks, dashes or ``.0``.
 
     Parameters
     ----------
@@ -330,8 +338,8 @@ def _doubt_labels(
     way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
-    # In noise, a correlation of .98 over eight rows has a probability of 1e-5, and a correlation of
-    # .9 over twenty rows is less probable.
+    # The limits are so high that noise does not reach them. In noise a correlation of .98 over
+    # eight rows has a probability of 1e-5, and one of .9 over twenty rows a smaller one.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
     limit = _EQUAL_CLASSES if classes else _EQUAL
     if abs(r) >= limit:

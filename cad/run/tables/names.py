@@ -8,7 +8,7 @@ from shlex import quote
 
 @dataclass(frozen=True)
 class Kind:
-    """Say which column names suggest one role.
+    """Say which names of columns suggest one role, such as the patient.
 
     Parameters
     ----------
@@ -17,9 +17,9 @@ class Kind:
     option : str
         The option that declares the role.
     names : tuple of str
-        Whole names, reduced to small letters: ``patientid`` for ``Patient_ID2``.
+        Names reduced to their letters, in lower case: ``patientid`` for ``Patient_ID2``.
     words : tuple of str
-        Words of which a single one within a longer name is enough.
+        Words that suggest the role wherever they occur in a name.
     """
 
     title: str
@@ -195,7 +195,11 @@ def kind_of(name: str) -> Kind | None:
 
 
 def looks_like(names: Sequence[str], option: str) -> str | None:
-    """Return the first column whose name suggests the role that an option declares."""
+    """Return the first column whose name suggests that it belongs after an option.
+
+    For example, a column ``patient_id`` belongs after ``--patient``. None if there is no such
+    column.
+    """
     for name in names:
         kind = kind_of(name)
         if kind is not None and kind.option == option:
@@ -204,13 +208,12 @@ def looks_like(names: Sequence[str], option: str) -> str | None:
 
 
 def typed(name: str) -> str:
-    """Return a column's name in the form in which a user types it in the list of columns behind an
-    option.
+    """Return a column's name as a user types it in a list of columns on the command line.
 
     Parameters
     ----------
     name : str
-        The column. A comma in the name would end it, so a name with a comma is put in quotes.
+        The column. In such a list a comma ends a name, so a name with a comma is quoted.
 
     Examples
     --------

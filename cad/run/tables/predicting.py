@@ -36,7 +36,7 @@ ADDED = (
     "decision_reason",
     "unlike",
 )
-"""Columns that a prediction adds to the table, if the model gives them."""
+"""Columns that a prediction adds to the table, as far as the model gives them."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Predicted:
     Parameters
     ----------
     table : DataFrame
-        The written table: all columns of the table as they were, and the columns of :data:`ADDED`.
+        The table that was written: all columns of the user's table as they were, and the columns of
+        :data:`ADDED`.
     notes : list of str
-        Sentences on how the file was read, and on the columns of the training that it lacks.
+        Sentences on how the file was read, and on columns that the training had and the file lacks.
     """
 
     table: pd.DataFrame
@@ -69,30 +70,31 @@ def predict_table(
     ----------
     path : Path
         A file (:func:`cad.run.tables.dialects.read_cells`), or a folder of runs, with the model's
-        features. Columns of the patient, the region's id and the readers' scores are found by the
-        names that they had at the training.
+        features. Columns of the patient and of the readers' scores are found by the names that they
+        had at the training.
     model : Path
-        Folder of a bundle, which must reproduce its reference predictions first.
+        Folder of a bundle (a stored model). When it is loaded, its stored reference predictions are
+        computed again and compared.
     out : Path
         CSV file to write; never the table itself, a link or a device.
     dialect : Dialect
         How the file is to be read, where its bytes leave a choice.
     missing : tuple of str
-        Texts that stand for a missing value, in addition to such texts of the training.
+        Texts that stand for a missing value, in addition to those that did so at the training.
     force : bool
-        Whether to replace a file that this program did not write, as
-        :func:`cad.base.files.write_own` does.
+        Whether an existing file that this program did not write is replaced.
 
     Returns
     -------
     Predicted
+        The table that was written, and notes on it.
 
     Raises
     ------
     CadError
-        For a table that lacks one of the model's columns, or has a column that would be added. Also
-        for a cell that is no number, a model that does not reproduce its reference predictions, and
-        an output file that is the input file.
+        For a table that lacks one of the model's columns; for a table that already has a column
+        with the name of an added column; for a cell that is no number; for a model that does not
+        reproduce its reference predictions; for an output file that is the input file.
     """
     bundle = load_bundle(model)
     if not bundle.of_table:
@@ -153,7 +155,7 @@ def _regions_to_predict(table: pd.DataFrame, bundle: Bundle, path: Path) -> Regi
 
 
 def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions:
-    """Return the rows of a table with the columns that the model knows."""
+    """Return the rows of a table with the model's features and the readers' scores."""
     roles = bundle.metadata.get("table") or {}
     codes = (*roles.get("missing", ()), *missing)
     meaning = values.Meaning(cells.decimal_comma, codes, of_model=True)
@@ -182,9 +184,9 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
 
 
 def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
-    """Return the added columns of every row."""
+    """Return the columns that are added to the table, with all rows."""
     if "pipeline" not in bundle.metadata:
-        # A model written by `cad.save_model` consists of a learner only, and makes no decision.
+        # A model that `cad.save_model` wrote consists of a learner only. It gives no decision.
         return pd.DataFrame({"probability": bundle.probability(regions.X)})
     with TemporaryDirectory() as scratch:
         settings = settings_of(bundle)
@@ -198,8 +200,8 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     results = judged.results
     nothing = regions.X.isna().all(axis=1).to_numpy()
     numbers = [name for name in ADDED if name in results and is_numeric_dtype(results[name])]
-    # A row without any feature is predicted from training medians only, which tell nothing about
-    # the row.
+    # The prediction for a row without any feature comes from training medians alone, which tell
+    # nothing about the row. So this prediction is removed.
     results.loc[nothing, numbers] = np.nan
     for name, word in (
         ("decision", ""),

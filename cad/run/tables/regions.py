@@ -1,6 +1,4 @@
-"""Hold a table of regions in the form that later steps need: features, scores, histology,
-patients.
-"""
+"""Read a table of regions into features, scores, histology and patients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,11 +27,12 @@ _NAMED = 6
 _TOLD = 20
 _AGAINST = 0.5
 """A reader is reported if his rank correlation with the other readers is below minus this number.
-In ``_TOLD`` regions, the least number for this check, noise has correlations of ±.45.
+The check needs ``_TOLD`` regions, in which noise has correlations up to ±.45.
 """
 _SUMMARIES = ("mean", "average", "median", "total", "sum", "sd", "std", "min", "max", "count")
 LEAST_PATIENTS = 5
-"""Least number of patients. One patient is left out, and the others are divided into inner folds.
+"""Least number of patients of a table. A validation leaves one patient out and divides the others
+into inner folds.
 """
 
 
@@ -48,22 +47,24 @@ class Regions:
     X : DataFrame, shape (n, n_features)
         Features as numbers, NaN where missing.
     rois : DataFrame, shape (n, ...)
-        Columns ``participant_id, roi_id, histology, isup, site`` as texts, empty where unknown. In
-        a cohort they are in ``rois.tsv`` and ``participants.tsv``.
+        Columns ``participant_id, roi_id, histology, isup, site`` as texts, empty where unknown. A
+        cohort has such columns in ``rois.tsv`` and ``participants.tsv``.
     scores : DataFrame
         Columns ``participant_id, roi_id, reader_id, scale, score``, with one row per reading, as in
         ``scores.tsv``.
     graded : bool
-        Whether histology is stated as a grade, and not in two classes.
+        Whether histology is stated as a grade, and not as one of two classes.
     stated : DataFrame or None
-        Labels that runs made already, with the columns :data:`LABELS` of partitions; None for a
-        table, whose labels :mod:`cad.run.stages.aggregate` makes.
+        For a folder of runs: the labels that the runs computed, with the columns
+        :data:`cad.folders.run_folder.partitions.LABELS`. None for a file, whose labels are computed
+        later.
     cells : Cells or None
         The table as it was read; None for a folder of runs.
     notes : list of str
-        Sentences on how the table was read, and on everything that was left out.
+        Sentences on how the table was read, and on what was left out.
     roles : dict
-        The role of each column, by which a model of the table finds the columns in another table.
+        What each column is. A model that is trained on the table stores this, and finds the columns
+        of another table by it.
     """
 
     file: Path
@@ -104,8 +105,8 @@ class Regions:
         Returns
         -------
         LabelSettings
-            The settings. Without readers, learners learn from histology. Where histology has two
-            classes, these are the classes, whatever least malignant grade the pipeline states.
+            The settings. Without readers, learners learn from histology. Where histology is stated
+            as one of two classes, these count, whatever lowest malignant grade the pipeline states.
         """
         changed: dict[str, object] = {}
         if self.stated is None and self.scores.empty:
@@ -127,22 +128,24 @@ def read_regions(
     Parameters
     ----------
     path : Path
-        A file (:func:`cad.run.tables.dialects.read_cells`), or a folder of run folders, which
-        bring their own labels.
+        A file (:func:`cad.run.tables.dialects.read_cells`), or a folder of run folders, which hold
+        labels already.
     columns : Columns or None
-        The role of every column that is no feature; None for a folder of runs.
+        What every column is that is no feature; None for a folder of runs.
     dialect : Dialect
         How the file is to be read, where its bytes leave a choice.
 
     Returns
     -------
     Regions
+        The regions of the table.
 
     Raises
     ------
     CadError
-        For a file that is no table, a column that is missing or doubtful, and a cell that is no
-        value of its column. The message has column, row, value and advice.
+        For a file that is no table; for a column that is missing; for a feature that seems to be
+        something else; for a cell with a value that its column does not allow. The message has
+        column, row, value and advice.
     """
     if path.is_dir():
         return _regions_of_runs(path)
@@ -223,8 +226,9 @@ def _check_classes(
 ) -> None:
     """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
-    # With readers' scores, grades of one class mostly mean that no grade reaches the lowest
-    # malignant grade.
+    # Classes (1 or 0) that are all equal are an error only without readers' scores. Grades that all
+    # give the same class are an error in any case. The usual cause is that no grade reaches the
+    # lowest malignant grade.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
         raise _one_class(regions, roles.histology, truth, columns.isup_min)
     if not roles.scores:
@@ -247,7 +251,7 @@ def _check_classes(
 
 
 def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | None) -> CadError:
-    """Return the error for histology of one class, with the contents of its cells."""
+    """Return the error for histology that makes all regions malignant, or all benign."""
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
     stated = np.flatnonzero(np.isfinite(truth))
@@ -274,8 +278,9 @@ def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | N
 
 
 def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
-    """Raise an error if one patient has all regions of a class: without him the class would be
-    absent.
+    """Raise an error if one patient has all regions of a class.
+
+    A model that is trained without him would know only the other class.
     """
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
@@ -355,9 +360,7 @@ def _remarks(
 
 
 def _reversed_readers(regions: Regions) -> list[str]:
-    """Name readers whose scores run against the scores of all other readers, as on a reversed
-    scale.
-    """
+    """Name readers who score low where the others score high, as on a reversed scale."""
     scores = regions.scores.pivot_table(index=_KEY, columns="reader_id", values="score")
     notes = []
     for name in scores:
@@ -397,8 +400,9 @@ def _ignored_columns(roles: Roles) -> list[str]:
 
 
 def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return the readers' mean and histology of every region, for the checks of
-    :mod:`cad.run.tables.doubts`.
+    """Return the readers' mean and the histology of every region.
+
+    With them the features are compared (:mod:`cad.run.tables.doubts`).
     """
     settings = regions.label_settings(LabelSettings(), columns.isup_min)
     rois = regions.rois.replace({"histology": {"": None}, "isup": {"": None}})
@@ -410,7 +414,7 @@ def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, n
 def _rows_of_scores(
     cells: Cells, roles: Roles, columns: Columns, meaning: values.Meaning
 ) -> pd.DataFrame:
-    """Return one row per score."""
+    """Return a table of scores with one row for each reading, a reader's score of a region."""
     if not roles.scores:
         return no_scores()
     patients = values.ids(cells, roles.patient, "--patient", meaning)
@@ -461,7 +465,7 @@ def _rows_of_scores(
 
 
 def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
-    """Raise an error if scores in percent look like shares of one or like a five-point scale."""
+    """Raise an error if scores in percent are all at most 1, or all on a five-point scale."""
     scores = readings["score"].to_numpy(float)
     if readings["scale"].iloc[0] != "percent" or len(scores) < _TOLD or scores.max() > 5:
         return
@@ -482,7 +486,11 @@ def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
 def _region_ids(
     cells: Cells, roles: Roles, patients: list[str], meaning: values.Meaning
 ) -> list[str]:
-    """Return the region id of every row: from the id column, or by counting within the patient."""
+    """Return the region's id of every row.
+
+    The id is taken from the column of ids. Without such a column, the rows of a patient are
+    numbered.
+    """
     if roles.id is not None:
         return values.ids(cells, roles.id, "--id", meaning)
     if roles.reader is not None:
@@ -503,7 +511,7 @@ def _region_ids(
 
 
 def numbered_within(patients: Sequence[str]) -> list[str]:
-    """Return the number of every row within its patient, from 1, as text."""
+    """Number the rows of each patient from 1, and return the number of every row as text."""
     counts: dict[str, int] = {}
     numbered = []
     for patient in patients:
@@ -513,8 +521,9 @@ def numbered_within(patients: Sequence[str]) -> list[str]:
 
 
 def _first_rows(cells: Cells, roles: Roles, meaning: values.Meaning) -> Cells:
-    """Return one row per region of a table of readings; raise an error for differing values of a
-    region.
+    """Return one row for each region of a table of readings.
+
+    An error is raised if the readings of a region differ in a feature, in histology or in the site.
     """
     patients = values.ids(cells, roles.patient, "--patient", meaning)
     regions = _region_ids(cells, roles, patients, meaning)
@@ -630,8 +639,9 @@ def _features_of(regions: Regions, place: int) -> str:
 
 
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
-    """Raise an error if most rows repeat another region of the patient, as in a table of
-    readings.
+    """Raise an error if most rows have the features of another row of the patient.
+
+    In such a table a row seems to be one reading of a region, and not one region.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": rows})

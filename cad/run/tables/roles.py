@@ -1,8 +1,9 @@
 """Give every column of a table its role, by the options of the user.
 
-Options name the columns of histology, readers, patient, site and region id, and the columns to
-leave out. All other columns are features. :mod:`cad.run.tables.doubts` raises an error where the
-name or the content of a column contradicts its role.
+The role says what the column is. Options name the columns of histology, of readers' scores, of the
+patient, the site and the region's id, and the columns to leave out. All other columns are features.
+:mod:`cad.run.tables.doubts` raises an error where the name or the values of a feature suggest that
+it is something else.
 """
 
 import difflib
@@ -26,7 +27,7 @@ PYRADIOMICS_FEATURES = (
     "gradient_*",
     "lbp-*",
 )
-"""Beginnings of pyradiomics' column names: the image on which the feature was measured."""
+"""Patterns of pyradiomics' names of columns, which begin with the image that was measured."""
 PRESETS = ("pyradiomics",)
 _LISTED = 12
 
@@ -35,20 +36,20 @@ _LISTED = 12
 class Columns:
     """Name the columns of a table that are no features; all other columns are features.
 
-    Wherever several columns may be named, a name may hold the wildcards ``*``, ``?`` and ``[...]``.
+    Where several columns can be named, a name may contain the wildcards ``*``, ``?`` and ``[...]``.
 
     Parameters
     ----------
     patient : str
         Column with the patient of every row.
     scores : tuple of str
-        Columns with scores, one per reader. Where ``reader`` is given, a single column holds all
-        scores.
+        Columns with scores, one for each reader. If ``reader`` is given, there is one column with
+        the scores of all readers.
     scale : str
         Scale of all scores: ``likert5``, ``likert01``, ``percent`` or ``pirads``.
     histology : str or None
-        Column with histology or another outcome of two classes; if ``isup_min`` is given, with the
-        ISUP grade.
+        Column with histology or another outcome of two classes. If ``isup_min`` is given, the
+        column has the ISUP grade.
     isup_min : int or None
         Lowest ISUP grade that counts as malignant.
     ignored : tuple of str
@@ -60,12 +61,12 @@ class Columns:
     reader : str or None
         Column with the reader, where a row is one reading and not one region.
     features : tuple of str
-        Columns that are features whatever their name or content seem to say.
+        Columns that are features, whatever their names or values suggest.
     missing : tuple of str
         Further texts, such as ``-999``, that stand for a missing value.
     preset : str or None
-        Name of the program that wrote the features. When given, only this program's columns are
-        features.
+        Name of the program that wrote the features. If it is given, only columns with names as this
+        program writes them are features.
 
     Examples
     --------
@@ -106,10 +107,11 @@ class Roles:
     ignored : tuple of str
         Columns that are left out because the user named them.
     beyond : tuple of str
-        Columns that are left out because they are no columns of the preset's program.
+        Columns that are left out because the program of ``Columns.preset`` does not write such
+        names.
     trusted : tuple of str
-        Features that the user named as features (``Columns.features``), so that they are not
-        checked for another role.
+        Features that the user named as features (``Columns.features``). It is not checked whether
+        they are something else.
     """
 
     patient: str
@@ -137,8 +139,8 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     Raises
     ------
     CadError
-        For a name or wildcard that no column has, a column with two roles, and a table without a
-        feature.
+        For a name or wildcard that fits no column, for a column with two roles, for options that do
+        not fit together, and for a table without a feature.
     """
     if columns.preset is not None and columns.preset not in PRESETS:
         raise CadError(
@@ -238,7 +240,7 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
 def _of_pyradiomics(name: str) -> bool:
     if name.startswith("diagnostics"):
         return False
-    # The name of an image may precede the beginning, as in ADC_original_firstorder_Mean.
+    # The name of an image may precede the name by pyradiomics, as in ADC_original_firstorder_Mean.
     return any(
         fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*_{pattern}")
         for pattern in PYRADIOMICS_FEATURES
@@ -246,7 +248,7 @@ def _of_pyradiomics(name: str) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return a colon and as many names as fit in a message; empty without names."""
+    """Return a colon and names for a message, at most :data:`_LISTED`; empty without names."""
     if not names:
         return ""
     further = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
@@ -254,7 +256,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _naming(name: str, patterns: Sequence[str]) -> str:
-    """Return the text in an option that names a column: the column's name or a wildcard."""
+    """Return the first of an option's texts that names a column: its name, or a wildcard."""
     return next(
         pattern for pattern in patterns if pattern == name or fnmatch.fnmatch(name, pattern)
     )
@@ -272,9 +274,10 @@ def _several(
     option: str,
     taken: dict[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Return the columns that names and wildcards stand for, in the order given.
+    """Return the columns that names and wildcards stand for, in the given order.
 
-    A wildcard does not match the columns of ``taken``, which have a role already.
+    ``taken`` has the columns that have a role already, with the option that names them. A wildcard
+    does not match them.
     """
     matched: list[str] = []
     for pattern in patterns:

@@ -1,4 +1,4 @@
-"""Write a validation that was made in Python as a run folder, without fitting again."""
+"""Write a validation that was made in Python as a run folder, without fitting anything again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,16 +25,15 @@ from cad.run.tables.validating import NOTHING_MEASURED
 
 @dataclass(frozen=True, eq=False)
 class Validated:
-    """Hold the inputs of a validation in Python; arrays have the shape (n,) unless stated
-    otherwise.
+    """Hold the inputs of a validation of n regions that was made in Python.
 
     Parameters
     ----------
     X : DataFrame, shape (n, d)
         Features.
-    y, eta : ndarray
-        Labels, and the readers' spread (NaN where there is none).
-    believed, truth : ndarray
+    y, eta : ndarray, shape (n,)
+        Labels, and standard deviations of the readers (NaN where there is none).
+    believed, truth : ndarray, shape (n,)
         The readers' mean probability, and histology as 1 or 0; NaN where unknown.
     patients : sequence of str
         Patient of every region.
@@ -43,7 +42,7 @@ class Validated:
     learner : str
         Name of the learner's class.
     n_folds : int or None
-        Number of folds; None where each patient was a fold.
+        Number of folds; None where each patient was left out by himself.
     seed : int
         Seed of the division of patients into folds.
     notes : sequence of str
@@ -80,12 +79,12 @@ def save_validation(made: Validated, folds: OutOfFold, rivals: RivalTable, out: 
     Returns
     -------
     Path
-        The index page.
+        Path of the index page.
 
     Raises
     ------
     CadError
-        When the folder holds something else.
+        When the folder holds anything but an earlier run.
     """
     scheme: dict[str, object] = {"seed": made.seed}
     if made.n_folds is not None:

@@ -1,4 +1,4 @@
-"""Make the settings for a table: the settings of a pipeline, changed by options."""
+"""Make the settings for a table of features: those of a pipeline, changed by the user's options."""
 
 import difflib
 import warnings
@@ -26,33 +26,34 @@ def table_settings(
 ) -> PipelineSettings:
     """Return the settings by which a learner is fitted to a table and validated.
 
-    ``images`` and ``features`` of a pipeline do not concern a table. ``labels``, ``learner``,
-    ``validate`` and ``decision`` hold as for a cohort, so that the same rows get the same
-    probabilities as a table and as a cohort.
+    The sections ``images`` and ``features`` of a pipeline do not concern a table. The sections
+    ``labels``, ``learner``, ``validate`` and ``decision`` are used as for a cohort. Therefore the
+    same rows get the same probabilities, whether they come from a table or from a cohort.
 
     Parameters
     ----------
     pipeline : str
         Name or file of a pipeline.
     learner : str
-        Name of a class in :data:`cad.learning.learners.LEARNERS` or of a rival
-        (:func:`cad.learning.learners.rivals.rival_learners`) that replaces the pipeline's learner.
-        Parameters may follow a colon: ``ProbabilisticSVC:kernel=linear,C=10``. Empty for the
-        pipeline's own learner.
+        Name of a learner that replaces that of the pipeline: a class in
+        :data:`cad.learning.learners.LEARNERS`, or one of the learners with which every validation
+        compares (:func:`cad.learning.learners.rivals.rival_learners`). Parameters may follow a
+        colon: ``ProbabilisticSVC:kernel=linear,C=10``. Empty for the pipeline's own learner.
     folds : int, optional
-        Number of folds into which whole patients are divided; when not given, the pipeline's scheme
-        holds.
+        Number of folds into which whole patients are divided; by default the pipeline's scheme is
+        used.
     seed : int, optional
-        Seed of that division.
+        Seed of this division.
 
     Returns
     -------
     PipelineSettings
+        The settings.
 
     Raises
     ------
     CadError
-        For an unknown pipeline, learner or parameter; the hint lists the known ones.
+        For an unknown pipeline, learner or parameter. The hint lists the known ones.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def table_settings(
     if validation:
         changed["validate_"] = settings.validate_.model_copy(update=validation)
     settings = settings.model_copy(update=changed)
-    # Names of learner and parameters are checked before a file is read.
+    # Learner and parameters are checked here, before the table is read.
     if learner:
         _check_learner(learner, settings)
     where = f"--learner {learner!r}" if learner else f"--pipeline {pipeline!r}"
@@ -90,9 +91,7 @@ def table_settings(
 
 
 def _check_learner(text: str, settings: PipelineSettings) -> None:
-    """Raise an error if ``--learner`` has a parameter that does not exist or is of the wrong
-    kind.
-    """
+    """Raise an error for a parameter in ``--learner`` that does not exist or has a wrong value."""
     name = settings.learner.name
     plain = settings.learner.model_copy(update={"params": {}})
     unset = make_estimator(settings.model_copy(update={"learner": plain}))[-1].get_params()
@@ -114,9 +113,7 @@ def _check_learner(text: str, settings: PipelineSettings) -> None:
 
 
 def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
-    """Raise an error for a value that the learner refuses for any table, such as a negative
-    cost.
-    """
+    """Raise an error for a value that the learner accepts for no table, such as a negative cost."""
     rows = np.random.default_rng(0).normal(size=(24, 3))
     p = np.arange(24) % 2
     try:
@@ -124,8 +121,8 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
             warnings.simplefilter("ignore")
             clone(learner).fit(rows, p)
     except (CadError, ValueError) as error:
-        # This small table may cause errors that the user's table would not, so only errors that
-        # name a parameter are raised.
+        # This small table may cause errors that the user's table would not cause. So only errors
+        # whose message begins with the name of a parameter are raised.
         named = [name for name in params if str(error).startswith(f"{name} ")]
         if named:
             problem = error.problem if isinstance(error, CadError) else str(error)
@@ -135,7 +132,7 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
 
 
 def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
-    """Return the pipeline's settings of the learner, with another learner."""
+    """Return a pipeline's section ``learner`` with another learner and its parameters."""
     name, _, stated_parameters = text.partition(":")
     if name not in LEARNERS and name not in rival_learners():
         learner_names = (*sorted(LEARNERS), *rival_learners())
@@ -159,9 +156,10 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
 
 
 def _one_precision(labels: LabelSettings) -> LabelSettings:
-    """Return settings with a single reading precision, where the pipeline has several.
+    """Return settings of labels with one value of ``eta0`` and one of ``kappa``.
 
-    Only the pipeline's own learner can weigh several precisions.
+    A pipeline may have several values of each, if its own learner finds weights for them. Another
+    learner may not be able to do so. It gets the default in place of several values.
     """
     plain = LabelSettings()
     changed: dict[str, object] = {}

@@ -1,7 +1,7 @@
-"""Put a table into the form in which the stages of a run get a cohort and its measurements.
+"""Bring a table of features into the form in which the stages of a run get a measured cohort.
 
-From here on, tables and cohorts use the same estimators, folds, measures, decisions and files of
-the run folder.
+After that, tables and cohorts are validated and trained on by the same stages, with the same
+estimators, folds, measures, decisions and files.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from cad.run.tables.regions import Regions
 
 
 def without_images(settings: PipelineSettings) -> PipelineSettings:
-    """Return a pipeline's settings for a table, which have no use for images.
+    """Return a pipeline's settings for a table of features, without what concerns images.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def without_images(settings: PipelineSettings) -> PipelineSettings:
     Returns
     -------
     PipelineSettings
-        Settings without modalities and redrawn outlines. ``labels``, ``learner``, ``validate`` and
-        ``decision`` stay as they are.
+        Settings by which no image is measured and no outline redrawn. ``labels``, ``learner``,
+        ``validate`` and ``decision`` stay as they are.
     """
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(
@@ -53,7 +53,7 @@ def load_table(
     kind: Kind,
     isup_min: int | None = None,
 ) -> Loaded:
-    """Return the start of a run, for a table.
+    """Return for a table of features what the stage ``load`` returns for a cohort.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ def load_table(
     folder : RunFolder
         The folder that the run is written to.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits and resuming.
     kind : {"run", "train", "predict"}
         Purpose of the run folder.
     isup_min : int or None
-        Lowest malignant grade, where histology is a grade.
+        Lowest grade that counts as malignant, where histology is stated as a grade.
     """
     labels_by = regions.label_settings(settings.labels, isup_min)
     settings = without_images(settings.model_copy(update={"labels": labels_by}))
@@ -134,7 +134,7 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     write_features(loaded.folder, extracted.features)
     aggregated = aggregate(loaded, extracted)
     if regions.stated is not None:
-        # Run folders bring their own labels, but no scores from which labels could be made again.
+        # A folder of runs has labels, but no scores from which labels could be computed again.
         labels = aggregated.labels.assign(**{name: regions.stated[name] for name in LABELS})
         labels["n_readers"] = labels["p"].notna().astype(int)
         write_labels(loaded.folder, labels)

@@ -1,4 +1,4 @@
-"""Validate on a table, then fit the learner to all its labelled rows and write a bundle."""
+"""Validate a learner on a table, then fit it to all labelled rows and store it as a bundle."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def train_table(
     options: ExecutionOptions,
     isup_min: int | None = None,
 ) -> Emitted:
-    """Validate as :func:`validate_table` does, then fit to all labelled rows and write a bundle.
+    """Validate a learner on a table, then fit it to all labelled rows and store it as a bundle.
 
     Parameters
     ----------
@@ -33,12 +33,12 @@ def train_table(
     settings : PipelineSettings
         Result of :func:`cad.run.tables.settings.table_settings`.
     out : Path
-        Folder of the bundle; its card has the validation's figures. The run folder of the
-        validation is ``<out>.validation`` beside it.
+        Folder of the bundle. The model card in it states the measures of the validation. The run
+        folder of the validation is ``<out>.validation`` beside it.
     options : ExecutionOptions
-        How the job is run; changes no result.
+        Number of processes, limits and resuming; no option changes a result.
     isup_min : int or None
-        Lowest malignant grade, where histology is a grade.
+        Lowest grade that counts as malignant, where histology is stated as a grade.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def train_table(
     Raises
     ------
     CadError
-        For labels or settings that cannot be used, and for a learner that no bundle can hold.
+        For labels or settings that cannot be used, and for a learner that cannot be stored.
     """
     check_folds(regions, settings)
     require_kind(out, MODEL)

@@ -1,6 +1,4 @@
-"""Validate a learner on a table, leaving whole patients out, and write the result to a run
-folder.
-"""
+"""Validate a learner on a table, leaving whole patients out, and write the run folder."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +23,7 @@ from cad.run.tables.regions import Regions
 from cad.run.tables.stages import aggregate_table, load_table
 
 NOTHING_MEASURED = Measured([], [], [], 0.0)
-"""Result of measuring for a table: nothing is measured, as the table has the features."""
+"""The outcome of the measurement for a table: nothing is measured, because it has the features."""
 
 
 def validate_table(
@@ -35,7 +33,9 @@ def validate_table(
     options: ExecutionOptions,
     isup_min: int | None = None,
 ) -> Emitted:
-    """Cross-validate a pipeline's learner and all its rivals on a table, and write the run folder.
+    """Cross-validate a pipeline's learner on a table, and write the run folder.
+
+    Other learners (rivals) are validated on the same folds, and the learner is compared with them.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ def validate_table(
     settings : PipelineSettings
         Result of :func:`cad.run.tables.settings.table_settings`.
     out : Path
-        Run folder: probabilities, measures, validation, figures and an index page.
+        Run folder. It gets probabilities, measures, ``validation.md``, figures and an index page.
     options : ExecutionOptions
-        How the job is run; changes no result.
+        Number of processes, limits and resuming; no option changes a result.
     isup_min : int or None
-        Lowest malignant grade, where histology is a grade.
+        Lowest grade that counts as malignant, where histology is stated as a grade.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def validate_table(
 
 
 def check_folds(regions: Regions, settings: PipelineSettings) -> None:
-    """Refuse more folds than the table has patients, before a file is written.
+    """Raise an error for more folds than the table has patients, before a file is written.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def check_folds(regions: Regions, settings: PipelineSettings) -> None:
 
 
 def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emitted]:
-    """Validate in a folder that this process owns, and write the run.
+    """Validate in a run folder that this process has locked, and write the run.
 
     Parameters
     ----------
@@ -103,7 +103,8 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     regions : Regions
         The table.
     """
-    # This comes first, so that a run that is killed from here on does not count as finished.
+    # The mark of a finished run is removed first. A run that is killed later then does not count as
+    # finished.
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
     count = len(regions.X)
@@ -115,7 +116,7 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
 
 
 def copies(regions: Regions) -> list[str]:
-    """Say how many regions have all the features of another patient's region.
+    """Say how many regions have the same features as a region of another patient.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Turn the texts of a column into numbers, scores or histology; errors name column and row."""
+"""Turn the texts of a column into numbers, scores or histology. Errors name column and row."""
 
 import re
 import unicodedata
@@ -17,8 +17,8 @@ from cad.run.tables.names import typed
 MISSING = ("", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "<NA>", ".", "-")
 """Texts that stand for a missing value in every table."""
 LARGEST = 1e100
-"""Largest absolute number. All scalings square numbers, and the square of a larger number could
-overflow.
+"""Largest allowed absolute value of a number. Features are scaled by their variance, in which the
+square of a larger number could overflow.
 """
 _POINT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -52,7 +52,9 @@ FALSE_WORDS = (
     "neg",
     "control",
 )
-"""Words for a benign or negative result, in small letters."""
+"""Words for a malignant or positive result (TRUE_WORDS) and for a benign or negative one
+(FALSE_WORDS), in lower case.
+"""
 _GRADE = re.compile(
     r"(?:(?:ISUP|GGG|GG|grade group)\s*)?(>=|<=|≥|≤|)\s*([0-5])(?:[.,]0+)?", re.IGNORECASE
 )
@@ -61,7 +63,9 @@ _GRADES = (
     "write the grade of the score: 3+3 is 1, 3+4 is 2, 4+3 is 3, 4+4, 3+5 and 5+3 are 4, 9 and 10 "
     "are 5; 0 is no cancer"
 )
-"""Grade groups by Epstein and others, Am J Surg Pathol 40 (2016) 244."""
+"""Advice on how a Gleason score becomes a grade group (Epstein et al., Am J Surg Pathol 40 (2016)
+244).
+"""
 _DATE = re.compile(
     r"[0-9]{1,4}([-./])[0-9]{1,2}\1[0-9]{1,4}(?:[ T].*)?"
     r"|[0-9]{1,2}[-./ ]*(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*.*",
@@ -78,11 +82,11 @@ class Meaning:
     Parameters
     ----------
     decimal_comma : bool
-        Whether numbers are written with a comma, as 0,75.
+        Whether numbers are written with a decimal comma, as in 0,75.
     missing : tuple of str
         Texts that stand for a missing value, in addition to :data:`MISSING`.
     of_model : bool
-        Whether a model states the columns. No column can be left out then.
+        Whether the columns are those that a model needs. No column can be left out then.
     """
 
     decimal_comma: bool = False
@@ -90,8 +94,9 @@ class Meaning:
     of_model: bool = False
 
     def without(self, name: str) -> str:
-        """Return the advice to leave out a column, after a comma; empty where this is not
-        possible.
+        """Return the advice to leave a column out, with a comma before it.
+
+        The text is empty where the column cannot be left out.
         """
         return "" if self.of_model else f", or leave the column out with --ignore {typed(name)}"
 
@@ -100,7 +105,7 @@ class Meaning:
         return cell in MISSING or cell in self.missing
 
     def number(self, cell: str) -> float | None:
-        """Return the finite number that a cell states; None where the cell states none."""
+        """Return the number in a cell; None where the cell holds no finite number."""
         pattern = _COMMA if self.decimal_comma else _POINT
         if not pattern.fullmatch(cell):
             return None
@@ -122,11 +127,11 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
     Raises
     ------
     CadError
-        For the first cell that is no number of reasonable size; the message has column, row and
-        value.
+        For the first cell that is no number, or one beyond :data:`LARGEST`. The message has column,
+        row and value.
     """
     column = cells.table[name]
-    # Most columns contain plain numbers only, which are converted at once.
+    # Most columns contain only plain numbers, which are converted together, because this is faster.
     quick = _quick_numbers(column, meaning)
     if quick is not None:
         return quick
@@ -146,7 +151,7 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
 
 
 def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
-    """Return a column of plain numbers; None where a cell needs a closer look."""
+    """Return a column of plain numbers; None where a cell is anything else."""
     if meaning.decimal_comma:
         return None
     absent = column.map(meaning.absent).to_numpy(bool)
@@ -213,7 +218,7 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
 
 
 def _rule(cell: str) -> str:
-    """Return the rule that a cell breaks."""
+    """Return, for a message, why a cell is no number that a feature may have."""
     lower = cell.lower().lstrip("+-")
     if lower in ("inf", "infinity"):
         return "is infinite, and a feature is a finite number"
@@ -235,14 +240,18 @@ def _rule(cell: str) -> str:
 
 
 def _quoted_number(cell: str) -> str:
-    """Return the number inside quotes, an apostrophe or Excel's ``="1.5"``; else an empty text."""
+    """Return the number in a cell with signs that make it a text, such as ``'1.5`` or ``="1.5"``.
+
+    The text is empty if the cell is none of this kind.
+    """
     inner = cell.removeprefix("=").strip("'\"`")
     return inner if inner != cell and _POINT.fullmatch(inner) else ""
 
 
 def _digits(cell: str) -> str:
-    """Return a number in other digits, or with a typographic minus, as plain text; else an empty
-    text.
+    """Return a number that is written with other digits or a typographic minus, with plain signs.
+
+    The text is empty if the cell is no such number.
     """
     plain = ""
     for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):
@@ -266,7 +275,7 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
     cells : Cells
         The table.
     name : str
-        The column: one reader's scores, or the scores of all readers where a row is a reading.
+        The column. It has one reader's scores, or those of all readers where a row is one reading.
     scale : str
         Scale of the scores.
     meaning : Meaning
@@ -323,7 +332,7 @@ def _out_of_scores(meaning: Meaning) -> str:
 
 
 def worded(cells: Cells, name: str, meaning: Meaning) -> bool:
-    """Tell whether a column of scores contains words beside its numbers."""
+    """Tell whether a score of a column has words beside its number, such as ``5 (sure)``."""
     return any(
         not meaning.absent(cell) and meaning.number(cell) is None for cell in cells.table[name]
     )
@@ -423,7 +432,7 @@ def _grade(cells: Cells, name: str, place: int, cell: str, isup_min: int, meanin
 
 
 def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
-    """Return a column of names (patients, regions, sites) as texts; refuse a missing name.
+    """Return a column of names (patients, regions, readers) as texts.
 
     Parameters
     ----------
@@ -434,7 +443,8 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     option : str
         Option that names the column, for the message.
     meaning : Meaning
-        Codes of missing values; ``NA`` and the like are names here.
+        Texts that the user declared to stand for a missing value. ``NA`` and the like are names
+        here, unless they are declared.
 
     Raises
     ------
@@ -453,7 +463,7 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
 
 
 def described(cells: Cells, names: Sequence[str], meaning: Meaning) -> str:
-    """Return a sentence on the missing values of columns; empty where no value is missing."""
+    """Return a sentence on the missing values of feature columns; empty where none is missing."""
     counts: dict[str, int] = {}
     for name in names:
         for cell in cells.table[name]:

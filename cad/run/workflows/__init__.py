@@ -1,3 +1,1 @@
-"""Provide workflows beside the main one: import, check, compare, suggest, maps, outlines,
-delivery.
-"""
+"""Provide further workflows: import, check, comparison, suggestion, maps, outlines and delivery."""

@@ -35,20 +35,20 @@ def check(
     root : Path
         Cohort folder.
     options : ExecutionOptions
-        Processes and limits; by default, this process without limits. A study whose check
-        exceeds a limit is a problem, too.
+        Number of processes, and limits; by default everything is done in this process without
+        limits. A study whose check exceeds a limit is a problem, too.
     settings : PipelineSettings, optional
-        A model's settings. With these settings the model's features are measured, so that
-        everything that ``predict`` would refuse is found.
+        A model's settings. If they are given, the features of the model are measured, so that
+        everything is found for which a prediction would leave a study or a region out.
 
     Returns
     -------
     problems : list of CadError
-        Errors because of which a patient, a study or a region cannot be measured, or not
-        completely.
+        Errors because of which a patient, a study or a region cannot be measured, or can be
+        measured only in part.
     notes : dict of str to list of str
         Keys are remarks that are no errors, such as a missing or replaced image. Values are the ids
-        of the studies concerned.
+        of the studies to which the remark applies.
     """
     notes: dict[str, list[str]] = {}
     try:
@@ -104,7 +104,7 @@ def check_study_of(
     ref : StudyRef
         The study.
     settings : PipelineSettings, optional
-        A model's settings. With these settings the model's features are measured, too.
+        A model's settings. If they are given, the features of the model are measured, too.
 
     Returns
     -------
@@ -126,8 +126,8 @@ def check_study_of(
         read_study,
     )
 
-    # This check comes first, and uses file names alone, because a missing or misspelt file does not
-    # show in a study that can be read.
+    # These checks use the names of files alone. A file that is missing or misspelt leaves no trace
+    # in the study that is read below.
     problems = [
         *lost_images(ref.folder),
         *lost_sidecars(ref.folder),
@@ -144,7 +144,7 @@ def check_study_of(
         problems += wrong_sides(study, ref.rois)
         if settings is not None and not refused_whole:
             require_t1_of_the_field(study, settings)
-            # check_study() is not called, because measuring reports the same problems as failures.
+            # check_study() is not called, because measuring reports the same problems.
             measured = extract(study, settings)
             problems += [*measured.failures, *_lacks(ref, measured, settings)]
             return problems, _missing_images(study)
@@ -162,12 +162,12 @@ def _missing_images(study: Study) -> list[str]:
 
 
 def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
-    """Find regions whose mask lies on the other side of the gland than ``rois.tsv`` says.
+    """Find regions whose mask is on the other side of the gland than their sector in ``rois.tsv``.
 
     Parameters
     ----------
     study : Study
-        The study; its gland mask tells left from right.
+        The study, with a gland mask that tells left from right.
     rois : DataFrame
         Rows of ``rois.tsv`` with ``roi_id, label, sector``.
 
@@ -187,7 +187,7 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
         inside = study.roi_map.array == int(row.label)
         place = place_of(gland, inside) if inside.any() else None
         stated = str(row.sector).split(" ", 1)[0]
-        # A region on the midline has no side, so it cannot contradict the table.
+        # A region on the midline is on neither side, so it cannot contradict the table.
         if place is not None and place.side in SIDES and place.side != stated:
             problems.append(
                 CadError(
@@ -201,8 +201,9 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
 
 
 def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -> list[CadError]:
-    """Return the regions that a model cannot score, in the words of ``predict``, each region
-    once.
+    """Return an error for each region or study that a model cannot score.
+
+    The messages are those of a prediction.
     """
     from cad.run.model.gaps import lacking, reasons
 
@@ -222,9 +223,7 @@ def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:
-    """Return everything that the cohort lacks for ``run`` and ``train``, but not for
-    ``predict``.
-    """
+    """Return remarks on what the commands ``run`` and ``train`` need and the cohort lacks."""
     remarks = []
     if len(cohort.rois) and not (len(cohort.scores) or cohort.rois["histology"].notna().any()):
         remarks.append(

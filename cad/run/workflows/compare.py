@@ -30,8 +30,9 @@ def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> 
     Returns
     -------
     dict
-        Content of the file: paired differences of the measures, calibration of each model, and the
-        regions whose decision differs (:func:`cad.run.model.comparison.compare_runs`).
+        Content of the file: differences of the measures on the same regions, calibration of each
+        model, and the regions whose decision differs
+        (:func:`cad.run.model.comparison.compare_runs`).
     """
     result = compare_runs(a.results, b.results, names)
     write_comparison(folder, result)
@@ -39,7 +40,7 @@ def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> 
 
 
 def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObject:
-    """Compare the probabilities of several pipelines with the first pipeline's, region by region.
+    """Compare the probabilities of several pipelines with those of the first, on the same regions.
 
     Parameters
     ----------
@@ -51,24 +52,28 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     Returns
     -------
     dict
-        Content of the file. ``reference``: name of the first pipeline. ``sentence``: the result in
-        words. ``regions``: number of regions that all pipelines measured. ``table``: list of rows,
-        one for each truth (``against``: ``readers`` or ``histology``), ``measure`` and pipeline
-        (``learner``). Each row has the ``value``, its ``difference`` from the first pipeline's
-        value, and the ends of the difference's interval, ``lower`` and ``upper``.
+        Content of the file:
+
+        - ``reference``: name of the first pipeline.
+        - ``sentence``: the result in words.
+        - ``regions``: number of regions that all pipelines measured.
+        - ``table``: one row for each truth (``against`` is ``readers`` or ``histology``), each
+          ``measure`` and each pipeline (``learner``). A row has the ``value`` of the measure, its
+          ``difference`` from the value of the first pipeline, and the ends of the interval of this
+          difference, ``lower`` and ``upper``.
 
     Raises
     ------
     CadError
-        When no region was measured by all pipelines, or neither histology nor readers'
-        probabilities are known.
+        When no region was measured by all pipelines, or when there are neither histology nor
+        readers' scores.
     """
     tables = {name: run.results.set_index(KEYS) for name, run in runs.items()}
     reference = next(iter(tables))
     common = tables[reference].index
     for table in tables.values():
-        # Differences are paired, so a region that one pipeline could not measure is left out for
-        # all pipelines.
+        # Pipelines are compared on the same regions. A region that one of them could not measure
+        # is left out for all.
         common = common.intersection(table.index)
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")

@@ -31,15 +31,15 @@ def deliver(
 ) -> tuple[list[str], list[CadError]]:
     """Write a run's results for each study as DICOM, and send them to an archive if one is given.
 
-    The DICOM objects are a report (SR), the outlines (SEG), the probability map if there is one,
-    and the sheet for the tumour board if it is wanted.
+    The DICOM objects are a report (SR), the outlines (SEG), the probability map if the run made
+    one, and the sheet of paper for the tumour board if it is wanted.
 
     Parameters
     ----------
     run : Path
-        Run folder; the objects go to ``dicom/`` in it, FHIR bundles to ``fhir/``.
+        Run folder. The objects are written to ``dicom/`` in it, and FHIR bundles to ``fhir/``.
     cohort : Path or None
-        Cohort of the run: the objects refer to its source images. None raises an error.
+        Cohort of the run, to whose source images the objects refer. None raises an error.
     send : str or None
         Archive: HOST:PORT, or a DICOMweb URL; None sends nothing.
     aet : str
@@ -47,21 +47,22 @@ def deliver(
     limits : ArchiveLimits, optional
         Limits of time and amount for the transfer.
     audit : Path, optional
-        Audit trail that gets a line for every study that was sent, even if the transfer failed.
+        Audit trail (a file that records what was sent). It gets a line for every study that was
+        sent, even if the transfer failed.
     fhir : bool
-        Whether to write a FHIR bundle of every report, too; bundles are not sent.
+        Whether to also write a FHIR bundle of every report; bundles are not sent.
     objects : bool
-        Whether to keep the DICOM objects in the run folder. If not, reports are made in a temporary
-        folder for the bundles.
+        Whether to keep the DICOM objects in the run folder. If not, only reports are written, to a
+        temporary folder, from which the FHIR bundles are made.
     pdf, capture : bool
-        Whether to write the man's sheet, too, as Encapsulated PDF and as Secondary Capture.
+        Whether to also write the man's sheet, as Encapsulated PDF and as Secondary Capture.
     language : str
         Language of the sheet: ``en``, ``de`` or ``fr``.
 
     Returns
     -------
     list of str
-        Lines for the user on everything that was written, that was sent and that failed.
+        Lines for the user on what was written, what was sent and what failed.
     list of CadError
         One error for each object that could not be written.
 
@@ -74,7 +75,8 @@ def deliver(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     hidden = sorted(held_back(read_results(run)))
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
-        # A bundle is made from the report, which is written to a temporary folder for this purpose.
+        # FHIR bundles are made from reports. If the objects are not wanted, the reports are written
+        # to a temporary folder.
         folder = RunFolder(run).objects if objects else Path(scratch)
         files, failures = write_sr_and_seg(run, cohort, folder)
         lines = []
@@ -102,8 +104,8 @@ def deliver(
         try:
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
         except CadError:
-            # The archive may have stored some of the objects before it refused, so the trail names
-            # all objects.
+            # The archive may have stored some of the objects before the failure. Therefore the
+            # audit trail names all of them.
             if audit is not None:
                 audit_delivery(audit, run, files, caller(), send, "not all stored")
             raise

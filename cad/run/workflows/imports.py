@@ -1,4 +1,4 @@
-"""Import a source into a cohort, each study in a process with limits."""
+"""Import DICOM studies into a cohort, each study in a process with limits."""
 
 import os
 import tempfile
@@ -52,12 +52,12 @@ def import_cohort(
     source : str
         Folder or zip file; with ``patient`` the address of an archive.
     out : Path
-        Cohort folder. Studies that it holds already stay.
+        Cohort folder. Studies that it already holds are kept.
     rules : Path
-        The site's rules file.
+        The site's rules file, which says which series is which image.
     options : ExecutionOptions
-        Limits of one study. A study that exceeds these limits is a failure in the summary, and the
-        other studies are imported.
+        Limits of one study. A study that exceeds them is a failure in the summary, and the other
+        studies are imported.
     patient : str, optional
         PatientID in the archive.
     aet : str
@@ -73,8 +73,9 @@ def import_cohort(
     Raises
     ------
     CadError
-        For the errors of :func:`cad.dicom.into.importer.import_source`, and of
-        :func:`cad.dicom.into.importer.import_patient` where a patient is named.
+        When the source cannot be read or its studies cannot be listed, as
+        :func:`cad.dicom.into.importer.import_source` and
+        :func:`cad.dicom.into.importer.import_patient` say.
     """
 
     @contextmanager
@@ -82,14 +83,14 @@ def import_cohort(
         with progress(count, 0, options) as tell:
 
             def told(study: str, problem: str) -> None:
-                # The reason is printed once, in the summary, so it is left out here.
+                # The reason of a failure is left out here, because the summary prints it.
                 status = "failed" if problem else "computed"
                 tell(StudyOutcome(study or "a study", status, "", [], 0.0))
 
             yield told
 
-    # The process that parses files of the source can open nothing else, whatever these files
-    # contain.
+    # The process that parses files of the source can open no file outside source and cohort,
+    # whatever these files contain.
     read = () if patient is not None else (Path(source),)
     confined = Confined(read, (out,), _LOADED)
     with Caller(options, confined=confined) as call:
@@ -104,8 +105,10 @@ def import_cohort(
 
 @contextmanager
 def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Caller, Path]]:
-    """Yield a caller whose process can open only the source and a folder for unpacked files; yield
-    this folder, too.
+    """Yield a caller of functions and a temporary folder, during a ``with`` block.
+
+    The functions run in a process that can open only the source and this folder, which is meant for
+    unpacked files.
     """
     with tempfile.TemporaryDirectory(prefix="cad-look-") as name:
         scratch = Path(name)
@@ -114,7 +117,7 @@ def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Cal
 
 
 def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
-    """Explain an import's choices, with the source's files opened by a confined process.
+    """Explain which series an import would take, with the source opened by a restricted process.
 
     Parameters
     ----------
@@ -128,13 +131,14 @@ def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions
     Returns
     -------
     Explanation
-        The result of :func:`cad.dicom.into.explain.explain_source`. The result says so where the
-        kernel cannot confine a process.
+        The result of :func:`cad.dicom.into.explain.explain_source`. Where the kernel cannot
+        restrict a process, the result says so.
 
     Raises
     ------
     CadError
-        For the errors of :func:`cad.dicom.into.explain.explain_source`.
+        When the source or the rules cannot be read
+        (:func:`cad.dicom.into.explain.explain_source`).
     """
     with _looking_into(source, options) as (call, scratch):
         explanation = explain_source(source, rules, call, scratch)
@@ -146,32 +150,33 @@ def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions
 def write_rules_confined(
     source: Path, rules: Path, take: Mapping[str, int], options: ExecutionOptions
 ) -> dict[str, list[str]]:
-    """Write a rules file to start from, with the source's files opened by a confined process.
+    """Write a first rules file for a source, with the source opened by a restricted process.
 
-    Where two series could be one image, a page beside the file shows slices of both.
+    Where several series could be the same image, a page beside the file shows slices of each.
 
     Parameters
     ----------
     source : Path
         Folder or zip archive.
     rules : Path
-        File to write. The page has the file's name followed by ``.html``, and only its user can
+        File to write. The page has the file's name followed by ``.html``, and only the user can
         read it.
     take : mapping of str to int
-        A person's decisions: the number of the chosen candidate, by role.
+        What a person has chosen: for a role (``t2w``, ``adc`` or ``hbv``) the number of the chosen
+        candidate.
     options : ExecutionOptions
         Limits of each call.
 
     Returns
     -------
     dict of str to list of str
-        Roles for which two kinds of series are candidates, with a line on each candidate.
+        The roles for which several kinds of series are candidates, with a line on each candidate.
 
     Raises
     ------
     CadError
-        For the errors of :func:`cad.dicom.into.explain.write_rules`, and where the page exists
-        already.
+        When the page exists already, and when the source cannot be read or the rules cannot be
+        written (:func:`cad.dicom.into.explain.write_rules`).
     """
     page = page_of(rules)
     if os.path.lexists(page):

@@ -31,26 +31,27 @@ from cad.run.stages.load import Loaded
 from cad.run.stages.study import failure_of, read_study_of
 
 TAIL = 0.05
-"""Share of redrawn copies below the interval, and share above the interval."""
+"""Share of redrawn copies whose belief is below the stated interval, and share above it."""
 
 
 Spread = tuple[float, float, float, str]
-"""Low, median and high belief of a region, and a text on the outlines that they come from.
+"""Low, median and high belief of a region over several outlines, and a text that names these.
 
-The beliefs are NaN where only the region's own outline can be scored. The text is ``20 redrawn``,
-or ``18 of 20 redrawn`` where two copies could not be measured, or the names of readers.
+The beliefs are NaN where the region's own outline could not be scored, or none of the others. The
+text is ``20 redrawn``, or ``18 of 20 redrawn`` where two copies could not be scored, or the names
+of readers.
 """
 
 
 def spread_outlines(
     loaded: Loaded, judged: Judged, bundles: Sequence[Bundle], repeats: int
 ) -> Judged:
-    """Compute how far every scored region's belief moves with its outline.
+    """Compute how far every scored region's belief changes with its outline.
 
     Parameters
     ----------
     loaded, judged : Loaded, Judged
-        Cohort with settings, and the predictions so far.
+        The run, and its predictions so far.
     bundles : sequence of Bundle
         The models of the prediction.
     repeats : int
@@ -60,8 +61,8 @@ def spread_outlines(
     -------
     Judged
         A copy of ``judged``. Its results have the further columns ``outline_low, outline_median,
-        outline_high`` (beliefs) and ``outlines`` (a text that names the used outlines). Studies
-        that could not be redrawn are added to its failures.
+        outline_high`` (beliefs) and ``outlines``, a text that names the outlines. Studies whose
+        regions could not be redrawn are added to its failures.
     """
     start = time.perf_counter()
     results = judged.results
@@ -96,8 +97,8 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            # The belief in the results is the belief of the region's own outline. Computed again
-            # here, this belief may differ in the last bit.
+            # The results have the belief of the region's own outline. The same belief is computed
+            # again for this interval, and may differ in the last bit; the interval shall hold both.
             outline_low=np.minimum(low, results["belief"]),
             outline_median=median,
             outline_high=np.maximum(high, results["belief"]),
@@ -111,7 +112,7 @@ def spread_outlines(
 def _models_of_regions(
     results: pd.DataFrame, bundles: Sequence[Bundle]
 ) -> dict[str, dict[str, Bundle]]:
-    """Return the model that scored each region, by study and ``roi_id``."""
+    """Return the model that scored each region, by ``study_id`` and then by ``roi_id``."""
     by_name = {bundle.name: bundle for bundle in bundles}
     scored = results[results["model"].isin(list(by_name))]
     models: dict[str, dict[str, Bundle]] = {}
@@ -128,14 +129,14 @@ def spread_study(
     perturbation: Perturbation,
     site: str = "",
 ) -> tuple[dict[str, Spread], Failure | None]:
-    """Compute how far the belief of every scored region of a study moves with its outline.
+    """Compute how far the belief of every scored region of a study changes with its outline.
 
     Parameters
     ----------
     ref : StudyRef
         The study.
     settings : PipelineSettings
-        Settings with which the study was measured.
+        Settings with which the study was measured for the prediction.
     bundles : dict of str to Bundle
         The model of every scored region, by ``roi_id``.
     perturbation : Perturbation
@@ -156,8 +157,7 @@ def spread_study(
         drawn = read_reader_outlines(ref.folder, ref.study_id)
         spreads: dict[str, Spread] = {}
         for bundle in {id(model): model for model in bundles.values()}.values():
-            # The masks of all regions of one model are collected, so that they are measured
-            # together.
+            # The masks of all regions that one model scored are measured together, which is faster.
             masks: list[Volume] = []
             rows_of: dict[str, slice] = {}
             readers_of: dict[str, list[str]] = {}
@@ -179,10 +179,10 @@ def spread_study(
 def outlines_of(
     study: Study, roi_id: str, drawn: Mapping[str, Volume], perturbation: Perturbation
 ) -> tuple[list[Volume], list[str]]:
-    """Return the masks with which a region is scored to see how its belief moves.
+    """Return the masks with which a region is scored to see how its belief changes.
 
-    The first mask is the region's own. The others are the outlines of the readers if at least two
-    readers outlined the region, else redrawn copies of its own outline.
+    The first mask is the region's own. If at least two readers outlined the region, the others are
+    their outlines; else they are redrawn copies of the region's own outline.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def outlines_of(
         outline = labels.array == roi.label
         if not outline.any():
             continue
-        # The mask is cut out to the same grid as the region's own mask.
+        # The reader's mask gets the same grid as the region's own mask.
         alone = compact(replace(study, roi_map=labels.with_array(outline)))
         readers.append(reader)
         if alone.roi_map is not None:
@@ -235,9 +235,10 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     Returns
     -------
     Spread
-        Low, median and high belief, and a text that names the outlines. For readers' outlines,
-        low and high are the smallest and largest value. For redrawn copies they are the 5 % and 95
-        % quantiles, widened where the region's own value lies outside of them.
+        Low, median and high belief, and a text that names the outlines. For readers' outlines, low
+        and high are the smallest and the largest value. For redrawn copies they are the quantiles
+        at 5 % and 95 %. If the value of the region's own outline lies outside, it replaces the
+        nearer of the two.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""Map the probability over the prostate by a sliding sphere, as NIfTI and for the page.
+"""Compute a map of the probability over the prostate, as a NIfTI image and for the page.
 
-The map shows the probability of cancer from images alone if the model's training had histology, and
-otherwise the belief (:mod:`cad.run.stages.risk`).
+A sphere is moved over the prostate and scored at each place like a region. The map shows the
+probability of cancer from images alone if the model's training had histology, and otherwise the
+belief (:mod:`cad.run.stages.risk`).
 """
 
 import time
@@ -40,9 +41,9 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
     Parameters
     ----------
     loaded : Loaded
-        The run; the maps go into its folder.
+        The run, to whose folder the maps are written.
     judged : Judged
-        The prediction; it says which model scored which study.
+        The prediction, which says which model scored which study.
     bundles : sequence of Bundle
         The models.
 
@@ -80,8 +81,7 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
 
 
 def drop_maps(folder: RunFolder) -> None:
-    """Delete the maps of an earlier prediction in a run folder, because another model may have made
-    them.
+    """Delete the maps of an earlier prediction, which may be of another model, from a run folder.
 
     Parameters
     ----------
@@ -101,8 +101,9 @@ def map_study(
     joint: JointModel | None = None,
     man: pd.Series | None = None,
 ) -> Failure | None:
-    """Write the probability map of one study: over its gland, or without a gland mask over and
-    around its regions.
+    """Write the probability map of one study.
+
+    The map covers the gland. Without a gland mask it covers the regions and what is around them.
 
     Parameters
     ----------
@@ -119,7 +120,8 @@ def map_study(
     joint : JointModel, optional
         The bundle's joint model; without it the map shows the belief.
     man : Series, optional
-        ``age`` in years and ``psa_density`` in ng/mL2 of the man.
+        ``age`` in years and ``psa_density`` in ng/mL2 of the man; without them the map shows the
+        belief.
 
     Returns
     -------

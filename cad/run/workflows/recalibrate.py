@@ -1,7 +1,8 @@
 """Fit the probabilities of regions and men to a site, by the site's own histology.
 
-The learner and its beliefs stay the same, because readers' scores do not depend on how common
-cancer is. Only the few parameters of the joint model of regions and men change.
+The learner and its beliefs (what readers would say of a region) stay the same, because readers'
+scores do not depend on how common cancer is. Only the few parameters of the joint model change,
+which leads from beliefs to the probabilities of regions and men.
 """
 
 from pathlib import Path
@@ -33,10 +34,10 @@ BLOCKS = 20
 
 
 def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> JsonObject:
-    """Move a model's joint model to a site, and write a new bundle.
+    """Fit a model's joint model to a site, and write a new bundle.
 
-    A model that was trained without histology gets a joint model that is fitted to the site's
-    histology.
+    A model that was trained without histology has no joint model. It gets one that is fitted to the
+    site's histology.
 
     Parameters
     ----------
@@ -52,15 +53,16 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Returns
     -------
     dict
-        ``regions`` and ``men`` have measures before and after recalibration, with the site's men
-        left out in turn. ``text`` has the same measures as lines for people. ``sites``,
-        ``simulated`` and ``of_training`` tell on whom the recalibration was fitted.
+        ``regions`` and ``men`` have measures before and after recalibration. Those after it are by
+        models fitted without the man who is measured. ``text`` has the same measures as lines for
+        people. ``sites`` names the sites of the cohort's men, ``simulated`` says whether the men
+        are simulated, and ``of_training`` how many of them are among the model's training patients.
 
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, for histology of one kind, and for a model that ranks
-        the site's men the wrong way. Nothing is written then.
+        For fewer than 30 men with histology, for histology of one class only, and for a model that
+        gives the site's men with cancer lower numbers than the others. Nothing is written then.
     """
     if bundle.metadata.get("recalibration"):
         raise CadError(
@@ -92,8 +94,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     chosen = {}
     decision = loaded.settings.decision
     if decision.aim_npv is not None or decision.aim_ppv is not None:
-        # Thresholds from the training apply to the old probabilities. The thresholds here are
-        # chosen on the new probabilities.
+        # The thresholds of the training belong to the old probabilities. New thresholds are chosen
+        # on the new probabilities.
         chosen["regions"] = choose_operating_point(truth, after_regions, patients, decision)
         outcome["operating_point"] = chosen["regions"].as_dict()
     if decision.of_men is not None:
@@ -112,10 +114,10 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
 def _moved_training(bundle: Bundle, joint: JointModel) -> pd.DataFrame:
     """Return the training regions with probabilities by the site's joint model.
 
-    Thresholds for other aims will be chosen on these probabilities.
+    If somebody aims at other predictive values later, thresholds are chosen on these probabilities.
     """
     training = bundle.training
-    # a model of an earlier version lacks these columns
+    # A model of an earlier version may lack these columns.
     if not set(EVIDENCE) <= set(training.columns):
         return training
     data, _ = evidence(training, training["out_of_fold"].to_numpy(float))
@@ -125,15 +127,15 @@ def _moved_training(bundle: Bundle, joint: JointModel) -> pd.DataFrame:
 def _combinations(
     bundle: Bundle, before: JointModel | None, joint: JointModel
 ) -> JsonObject | None:
-    """Return the weights of each reader and the tool, converted to the new probabilities.
+    """Return the weights by which a reader's score and the tool (the model) are combined.
 
-    The result is None where the model has no such weights.
+    The weights are converted to the new probabilities. The result is None where the model has no
+    such weights.
     """
     content = bundle.metadata.get("combinations")
     if content is None or before is None:
         return None
-    # The site's log-odds of a region, from images, are intercept + slope times the model's
-    # log-odds.
+    # The new log-odds of a region, from images alone, are intercept + slope times the old ones.
     slope = float(joint.estimate[0, BELIEF] / before.estimate[0, BELIEF])
     intercept = float(joint.estimate[0, INTERCEPT] - slope * before.estimate[0, INTERCEPT])
     moved = moved_combinations(typed(Combinations, content), intercept, slope)
@@ -143,8 +145,9 @@ def _combinations(
 def _site_model(
     before: JointModel | None, data: MenAndRegions, least: int = LEAST_SITE_MEN
 ) -> JointModel:
-    """Return a site's joint model: the bundle's joint model fitted to the site, or a new one if the
-    bundle has none.
+    """Return a site's joint model: that of the bundle, fitted to the site.
+
+    If the bundle has none, a new one is fitted.
     """
     if before is not None:
         return before.recalibrated(data, least)
@@ -161,8 +164,9 @@ def _site_model(
 def _probabilities_left_out(
     before: JointModel | None, data: MenAndRegions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the site's probabilities of regions and men; each man's model is fitted without
-    him.
+    """Return the new probabilities of the site's regions and men.
+
+    The probabilities of each man come from a joint model that is fitted without him.
     """
     regions = np.full(len(data.belief), np.nan)
     men = np.full(data.men, np.nan)
@@ -170,7 +174,7 @@ def _probabilities_left_out(
     for block in np.array_split(order, min(BLOCKS, data.men)):
         is_out = np.zeros(data.men, dtype=bool)
         is_out[block] = True
-        # Half the least number of men is enough here, because some are left out.
+        # Some men are left out here, so half of the least number of men is enough.
         model = _site_model(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
         predicted = model.predict(data.of_men(is_out))
         regions[is_out[data.man]] = predicted.probability

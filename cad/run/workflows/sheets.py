@@ -1,4 +1,4 @@
-"""Write the sheet of every man of a run as DICOM, under each of his studies."""
+"""Write the A4 sheet of every man of a run as DICOM objects of each of his studies."""
 
 import hashlib
 from pathlib import Path
@@ -38,8 +38,8 @@ def write_sheets(
 ) -> tuple[list[Path], list[CadError]]:
     """Write ``<study>_PDF.dcm`` and ``<study>_SC_1.dcm``, … for every study of a run.
 
-    The sheet is about the man, and is written for each of his studies that has a region in the run.
-    A man whose results are held back until a reader has scored him gets no sheet.
+    A sheet is about the man. It is written for each of his studies that has a region in the run. A
+    man whose results are held back until a reader has scored him gets no sheet.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def write_sheets(
     out : Path
         Folder to write.
     pdf, capture : bool
-        Whether to write the sheet as Encapsulated PDF, and as Secondary Capture.
+        Whether to write the sheet as Encapsulated PDF, and whether as Secondary Capture.
     language : str
         Language of the sheet: ``en``, ``de`` or ``fr``.
 
@@ -112,12 +112,12 @@ def _write_objects(
     *,
     pdf: bool,
 ) -> list[Path]:
-    """Write the objects of one study, and return their files."""
+    """Write the DICOM objects of one study's sheet, and return their files."""
     scored = rows[rows["probability"].notna()]
     run = results.run if scored.empty else objects.with_own_model(results.run, scored)
     identity = hashlib.sha256(f"{study.study_id}\n{sheet.identity}".encode()).hexdigest()
     made = {}
-    # the library that writes DICOM checks values
+    # The library that writes DICOM checks values; its errors become a CadError here.
     with reading(out, "the sheet cannot be written as DICOM"):
         if pdf:
             document = pdf_object(source, study.participant_id, sheet.pdf, run, identity)
@@ -128,6 +128,6 @@ def _write_objects(
     for path, dataset in made.items():
         write_atomic(path, objects.content(dataset))
     for path in out.glob(f"{study.study_id}_SC_*.dcm"):
-        if path not in made:  # files left over from a result with more sheets
+        if path not in made:  # the file is left from an earlier result with more sheets
             path.unlink()
     return list(made)

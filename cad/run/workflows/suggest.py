@@ -1,15 +1,17 @@
-"""Suggest which region to have read next, by how much one more reading of the region would teach.
+"""Suggest which regions readers should score next, by what one more reading would teach a model.
 
-[N14] VI proposes to choose the regions that are annotated instead of annotating at random. Ranking
-by the model's uncertainty alone was measured, and does not help. It fills the training set with
-borderline regions and makes probabilities worse than random choice does.
+The paper [N14] (docs/methods.md) proposes in section VI to choose the regions that are annotated
+instead of annotating at random. To choose those of which the model is most uncertain was tried, and
+does not help. Such a choice fills the training set with borderline regions, and makes probabilities
+worse than a random choice does.
 
-A better question is where a reading teaches most about all regions that matter. Regions are related
-by a Gaussian kernel on their features. Every reading removes variance around its region, but less
-where readers and model disagree, because such a label is uncertain. Variance counts most where the
-model is undecided. The next region is the one whose reading removes most of the remaining variance
-(Cohn et al., J Artif Intell Res 4 (1996) 129). Each further choice takes the earlier choices into
-account.
+Here it is computed how much a reading of a region would teach about all regions. What a model can
+learn is taken for a Gaussian process: regions are related by a Gaussian kernel on their features. A
+reading of a region removes variance at this region and at those like it. It removes less where
+readers and model disagree, because such a label is uncertain. Variance counts most at regions on
+which the model is undecided. The region whose reading removes most of the remaining variance is
+suggested first (Cohn et al., J Artif Intell Res 4 (1996) 129). For each further suggestion, the
+regions suggested before count as read.
 """
 
 from collections.abc import Mapping
@@ -31,11 +33,11 @@ ENOUGH = 2
 NOISE = 0.3
 """Variance of one reading, relative to the variance of the quantity that the model can learn."""
 DISPUTE = 32.0
-"""Factor with which the squared difference (p - q)^2 between readers and model raises this
-variance: eight times 4 (p - q)^2.
+"""The variance of a reading is multiplied by 1 + DISPUTE (p - q)^2. Here p is the mean probability
+of the readers of the region and q that of the model.
 """
 MOST_REGIONS = 6000
-"""Most regions that are ranked together; their kernel matrix takes 290 MB."""
+"""Largest number of regions that are ranked together. Their kernel matrix takes 290 MB."""
 
 
 def suggest_readings(
@@ -48,18 +50,19 @@ def suggest_readings(
     Parameters
     ----------
     loaded, extracted, aggregated, judged : Loaded, Extracted, Aggregated, Judged
-        Results of the stages of the prediction; the file goes into its run folder.
+        Results of the stages of the prediction. The file is written to its run folder.
     count : int
         How many regions to name.
 
     Returns
     -------
     DataFrame
-        The written table, with one row per region, the most valuable region first. Its columns are
-        those of :func:`suggest`.
+        The table that was written: one row per region, the most valuable region first, with the
+        columns of :func:`suggest`.
     """
     with_belief = judged.results["belief"].notna().to_numpy()
-    # A reading improves the belief, so regions are ranked by the belief.
+    # From readings a model learns the belief (what readers would say). Therefore regions are ranked
+    # by the belief and not by the probability of cancer.
     table = suggest(
         judged.results.loc[with_belief].assign(probability=judged.results["belief"]),
         extracted.features.loc[with_belief],
@@ -93,10 +96,9 @@ def suggest(
     count: int = 20,
     pirads_probability: str | Mapping[int, float] = "pi-cai",
 ) -> pd.DataFrame:
-    """Rank regions by the value of one more reading of each: how much variance the reading would
-    remove.
+    """Rank regions by how much variance one more reading of the region would remove.
 
-    The formula is in the module's description.
+    The description of this module says how the variance is computed.
 
     Parameters
     ----------
@@ -104,8 +106,8 @@ def suggest(
         Columns ``participant_id, roi_id, probability``: the model's probability, one row for each
         region.
     features : DataFrame
-        The model's features of the same rows in the same order, in any units. Missing values count
-        as the median. Columns that are not numbers are left out.
+        The model's features of the same rows in the same order, in any units. A missing value
+        counts as the median of its column. Columns that are not numbers are left out.
     scores : DataFrame
         Columns ``participant_id, roi_id, reader_id, scale, score`` as in ``scores.tsv``; a missing
         score is NaN, or has no row. Scores of other regions are ignored.
@@ -121,15 +123,16 @@ def suggest(
     DataFrame
         Regions, the most valuable first, with the columns ``rank`` (from 1), ``participant_id,
         roi_id, n_readers, probability`` and ``reader_mean`` (mean probability by the readers'
-        scores, NaN if unscored). ``value`` is the share of the remaining weighted variance that the
-        reading removes, given the readings that are ranked before it. ``reason`` is a sentence.
+        scores, NaN if unscored). ``value`` is the share of the remaining weighted variance that a
+        reading of the region removes, if the regions ranked before it are read first. ``reason``
+        gives the number of readers so far, their mean and the model's probability in words.
 
     Raises
     ------
     CadError
-        For unequal numbers of predictions and rows of features, a repeated region, or a probability
-        outside [0, 1]. Also for no numeric feature, too many regions, a count below 1, or a score
-        off its scale.
+        For unequal numbers of predictions and rows of features; for a region that occurs twice; for
+        a probability outside [0, 1]; for features of which none is numeric; for too many regions;
+        for a count below 1; for a score that its scale does not have.
     """
     _check_predictions(predictions, features, count)
     table = predictions[[*_KEY, "probability"]].reset_index(drop=True)
@@ -155,8 +158,9 @@ def suggest(
 def _greedy(
     x: np.ndarray, q: np.ndarray, n_readers: np.ndarray, mean: np.ndarray, count: int
 ) -> list[tuple[int, float]]:
-    """Return rows in the order of choice, each with the share of weighted variance that its reading
-    removes.
+    """Choose rows one after the other, each as the one whose reading removes most variance.
+
+    Return the chosen rows, each with the share of the weighted variance that its reading removes.
 
     Parameters
     ----------
@@ -170,11 +174,10 @@ def _greedy(
         Number of wanted rows.
     """
     square = (x**2).sum(axis=1)
-    # Rounding may make the squared distance of a row to itself negative.
+    # By rounding, the squared distance of a row to itself may come out below 0.
     distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
-    # Squared distances of standardised columns grow with the number of columns. The distances are
-    # divided by this number, so that the kernel has the same width for ten features and for a
-    # thousand.
+    # The squared distance of two rows of standardised columns grows with the number of columns. It
+    # is divided by this number, so that the kernel is as wide for ten features as for a thousand.
     covariance = np.exp(-distance / x.shape[1])
     scored = np.flatnonzero(n_readers)
     noise = np.full(len(x), NOISE)
@@ -214,7 +217,10 @@ def _readings_of_rows(
 
 
 def _standardised(features: pd.DataFrame) -> np.ndarray:
-    """Return z-scores, shape (n, d); missing values and constant columns become 0."""
+    """Return z-scores, shape (n, d).
+
+    A missing value gets the median of its column, and a constant column becomes 0.
+    """
     x = features.select_dtypes("number").to_numpy(float)
     x = np.where(np.isfinite(x), x, np.nan)
     x = x[:, ~np.isnan(x).all(axis=0)]

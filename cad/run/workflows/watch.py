@@ -1,9 +1,12 @@
-"""Watch models in use: their results for every man, drift, and a challenger beside the champion.
+"""Watch models in use: keep their numbers for every man, detect drift, and compare two models.
+
+The champion is the model whose results people see. A challenger, run as a shadow, scores the same
+men, and its results are only compared with those of the champion.
 
 Each night one :class:`Watched` per man and model is kept, which has numbers but no image and no
-name. Truth comes months later, as a table of regions to which rows are added at the end.
-Comparisons and the calibration chart use the order of this table, so that earlier results do not
-change.
+name. Histology comes months later, as a table of regions to which rows are added at the end.
+Comparisons and the chart of calibration take men in the order of this table, so that their earlier
+values do not change when rows are added.
 """
 
 from __future__ import annotations
@@ -36,10 +39,10 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# Number of earlier men with scanners of one maker, before a man is compared with them for the first
-# time.
+# A man is compared with earlier men who have a scanner of the same maker. At least so many earlier
+# men are needed.
 BASELINE = 60
-# Number of last men whose share of features far from the training is shown.
+# Number of the latest men of whom the share of features far from the training is shown.
 _LATEST = 20
 _CLIP = 1e-6
 # Value of each decision on the chart of decisions.
@@ -54,7 +57,7 @@ class Watched:
     Parameters
     ----------
     role : "champion" or "shadow"
-        Whether the numbers were shown and sent, or kept for comparison only.
+        Whether people saw the numbers, or whether they were kept for comparison only.
     model : str
         Name of the model.
     man : str
@@ -68,13 +71,14 @@ class Watched:
         (:meth:`cad.mri.features.typicality.Typicality.unusual`), as a mean over the regions.
     outside : dict of str to float
         For each image, the share of features that lie more than three standard deviations from the
-        training's mean.
+        training's median.
     belief : float
         The man's highest belief, in log-odds.
     decision : float
-        Mean of the decisions on the man's regions: benign counts 0, malignant 1, no decision ½.
+        Mean of the decisions on the man's regions. Benign counts 0 and malignant 1; refer and no
+        decision count ½.
     regions : dict of str to float
-        Probability by region.
+        Probability of each region, by its id.
     """
 
     role: str
@@ -95,7 +99,7 @@ class Watched:
 
     @classmethod
     def from_dict(cls, content: JsonObject) -> Watched:
-        """Make the object again from the dictionary of :meth:`as_dict`."""
+        """Return the object that :meth:`as_dict` turned into a dictionary."""
         return typed(cls, content)
 
 
@@ -160,9 +164,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
 
 
 def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return how unusual each image's features are, and the share of features far from the
-    training.
-    """
+    """Return for each image how unusual its features are, and their share far from the training."""
     limits = bundle.metadata.get("typicality")
     if limits is None:
         return {}, {}
@@ -192,8 +194,9 @@ def _finite_mean(values: np.ndarray) -> float:
 
 
 def _highest_belief(regions: pd.DataFrame) -> float:
-    """Return a man's highest belief in log-odds; for runs without beliefs, his highest probability
-    in log-odds.
+    """Return a man's highest belief in log-odds.
+
+    For a run without beliefs this is his highest probability.
     """
     column = "probability"
     if "belief" in regions and regions["belief"].notna().all():
@@ -219,7 +222,8 @@ def require_apart(champions: Sequence[str], shadows: Sequence[str]) -> None:
     Parameters
     ----------
     champions, shadows : sequence of str
-        Names or folders of the models.
+        Names or folders of the models: those that make the prediction, and those that are only
+        compared with it.
 
     Raises
     ------
@@ -276,14 +280,14 @@ def _rows_of(path: Path) -> list[Watched]:
 
 
 def new_men(rows: Sequence[Watched], path: Path) -> list[Watched]:
-    """Return the rows of men whom no other file of a watch folder holds.
+    """Return the rows of men who are in no other file of a watch folder.
 
     Parameters
     ----------
     rows : sequence of Watched
         Tonight's rows of every man of a cohort.
     path : Path
-        The file that the rows are for; its earlier content does not count.
+        The file to which the rows will be written; men in its earlier content count as new.
     """
     earlier_men = set()
     for other_path in sorted(path.parent.glob("*.json")):
@@ -294,12 +298,12 @@ def new_men(rows: Sequence[Watched], path: Path) -> list[Watched]:
 
 @dataclass(frozen=True)
 class Truth:
-    """Hold a region's truth.
+    """Hold whether a region is malignant by histology.
 
     Parameters
     ----------
     man, roi : str
-        The region.
+        The man's label and the region's id.
     malignant : bool
         Whether it is malignant.
     """
@@ -315,24 +319,26 @@ def drift_charts(
     baseline: int = BASELINE,
     run_length: float = NIGHTS,
 ) -> dict[str, Chart]:
-    """Return the charts of inputs, belief, decisions and calibration of the champion's men.
+    """Return charts of the champion's inputs, beliefs, decisions and calibration, to detect drift.
 
     Parameters
     ----------
     rows : sequence of Watched
-        The statements on men, in any order.
+        The numbers of models for men, in any order.
     truths : sequence of Truth
-        In the order in which they became known.
+        Histology of regions, in the order in which it became known.
     baseline : int
-        Men of a maker before the first who is compared with them.
+        Number of earlier men with a scanner of the same maker that are needed before a man is
+        compared with them.
     run_length : float
-        Nights between false alarms of all charts together, on average.
+        Average number of nights between two false alarms of all charts together.
 
     Returns
     -------
     dict of str to Chart
-        Charts by name: ``inputs T2``, ``belief``, ``decisions``, ``calibration``. Inputs are
-        compared only among men with scanners of one maker.
+        Charts by name: ``inputs T2`` and the like for other images, ``belief``, ``decisions``,
+        ``calibration``. Except for calibration, men are compared only with men whose scanner is of
+        the same maker.
     """
     men = _by_night(rows)
     images = sorted({image for row in men for image in row.inputs})
@@ -368,7 +374,7 @@ def _by_night(rows: Sequence[Watched]) -> list[Watched]:
 
 
 def _residuals_of_men(men: Sequence[Watched], truths: Sequence[Truth]) -> list[float]:
-    """Return, for every man whose truth is known, the mean of truth minus probability."""
+    """Return the mean of truth minus probability over the regions of every man with histology."""
     probability = {}
     for row in men:
         for roi, value in row.regions.items():
@@ -383,19 +389,19 @@ def _residuals_of_men(men: Sequence[Watched], truths: Sequence[Truth]) -> list[f
 
 @dataclass(frozen=True)
 class Contest:
-    """Hold a challenger beside the champion.
+    """Hold the comparison of a challenger with the champion.
 
     Parameters
     ----------
     challenger, champion : str
         Names of the models.
     men : list of str
-        Men whose truth is known and whom both scored, in the order of the truth.
+        Men with known histology whom both models scored, in the order in which it became known.
     regions : int
-        Number of regions of these men.
+        Number of regions of these men with known histology.
     difference : Anytime
-        Challenger's Brier score minus the champion's after each man; below 0 the challenger is
-        better.
+        Mean difference of the Brier scores, challenger minus champion, and its interval, after each
+        man. Below 0 the challenger is better.
     """
 
     challenger: str
@@ -406,20 +412,20 @@ class Contest:
 
 
 def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
-    """Return every shadow model beside the champion, on the men whose truth is known.
+    """Compare every shadow model with the champion, on the men with known histology.
 
     Parameters
     ----------
     rows : sequence of Watched
-        The statements on men, in any order.
+        The numbers of models for men, in any order.
     truths : sequence of Truth
-        In the order in which they became known.
+        Histology of regions, in the order in which it became known.
 
     Returns
     -------
     list of Contest
-        Contests by name of the challenger. A challenger that shares no man of known truth with the
-        champion has no contest.
+        One comparison for each challenger, sorted by its name. There is none for a challenger if no
+        region with known histology was scored by both it and the champion.
     """
     by_model: dict[str, dict[tuple[str, str], float]] = {}
     names: dict[str, set[str]] = {}
@@ -459,19 +465,19 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
 
 
 def truths_of(rois: pd.DataFrame, isup_min: int = 2) -> list[Truth]:
-    """Return the regions of a table whose truth is known, in the table's order.
+    """Return the regions of a table whose histology is known, in the table's order.
 
     Parameters
     ----------
     rois : DataFrame
         Rows with ``participant_id``, ``roi_id``, ``histology`` and ``isup`` as in ``rois.tsv``.
     isup_min : int
-        Least grade that counts as malignant.
+        Lowest grade that counts as malignant.
 
     Raises
     ------
     CadError
-        For a region that the table has twice.
+        For a region that occurs twice in the table.
     """
     twice = rois[rois.duplicated(["participant_id", "roi_id"])]
     if len(twice):
@@ -495,28 +501,36 @@ def watch_summary(
     baseline: int = BASELINE,
     run_length: float = NIGHTS,
 ) -> JsonObject:
-    """Return drift and contests as a dictionary that JSON can hold.
+    """Return charts of drift and comparisons of models as a dictionary that JSON can hold.
 
     Parameters
     ----------
     rows : sequence of Watched
-        The statements on men, in any order.
+        The numbers of models for men, in any order.
     truths : sequence of Truth
-        In the order in which they became known.
+        Histology of regions, in the order in which it became known.
     baseline : int
-        Men of a maker before the first who is compared with them.
+        Number of earlier men with a scanner of the same maker that are needed before a man is
+        compared with them.
     run_length : float
-        Nights between false alarms of all charts together, on average.
+        Average number of nights between two false alarms of all charts together.
 
     Returns
     -------
     dict
-        ``men``, ``nights`` and ``told`` (men of known truth) are numbers. ``run_length`` and
-        ``baseline`` are as given. ``charts`` have ``name``, ``nights``, ``alarm`` (day, empty for
-        no alarm), ``direction``, ``limit``, ``upper`` and ``lower``. ``outside`` is the last men's
-        mean share of features far from the training, by image. ``contests`` have ``challenger``,
-        ``champion``, ``men``, ``regions``, ``mean``, ``low`` and ``high`` (after each man), and
-        ``decided`` (0 while undecided).
+        A dictionary with these keys:
+
+        - ``men``, ``nights`` and ``told``: number of men, of nights, and of men with known
+          histology.
+        - ``run_length`` and ``baseline``: as given.
+        - ``charts``: for each chart ``name``, ``nights``, ``alarm`` (the day, or for calibration
+          the number of the man; empty without an alarm), ``direction``, ``limit``, ``upper`` and
+          ``lower``.
+        - ``outside``: for each image, the latest men's mean share of features far from the
+          training.
+        - ``contests``: for each challenger ``challenger``, ``champion``, ``men``, ``regions``, the
+          difference of Brier scores after each man (``mean``, ``low``, ``high``), and ``decided``,
+          the number of men after which its interval first excluded 0 (0 if it never did).
     """
     men = _by_night(rows)
     charts = []
@@ -572,7 +586,7 @@ def watch_summary(
 
 
 def verdict(contest: JsonObject) -> str:
-    """Return the current state of a contest in a sentence."""
+    """Return in a sentence what a comparison of challenger and champion tells so far."""
     low = contest["low"][-1]
     high = contest["high"][-1]
     interval = f"{contest['mean'][-1]:+.4f} ({low:+.4f} to {high:+.4f})"
@@ -589,7 +603,7 @@ def verdict(contest: JsonObject) -> str:
 
 
 def watch_text(summary: JsonObject) -> str:
-    """Return drift and contests as lines for a terminal."""
+    """Return charts of drift and comparisons of models as lines for a terminal."""
     lines = [
         f"men: {summary['men']}, nights: {summary['nights']}, "
         f"men of known truth: {summary['told']}",

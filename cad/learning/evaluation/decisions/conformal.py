@@ -1,14 +1,15 @@
-"""Compute conformal p-values of each class, calibrated by patient.
+"""Compute conformal p-values of each class, calibrated on patients of known truth.
 
 A conformal p-value says how implausible a class is for a new region. It compares the region's score
 with the scores of regions whose truth is known: the calibration regions.
 
-The libraries crepes and MAPIE compute them for each class as well. But they assume that every
-calibration region is exchangeable with the new region. That fails where several regions belong to
+The libraries crepes and MAPIE also compute such p-values for each class. But they assume that every
+calibration region is exchangeable with the new region, which is not so if several regions belong to
 one patient. Here only the patients are assumed to be exchangeable. Each calibration patient with
 regions of the class has the weight 1, shared equally among these regions (hierarchical conformal
-prediction; Dunn, Wasserman & Ramdas 2023, Lee, Barber & Willett 2023). For a region drawn at random
-from those of its class in a new patient, this guarantees P(p-value <= a) <= a.
+prediction; Dunn, Wasserman & Ramdas 2023, Lee, Barber & Willett 2023). Draw a region at random from
+the regions of its true class in a new patient. The p-value of its true class is at most a with
+probability at most a, for every a.
 """
 
 from dataclasses import dataclass
@@ -37,22 +38,22 @@ def conformal_p_values(
         Out-of-fold scores of the calibration regions, larger is more malignant; regions with NaN
         are not used.
     groups : array, shape (n,)
-        Patients of the calibration regions.
+        Patient of every calibration region.
     new_score : array, shape (m,)
         Scores of the new regions.
     label : {0, 1}
         The class whose p-values are computed.
     of : array, shape (m,), optional
-        Patients of the new regions, if the new regions are themselves calibration regions. Then
-        each region is calibrated on the other patients only.
+        Patient of every new region, if the new regions are themselves calibration regions. Each
+        region is then calibrated on the other patients only.
 
     Returns
     -------
     ndarray, shape (m,)
         (1 + sum of shares) / (1 + number of patients with regions of this class). Each of these
-        patients has one share. It is the share of the patient's regions of this class whose score
-        is no more typical of the class than the new region's score. The p-value is 1 for every
-        region when the class is absent, and NaN where the new score is NaN.
+        patients has one share: the share of his regions of this class whose score is no more
+        typical of the class than the new region's score. The p-value is 1 for every region if no
+        calibration region is of this class, and NaN where the new score is NaN.
 
     Examples
     --------
@@ -77,25 +78,29 @@ def conformal_p_values(
     equal = own_size = np.zeros(len(new), int)
     if of is not None:
         equal, own_size = _equal_in_patient(typical, g[calibrating], new, np.asarray(of))
-    # Regions are counted in whole numbers, separately for each number of regions per patient, and
-    # the counts are divided once. A sum of 1/size over regions could round to more than 1.
+    # Patients with the same number n of regions are treated together: their regions are counted in
+    # whole numbers, and the count is divided by n once. A sum of many 1/n could be more than 1
+    # because of rounding.
     below = sum(
         (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n
         for n in np.unique(size)
     )
-    # The added 1 is the new patient, who is exchangeable with the calibration patients.
+    # The 1 that is added stands for the new patient, who is exchangeable with the calibration
+    # patients.
     return np.where(np.isnan(new), np.nan, (1 + below) / (1 + len(size) - (own_size > 0)))
 
 
 def _equal_in_patient(
     typical: np.ndarray, groups: np.ndarray, new: np.ndarray, of: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count, within each new region's patient, the calibration regions that look no more typical.
+    """Count the calibration regions of each new region's own patient that are no more typical than
+    it.
 
     Return these counts, and for the same patients the numbers of all their calibration regions. All
-    scores are ranked patient after patient, so that one search counts within each.
+    scores are sorted by patient and then by rank, so one search counts within each patient.
     """
-    # Ranks are integers: patient * n + rank orders by patient first and loses no digit of a score.
+    # Ranks are integers, so patient * n + rank sorts by patient first, and no digit of a score is
+    # lost.
     rank = np.unique(np.r_[typical, new], return_inverse=True)[1]
     code = np.unique(np.r_[groups, of], return_inverse=True)[1] * len(rank)
     n = len(typical)
@@ -141,21 +146,22 @@ def leave_patient_out_p_values(
 
 @dataclass(frozen=True)
 class ConformalLevel:
-    """Hold coverage and size of conformal sets at one error level.
+    """Hold how often conformal sets contain the truth at one error level, and how large they are.
 
-    A region's set holds each class (benign, malignant) whose p-value exceeds the error level.
+    The conformal set of a region contains each class (benign, malignant) whose p-value exceeds the
+    error level.
 
     Parameters
     ----------
     error : float
-        Error level: the promised share of sets that do not hold the truth.
+        Error level: by the guarantee, at most this share of the sets does not contain the truth.
     coverage_malignant, coverage_benign : float
-        Share of sets that hold the truth. It is averaged within patients first, because the
-        guarantee holds for such an average.
+        Share of malignant (benign) regions whose set contains the truth. It is averaged within
+        patients first, and then over patients, because the guarantee is about such an average.
     coverage_malignant_roi, coverage_benign_roi : float
-        Share of sets that hold the truth, averaged over regions.
+        Share of malignant (benign) regions whose set contains the truth, averaged over regions.
     empty, single, both : float
-        Shares of all regions whose set holds no class, one, or both.
+        Shares of all regions whose set contains no class, one class or both classes.
     """
 
     error: float
@@ -176,7 +182,7 @@ def conformal_summary(
     p_malignant: np.ndarray,
     levels: tuple[float, ...] = (0.05, 0.1, 0.2),
 ) -> dict[str, list[ConformalLevel]]:
-    """Measure how often conformal sets hold the truth, and how large they are.
+    """Measure how often conformal sets contain the truth, and how large they are.
 
     Parameters
     ----------

@@ -22,7 +22,8 @@ DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
 class Thresholds:
     """Hold the lower threshold P- and the upper threshold P+ of a probability.
 
-    A region below P- is called benign, one above P+ malignant; any other is referred.
+    A region whose probability is below P- is called benign, one above P+ malignant. Any other
+    region is referred, that is, left to be read again.
     """
 
     lower: float
@@ -36,7 +37,7 @@ class Reject:
     Parameters
     ----------
     against : str
-        What decides whether a decision is an error: ``histology``, or ``readers`` where too few
+        By what a decision is judged to be an error: ``histology``, or ``readers`` if too few
         regions have histology.
     curve : dict of str to list of float
         One value per point of the curve: ``reject_rate``, ``error_rate``, ``cost``, the thresholds
@@ -50,14 +51,14 @@ class Reject:
 
 @dataclass(frozen=True)
 class Counted:
-    """Hold how many regions got one decision (benign, refer or malignant).
+    """Hold how many regions have one of the decisions benign, refer and malignant.
 
     Parameters
     ----------
     n : int
-        Regions.
+        Number of regions with this decision.
     share : float
-        Share of the regions with a probability; NaN where no region has one.
+        ``n`` divided by the number of regions with a probability; NaN if no region has one.
     malignant, benign, unknown : int
         How many of the ``n`` regions are malignant by histology, benign by histology, or without
         histology.
@@ -77,17 +78,19 @@ class Decisions:
     Parameters
     ----------
     scored : int
-        Regions with a probability.
+        Number of regions with a probability.
     decided : float
-        Share of the scored regions that are called benign or malignant; NaN where no region is
-        scored.
+        Share of the scored regions that are called benign or malignant, and not referred; NaN if no
+        region is scored.
     decisions : dict of str to Counted
         Counts for each decision: benign, refer, malignant.
     npv, ppv : Interval or None
-        Negative and positive predictive value with patient-clustered intervals; None without a
-        decided region of known histology, or where histology changed the decisions.
+        Negative and positive predictive value, with intervals that take the regions of a patient as
+        dependent. A value is None if no region of known histology has the decision, and if
+        histology changed the decisions.
     point : RejectPoint or None
-        Errors and cost where histology is known.
+        Errors and cost on the regions with histology; None if no region has histology, and if
+        histology changed the decisions.
     sentence : str
         The shares and predictive values in words.
     """
@@ -109,20 +112,21 @@ def measure_decisions(
     *,
     after_histology: bool,
 ) -> Decisions:
-    """Measure one rule's decisions: counts, shares, predictive values, errors and cost.
+    """Measure the decisions of one rule: counts, shares, predictive values, errors and cost.
 
     Parameters
     ----------
     words : ndarray of str, shape (n,)
         Decisions: ``benign``, ``refer``, ``malignant``, or empty without a probability.
     truth : ndarray, shape (n,)
-        1, 0, or NaN where histology does not tell.
+        1 malignant or 0 benign by histology; NaN where unknown.
     patients : ndarray, shape (n,)
         The patient of every region.
     costs : DecisionSettings
         Costs of errors and of referring a region.
     after_histology : bool
-        Whether histology changed these decisions. Their predictive values then mean nothing.
+        Whether histology changed these decisions. Then their predictive values say nothing about
+        the rule, and are not computed.
 
     Examples
     --------
@@ -176,14 +180,16 @@ def _counted(words: np.ndarray, truth: np.ndarray, word: str) -> Counted:
 def _predictive_value(
     word: str, label: int, words: np.ndarray, truth: np.ndarray, patients: np.ndarray
 ) -> Interval | None:
-    """Return the share of regions with decision ``word`` that histology confirms; None without such
-    a region.
+    """Return the share of regions with the decision ``word`` that histology confirms.
+
+    It is None if no region has this decision.
     """
     called = words == word
     if not called.any():
         return None
-    # The design effect (how much alike regions of one patient are) is estimated from all regions
-    # with histology. The regions with this decision alone may be too few.
+    # The design effect is the factor by which the variance grows because the regions of one patient
+    # are alike. It is estimated from all regions with histology, because the regions with this
+    # decision may be too few.
     effect = share_design_effect(truth, patients)
     return clustered_share(truth[called] == label, patients[called], design_effect=effect)
 
@@ -197,8 +203,8 @@ def reject_summary(
 ) -> Reject | None:
     """Measure how errors and cost change with the share of regions that are referred.
 
-    The truth is histology. If too few regions have histology, the readers' mean is the truth of all
-    regions.
+    The truth is histology. If too few patients have histology, the readers' mean, above or below
+    1/2, takes its place for all regions.
 
     Parameters
     ----------
@@ -212,7 +218,8 @@ def reject_summary(
     Returns
     -------
     Reject or None
-        None where neither truth is known for enough patients, or a score is outside [0, 1].
+        None if neither histology nor the readers' mean is known for enough patients, or if a score
+        is outside [0, 1].
 
     Examples
     --------

@@ -1,18 +1,19 @@
 """Choose thresholds for which a predictive value can be promised, for as many regions as possible.
 
-A region is called benign below the largest threshold for which a negative predictive value of, say,
-.95 can be promised. The threshold of malignant is chosen likewise (docs/methods.md 8). The regions
-are ordered, with the most surely decided regions first, and divided into twenty equal shares. Share
-by share, the one-sided lower 95 % bound of the predictive value of all regions so far is compared
-with the aim. The bound treats patients as clusters. The first share that fails ends the sequence
-(learn then test: Angelopoulos, Bates, Candes, Jordan & Lei 2021). So in at most 5 % of cohorts a
-promised value does not hold, however many shares were tested.
+An aim is a predictive value that the decisions shall have, such as a negative predictive value of
+.95. A region is called benign below the largest threshold for which the aim can be promised. The
+threshold of malignant is chosen in the same way (docs/methods.md 8). The regions are sorted by
+their probability, the most certain ones first, and divided into twenty equal shares. After each
+share, the aim is compared with the one-sided lower 95 % bound of the predictive value of all
+regions so far. The bound takes the regions of a patient as dependent. The first bound that is below
+the aim ends the sequence (learn then test: Angelopoulos, Bates, Candes, Jordan & Lei 2021). So a
+promise is wrong in at most 5 % of cohorts, however many shares were tested.
 
-The sequence begins at the first share whose bound could reach the aim with one error in it. If no
-share is large enough for that, it begins at the first share whose bound could reach the aim without
-an error. The beginning depends on the numbers of regions, but not on which of them are malignant.
-If the first test fails, nothing is decided, and the result says how many decisions without an error
-would have been needed.
+The sequence begins at the first share after which the bound would reach the aim even with one
+error. If there are too few regions for that, it begins at the first share after which the bound
+would reach the aim without an error. Where the sequence begins depends on the numbers of regions
+alone, and not on the outcomes of the first ones. If the first test fails, no region gets this
+decision, and the result says how many decisions without an error would have been needed.
 """
 
 from dataclasses import asdict, dataclass
@@ -36,41 +37,42 @@ from cad.learning.logistic import fit_logistic
 
 COSTS_INSTEAD = "thresholds are those of the costs, not of the aim"
 SHARES = 20
-"""Number of equal shares into which the regions are divided."""
+"""Number of equal shares into which the sorted regions are divided."""
 ERRORS_AT_START = 1
-"""The tests begin at the first share that could still pass with this many errors."""
+"""The tests begin at the first share that would still pass with this number of errors."""
 INTERCEPT_SD = 1.5
 SLOPE_SD = 0.35
-"""Standard deviations of the priors of a calibration's intercept and slope. The residuals of that
-calibration show how alike the regions of one patient are.
+"""Standard deviations of the priors of the intercept and the slope of a calibration. The residuals
+of this calibration show how alike the regions of one patient are.
 """
 
 
 @dataclass(frozen=True)
 class Side:
-    """Hold one of the two decisions, benign or malignant: its threshold and predictive value.
+    """Hold the threshold and the predictive value of one of the two decisions, benign or malignant.
 
     Parameters
     ----------
     aim : float or None
-        Predictive value wanted; None where the threshold comes from the costs.
+        Predictive value that is wanted; None if the threshold comes from the costs.
     threshold : float
-        Benign below it, or malignant above it.
+        A region is benign below it, or malignant above it.
     share : float
-        Share of regions with a probability that get this decision at the threshold.
+        Share of the regions with a probability that get this decision by the threshold.
     observed : Interval
-        Predictive value at the threshold, on the regions that it was chosen on.
+        Predictive value with this threshold, on the regions from which the threshold was chosen.
     n : int
-        Number of regions with histology behind ``observed``.
+        Number of regions from which ``observed`` was computed: those with histology and this
+        decision.
     note : str
-        Why no region gets this decision; empty where a region gets it.
+        Reason why no region gets this decision; empty if a region gets it.
     bound : float
-        One-sided lower 95 % bound of the predictive value at the threshold, clustered by patient.
-        NaN where no region gets this decision, and in a bundle of an older version, which chose the
-        threshold in another way.
+        One-sided lower 95 % bound of the predictive value with this threshold; it takes the regions
+        of a patient as dependent. NaN if no region gets this decision, and for a bundle (a stored
+        model) of an older version, which chose the threshold in another way.
     needed : int
-        Least number of decisions, all right, with which the aim could be promised, with regions of
-        one patient as alike as they are here; 0 where the threshold comes from the costs.
+        Number of decisions without an error that the aim would need, if the regions of one patient
+        are as alike as here. 0 if the threshold comes from the costs.
     """
 
     aim: float | None
@@ -84,10 +86,11 @@ class Side:
 
     @property
     def promise(self) -> float:
-        """Return the promised predictive value: the aim, or the bound where the costs set the
-        threshold.
+        """Return the predictive value that can be promised.
 
-        NaN where nothing is decided, and where the aim was not tested.
+        It is the aim, if the aim could be promised. If the threshold comes from the costs, it is
+        the lower bound. It is NaN if the aim could not be promised, or if no region gets this
+        decision.
         """
         if self.aim is None:
             return self.bound
@@ -96,7 +99,7 @@ class Side:
 
 @dataclass(frozen=True)
 class OperatingChoice:
-    """Hold an operating point: the two thresholds, their aims and the predictive values promised.
+    """Hold an operating point: the two thresholds, their aims and the promised predictive values.
 
     Parameters
     ----------
@@ -112,7 +115,9 @@ class OperatingChoice:
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """Return the two thresholds: benign below the first, malignant above the second."""
+        """Return the two thresholds: a region is benign below the first, malignant above the
+        second.
+        """
         return self.benign.threshold, self.malignant.threshold
 
     def as_dict(self) -> JsonObject:
@@ -120,8 +125,10 @@ class OperatingChoice:
         return dict(json_safe({**asdict(self), "sentence": self.sentence()}))
 
     def sentence(self) -> str:
-        """Return shares, aims and promises in one sentence, and the requirements of a missing
-        promise.
+        """Return the shares of the decisions, the aims and the promised predictive values in one
+        sentence.
+
+        If an aim cannot be promised, the sentence says what it would need.
         """
         clauses = [
             f"by the thresholds alone: benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
@@ -143,17 +150,18 @@ class OperatingChoice:
 
 @dataclass(frozen=True)
 class Promised:
-    """Hold the largest set of decisions for which an aim can be promised, counted from the safest
-    one.
+    """Hold the largest set of decisions for which an aim can be promised.
+
+    The set begins with the most certain decision.
 
     Parameters
     ----------
     cut : float
-        Regions with values below the cut are decided; 0 if nothing can be promised.
+        Regions with values below the cut get the decision; 0 if nothing can be promised.
     bound : float
-        One-sided lower bound of the predictive value below the cut; NaN if nothing is decided.
+        One-sided lower 95 % bound of the predictive value below the cut; NaN if nothing is decided.
     needed : int
-        Least number of decisions, all right, with which the aim could be promised.
+        Number of decisions without an error that the aim would need.
     note : str
         Reason why nothing is decided; empty if something is.
     """
@@ -167,10 +175,10 @@ class Promised:
 def choose_operating_point(
     truth: np.ndarray, q: np.ndarray, patients: np.ndarray, settings: DecisionSettings
 ) -> OperatingChoice:
-    """Choose the two thresholds for which the aims can be promised, on out-of-fold probabilities.
+    """Choose the two thresholds from out-of-fold probabilities, so that the aims can be promised.
 
     A threshold without an aim follows from the costs. Rows are regions or men. If rows are men,
-    every man is a patient of his own.
+    each man counts as one patient.
 
     Parameters
     ----------
@@ -186,8 +194,7 @@ def choose_operating_point(
     Raises
     ------
     CadError
-        Where an aim is set and the regions with histology and probability lack a class or a
-        second patient.
+        If the regions with histology and probability are of one class, or of one patient.
 
     Examples
     --------
@@ -217,12 +224,12 @@ def choose_operating_point(
     if settings.aim_ppv is not None:
         promised[1] = promised_cut(y, 1 - p, group, settings.aim_ppv)
         upper = 1 - promised[1].cut
-    # If both decisions are promised for the same regions, no region is referred, and these are
-    # benign.
+    # If both decisions can be promised for some regions, these regions are called benign, and no
+    # region is referred.
     upper = max(lower, upper)
     decided = decide(p, lower, upper)
     effect = share_design_effect(y, group)
-    # Shares are of all regions, as in use; only predictive values need histology.
+    # Shares are of all regions, as in later use. Only predictive values need histology.
     scored = q[np.isfinite(q)]
     every = decide(scored, lower, upper)
 
@@ -250,7 +257,9 @@ def choose_operating_point(
 
 
 def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: float) -> Promised:
-    """Return the cut below which a predictive value can be promised, by a fixed sequence of tests.
+    """Return the cut below which a predictive value can be promised.
+
+    The cut is found by a sequence of tests whose order is fixed in advance.
 
     Parameters
     ----------
@@ -261,11 +270,11 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     groups : ndarray, shape (n,)
         The patient of every row.
     aim : float
-        Predictive value wanted, in (0, 1).
+        Predictive value that is wanted, in (0, 1).
 
     Examples
     --------
-    Of 59 men in a row without an error .95 can be promised, of 58 not:
+    With 59 men and no error a value of .95 can be promised, with 58 men it cannot:
 
     >>> import numpy as np
     >>> q = np.linspace(0.01, 0.5, 59)
@@ -305,8 +314,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
         return Promised(0.0, bound, needed, note)
     cut = 1.0
     if size < n:
-        # The cut lies halfway between two values. If it were equal to a value, rounding would
-        # decide whether a new patient's equal value lies below it.
+        # The cut lies halfway between two values. If it were equal to one of them, rounding would
+        # decide whether a new patient with the same value lies below it.
         cut = float((value[size - 1] + value[size]) / 2)
     return Promised(cut, bound, needed, "")
 
@@ -316,8 +325,9 @@ def choose_thresholds(
 ) -> tuple[float, float]:
     """Return the lower and the upper threshold of :func:`choose_operating_point`.
 
-    Where nothing can be promised the lower one is 0 and the upper one 1, so that no region gets
-    that decision. Where both aims hold for the same regions, these are called benign.
+    If an aim for benign cannot be promised, the lower threshold is 0; if an aim for malignant
+    cannot be promised, the upper threshold is 1. So no region gets that decision. If both aims can
+    be promised for some regions, these regions are called benign.
 
     Parameters
     ----------
@@ -345,8 +355,9 @@ def choose_thresholds(
 
 
 def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
-    """Return how many of the sorted regions each share has; regions of equal value stay
-    together.
+    """Return how many of the sorted regions there are up to the end of each share.
+
+    Regions of equal value are in the same share.
     """
     n = len(value)
     whole = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1
@@ -357,8 +368,10 @@ def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
 def _first_tested_share(
     sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float
 ) -> int:
-    """Return the number of the first share that could pass its test, or the number of shares if
-    none could.
+    """Return the number, from 0, of the first share that would pass its test.
+
+    It would pass with :data:`ERRORS_AT_START` errors or, if there is no such share, without an
+    error. If no share would pass, the result is the number of shares.
     """
     for errors in reversed(range(ERRORS_AT_START + 1)):
         for place, size in enumerate(sizes):
@@ -370,31 +383,34 @@ def _first_tested_share(
 
 
 def _bound(correct: np.ndarray, group: np.ndarray, correlation: float) -> float:
-    """Return the one-sided lower 95 % bound of the share of correct decisions."""
+    """Return the one-sided lower 95 % bound of the share of correct decisions.
+
+    ``correlation`` is that of two regions of one patient.
+    """
     if len(correct) == 0:
         return float("nan")
     return share_lower_bound(correct, group, _effect(group, correlation))
 
 
 def _effect(group: np.ndarray, correlation: float) -> float:
-    """Return the design effect of regions of some patients: 1 + (n - 1) rho.
+    """Return the design effect of the regions of some patients: 1 + (n - 1) rho.
 
-    n is the mean number of regions per patient, averaged over regions: sum n_i^2 / sum n_i. rho is
-    the correlation of two regions of one patient.
+    The variance of a share grows by this factor, because the regions of one patient are alike. n is
+    the number of regions of a region's patient, averaged over the regions: sum n_i^2 / sum n_i, if
+    patient i has n_i regions. rho is the correlation of two regions of one patient.
     """
     counts = np.unique(group, return_counts=True)[1].astype(float)
     return float(1 + ((counts @ counts) / counts.sum() - 1) * correlation)
 
 
 def _residual_correlation(truth: np.ndarray, q: np.ndarray, group: np.ndarray) -> float:
-    """Return how alike the outcomes of regions of one patient are, beyond what q predicts, in [0,
-    1].
+    """Return how alike the outcomes of one patient's regions are beyond what q predicts, in [0, 1].
 
-    The result is the correlation of the residuals of a calibration of q, over pairs of regions of
-    one patient. One standard error is added to the estimate, since a promise depends on it. The
-    correlation is computed with two weightings: every pair counts the same, or every patient counts
-    by his number of further regions. Neither one patient with many regions nor many with two then
-    decide alone. The larger value is returned.
+    A calibration of q is fitted, and the correlation of its residuals is computed over pairs of
+    regions of one patient. One standard error is added, because a promise depends on the result.
+    This is done with two weightings: every pair has the same weight, or every patient has his
+    number of regions minus 1 as weight. The larger result is returned. So neither one patient with
+    many regions nor many patients with two regions decide alone.
     """
     odds = logit(clipped(q))
     design = np.column_stack([np.ones(len(q)), odds])

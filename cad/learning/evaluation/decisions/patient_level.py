@@ -22,24 +22,26 @@ class PatientLevel:
     Parameters
     ----------
     n, positive, unknown : int
-        Numbers of men: with truth and probability; of these, with cancer; and without truth or
-        probability.
+        Numbers of men. ``n`` men have a truth and a probability, ``positive`` of them have cancer.
+        ``unknown`` men lack the truth or the probability.
     auc, average_precision : Interval
-        How well men are ranked. Out of fold, each man is ranked among the other men by a model that
-        did not see him.
+        How well the order of the probabilities separates men with cancer from the others. In a
+        validation the probability of a man comes from a model that did not see him.
     calibration_intercept, calibration_slope, brier : Interval
         Calibration and Brier score of the probabilities.
     note : str
-        Why there is no model, or why no threshold reaches the aim.
+        Reason why there is no model, or why no threshold reaches the aim.
     operating_point : OperatingChoice or None
-        The two thresholds on the probability of men, where the settings state an aim for men.
+        The two thresholds on the probability of men; None if the settings state no aim for men.
     promised_share : float or None
-        In a prediction: the share of men whom the thresholds decided in training.
+        In a prediction, the share of the training's men whom the thresholds called benign or
+        malignant.
     decisions : dict
-        Filled in a run's summary only. ``n`` is the number of men with a decision. ``benign`` and
-        ``malignant`` each hold a dict with three numbers: men with that decision (``n``), men of
-        these with histology (``known``), and men whom histology confirms (``right``). ``lately``
-        holds the share decided and the calibration of the last men alone.
+        Filled in the summary of a run only. ``n`` is the number of men with a decision. ``benign``
+        and ``malignant`` each hold a dict with three numbers: the men with that decision (``n``),
+        those of them with histology (``known``), and those whose decision histology confirms
+        (``right``). ``lately`` holds the share of men who were decided and the calibration, both of
+        the last men alone.
     """
 
     n: int = 0
@@ -94,7 +96,7 @@ def measure_men(
 ) -> PatientLevel:
     """Measure how good the probabilities of men are.
 
-    The result has ``n`` = 0 when no man has both a truth and a probability.
+    In the result ``n`` is 0 if no man has both a truth and a probability.
 
     Parameters
     ----------
@@ -104,9 +106,10 @@ def measure_men(
         Values by which men are ordered for AUC and average precision, larger for more suspicious;
         the probabilities when not given.
     bootstraps, seed : int
-        Number of bootstrap resamples of men, for all intervals but the AUC's, and their seed.
+        Number of bootstrap resamples of men, and their seed. They are for all intervals but that of
+        the AUC.
     n_folds : int, optional
-        Number of parts that were left out in turn, in a validation: see
+        In a validation, the number of parts of the men that were left out in turn. See
         :func:`~cad.learning.evaluation.measures.intervals.clustered_auc`.
 
     Examples

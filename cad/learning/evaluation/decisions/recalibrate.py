@@ -1,6 +1,4 @@
-"""Fit a model's probabilities to a site by an intercept and a slope with a prior (docs/methods.md
-8).
-"""
+"""Recalibrate a model's probabilities to a site by an intercept and a slope (docs/methods.md 8)."""
 
 from dataclasses import dataclass
 
@@ -28,7 +26,7 @@ class Recalibration:
     slope: float
 
     def probability(self, q: np.ndarray) -> np.ndarray:
-        """Return probabilities recalibrated for the site, in the shape of ``q``; NaN stays NaN."""
+        """Return recalibrated probabilities in the shape of ``q``; NaN stays NaN."""
         z = logit(np.clip(np.asarray(q, float), CLIP, 1 - CLIP))
         moved: np.ndarray = expit(self.intercept + self.slope * z)
         return moved
@@ -39,8 +37,8 @@ def recalibration(
 ) -> Recalibration:
     """Fit the recalibration of a model's log-odds to a site's regions, or to its men.
 
-    A row is a region or a man. The priors are normal: intercept ~ N(0, 1), slope ~ N(1, .35), the
-    second number being the standard deviation.
+    A row is a region or a man. The priors are normal: intercept ~ N(0, 1) and slope ~ N(1, .35),
+    where the second number is the standard deviation.
 
     Parameters
     ----------
@@ -56,8 +54,8 @@ def recalibration(
     Raises
     ------
     CadError
-        For fewer men, for rows of one class only, and where a higher probability goes with less
-        malignancy.
+        For fewer men than ``least``, for rows of one class only, and if the fitted slope is not
+        above 0, that is, if rows of higher probability are less often malignant.
 
     Examples
     --------
@@ -97,7 +95,9 @@ def recalibration(
 
 
 def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonObject:
-    """Return the calibration of probabilities before recalibration and after it, out of fold.
+    """Return the calibration of probabilities before and after a recalibration.
+
+    The recalibrated probability of a row comes from a fit without the row's man.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     q : ndarray, shape (n,)
         The model's probabilities; NaN where the model gives none.
     men : ndarray, shape (n,)
-        The man of every row; a row is recalibrated by a fit without its man.
+        The man of every row.
 
     Returns
     -------

@@ -1,5 +1,6 @@
-"""Decide, or refer to somebody else: error rate, reject rate and cost ([A14], docs/methods.md
-3).
+"""Decide on regions or refer them, and measure error rate, reject rate and cost.
+
+A referred region is left to be read again ([A14], docs/methods.md 3).
 """
 
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ class RejectPoint:
     sensitivity, ppv : float
         TP / (TP + FN) and TP / (TP + FP) among the decided regions; NaN where the denominator is 0.
     tp, fp, tn, fn, referred_malignant, referred_benign : int
-        Numbers of regions: true and false positives, true and false negatives, and the malignant
-        and benign regions that are referred.
+        Numbers of regions: true and false positives, true and false negatives, and the referred
+        regions that are malignant and that are benign.
     """
 
     reject_rate: float
@@ -46,8 +47,8 @@ class RejectPoint:
 def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
     """Return a decision for every score: 1 malignant, 0 benign, -1 refer.
 
-    Scores and thresholds may be probabilities, or decision values with thresholds on the same
-    scale.
+    Scores and thresholds must be on the same scale: both are probabilities, or both are decision
+    values.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
     Raises
     ------
     CadError
-        When there is nothing to measure, or truth or decision has another value.
+        If there is no region, or if a truth or decision has another value.
 
     Examples
     --------
@@ -127,12 +128,13 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
 def reject_curve(
     truth: ArrayLike, probability: ArrayLike, costs: DecisionSettings, points: int = 40
 ) -> dict[str, list[float]]:
-    """Return error rate and cost by reject rate, from many referred regions to none.
+    """Return error rate and cost as a function of the reject rate, from many referred regions to
+    few.
 
-    Each point of the curve has its own thresholds: the best thresholds if the costs of referring
-    were multiplied by a number, the ``scale``. The scale grows from near 0 to just below the value
-    from which on referring does not lower the cost. The ``cost`` of a point is counted with the
-    costs as given.
+    Each point of the curve has other thresholds: those that are best if the costs of referring are
+    multiplied by a number, the ``scale``. The scale grows from near 0 to just below the value from
+    which on it does not lower the cost to refer a region. The ``cost`` of a point is computed with
+    the costs as given.
 
     Parameters
     ----------
@@ -148,12 +150,12 @@ def reject_curve(
     Returns
     -------
     dict
-        Lists with one value per point: ``scale``; the thresholds ``lower`` and ``upper``;
-        ``reject_rate``, ``error_rate`` and ``cost``, per region of all n; ``sensitivity`` and
-        ``ppv``, of the decided regions only; and ``error_reject_ratio``, (E - E0) / R, with R the
-        reject rate, E the error rate and E0 the error rate when nothing is referred. A ratio of -.4
-        means that 40 % of the referred regions would have been decided wrongly; NaN where nothing
-        is referred.
+        Lists with one value per point. ``scale`` is the factor, and ``lower`` and ``upper`` are the
+        thresholds. ``reject_rate``, ``error_rate`` and ``cost`` are divided by the number of all
+        regions. ``sensitivity`` and ``ppv`` are those of the decided regions only.
+        ``error_reject_ratio`` is (E - E0) / R, with R the reject rate, E the error rate and E0 the
+        error rate if nothing is referred. A ratio of -.4 means that 40 % of the referred regions
+        would have been decided wrongly; it is NaN if nothing is referred.
 
     Examples
     --------
@@ -172,8 +174,8 @@ def reject_curve(
     curve: dict[str, list[float]] = {
         k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")
     }
-    # The largest scale: referring no longer lowers the cost, and both thresholds are C_n / (C_n +
-    # C_p).
+    # At the largest scale it no longer lowers the cost to refer a region, and both thresholds are
+    # C_n / (C_n + C_p).
     single = costs.false_positive / (costs.false_positive + costs.false_negative)
     q = np.asarray(probability, dtype=float)
     base = reject_point(truth, (q > single).astype(float), costs)

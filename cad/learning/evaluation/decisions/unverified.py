@@ -1,8 +1,8 @@
 """Bound the effect of regions without histology on measures that use histology.
 
-Histology exists for regions that were biopsied or removed: the verified regions. Measures on these
-regions tell nothing about the unverified regions, most of which nobody suspected. One bound is
-simple: count all unverified regions as benign.
+Histology is known only for regions that were biopsied or removed: the verified regions. Measures on
+these regions say nothing about the unverified regions, most of which nobody suspected. A simple
+bound is computed here: all unverified regions are counted as benign.
 """
 
 from dataclasses import dataclass
@@ -15,17 +15,18 @@ from cad.learning.evaluation.measures.metrics import calibration_slope
 
 @dataclass(frozen=True)
 class Unverified:
-    """Hold measures without the regions that have no histology, and with them counted as benign.
+    """Hold measures on the regions with histology, and on all regions if the others are benign.
 
     Parameters
     ----------
     verified, unverified : int
         Numbers of regions with a probability: with histology, and without histology.
     slope, slope_if_benign : float
-        Calibration slope on the verified regions, and on all regions with the others counted as
-        benign.
+        Calibration slope on the verified regions, and on all regions with the unverified ones
+        counted as benign.
     npv, npv_if_benign : float
-        Share of benign regions among those below the lower threshold; NaN where there is none.
+        Share of benign regions among those below the lower threshold, on the same two sets of
+        regions; NaN if there is none below.
     sentence : str
         The same measures in words.
     """
@@ -42,12 +43,13 @@ class Unverified:
 def if_unverified_were_benign(
     truth: np.ndarray, probability: np.ndarray, patients: np.ndarray, lower: float
 ) -> Unverified | None:
-    """Return how slope and negative predictive value move when unverified regions are benign.
+    """Return slope and negative predictive value without the unverified regions and with them as
+    benign.
 
     Parameters
     ----------
     truth : ndarray, shape (n,)
-        1 or 0 by histology, NaN where nobody looked.
+        1 or 0 by histology, NaN where there is none.
     probability : ndarray, shape (n,)
         Probability of each region; NaN where there is none.
     patients : ndarray, shape (n,)
@@ -58,7 +60,7 @@ def if_unverified_were_benign(
     Returns
     -------
     Unverified or None
-        None where no region, or every region, has histology.
+        None if no region with a probability has histology, or if every one has.
 
     Examples
     --------

@@ -1,11 +1,12 @@
 """Compute Venn-Abers intervals of a probability, calibrated by patient.
 
-The new region is added to the calibration regions, once as benign and once as malignant. Isotonic
-regression gives its score a value each time; the two values are the ends of the interval (Vovk &
-Petej 2014, section 4). That paper assumes that regions are exchangeable. Here only patients are
-assumed to be: each calibration patient has the weight 1, shared equally among his regions. The new
-patient also has the weight 1, as his regions may all err together. Packages such as venn-abers
-count every region once.
+A calibration region is a region of known truth. The new region is added to the calibration regions,
+once as benign and once as malignant. Each time isotonic regression of truth on score gives a value
+at its score; the two values are the ends of the interval (Vovk & Petej 2014, section 4). That paper
+assumes that regions are exchangeable. Here only patients are assumed to be exchangeable: each
+calibration patient has the weight 1, shared equally among his regions. The new region has the
+weight 1 of a whole patient, because all regions of its patient may err together. Packages such as
+venn-abers give every region the same weight.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ from numpy.typing import ArrayLike
 from sklearn.isotonic import isotonic_regression
 
 MOST_CHECKED = 1000
-"""Most regions whose intervals are checked. A share of so many is known to .03, and the time of the
-check grows with the square of their number.
+"""Largest number of regions whose intervals are checked. A share of this many regions is known to
+about .03, and the time of the check grows with the square of the number.
 """
 
 
@@ -33,15 +34,15 @@ def venn_abers(
     score : array, shape (n,)
         Out-of-fold probabilities of the calibration regions; regions with NaN are not used.
     groups : array, shape (n,)
-        Patients of the calibration regions.
+        Patient of every calibration region.
     new_score : array, shape (m,)
         Probabilities of the new regions.
 
     Returns
     -------
     low, high : ndarray, shape (m,)
-        Ends of the interval. NaN where ``new_score`` is NaN, and everywhere unless calibration
-        regions of both classes exist.
+        Ends of the interval. They are NaN where ``new_score`` is NaN, and everywhere if the
+        calibration regions are of one class.
 
     Examples
     --------
@@ -61,12 +62,13 @@ def venn_abers(
     if not len(y) or np.ptp(y) == 0:
         return ends[0], ends[1]
     _, code, size = np.unique(np.asarray(groups)[has_both], return_inverse=True, return_counts=True)
-    # Isotonic regression needs distinct scores, so regions of equal score are added together.
+    # Isotonic regression needs distinct scores, so the weights of regions of equal score are added
+    # up.
     levels, level = np.unique(s, return_inverse=True)
     weight = np.bincount(level, 1 / size[code])
     malignant = np.bincount(level, y / size[code])
-    # All new scores between the same two calibration scores have the same interval; a new score
-    # that equals a calibration score is added to that score.
+    # All new scores between the same two calibration scores have the same interval. A new score
+    # that equals a calibration score is added to the regions of that score.
     scored = np.isfinite(new)
     place = np.searchsorted(levels, new)
     tied = np.isin(new, levels)
@@ -102,14 +104,14 @@ def leave_patient_out_venn_abers(
     groups : array, shape (n,)
         The patient of every region.
     patients : sequence, optional
-        Patients whose regions are wanted; all when not given. Each region takes two isotonic
-        regressions of all other regions.
+        Patients whose regions get an interval; all patients if not given. Each region takes two
+        isotonic regressions of all other regions.
 
     Returns
     -------
     lower, upper : ndarray, shape (n,)
-        Ends of the interval. NaN where the other patients' regions are of one class only, and for
-        patients who are not wanted.
+        Ends of the interval. They are NaN where the other patients' regions are of one class, and
+        for patients who are not in ``patients``.
 
     Examples
     --------
@@ -131,7 +133,7 @@ def leave_patient_out_venn_abers(
 
 @dataclass(frozen=True)
 class VennAbersCheck:
-    """Hold how probabilities lie in the intervals of a calibration without any model.
+    """Hold how many probabilities lie in their Venn-Abers intervals.
 
     Parameters
     ----------
@@ -154,7 +156,8 @@ class VennAbersCheck:
 def check_venn_abers(
     truth: ArrayLike, probability: ArrayLike, groups: ArrayLike
 ) -> VennAbersCheck | None:
-    """Compare probabilities with Venn-Abers intervals that are calibrated on the other patients.
+    """Count the probabilities that lie in their Venn-Abers interval, calibrated on the other
+    patients.
 
     Parameters
     ----------
@@ -168,8 +171,8 @@ def check_venn_abers(
     Returns
     -------
     VennAbersCheck or None
-        None where no region has an interval. Beyond :data:`MOST_CHECKED` regions only about that
-        number is checked, of patients drawn evenly.
+        None if no region has an interval. If there are more than :data:`MOST_CHECKED` regions, only
+        about this number is checked, of patients at equal distances in the sorted list of patients.
 
     Examples
     --------

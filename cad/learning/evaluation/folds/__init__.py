@@ -1,1 +1,1 @@
-"""Make folds that keep patients whole: validation, selection, comparison, permutation."""
+"""Validate, select and compare learners by folds that keep patients whole."""

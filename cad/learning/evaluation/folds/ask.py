@@ -1,9 +1,8 @@
-"""Ask fitted estimators for predictions; validation, prediction, explanations and maps all use this
-module.
+"""Let fitted estimators predict, for validation, prediction, explanations and maps.
 
-A learner warns of rows unlike its training rows. These warnings are switched off here: callers
-either give their own warnings with the names of the features, or ask about rows that belong to no
-patient.
+A learner warns of rows that are unlike its training rows. These warnings are switched off here. For
+regions of patients the caller gives other warnings, with the names of the features. Rows of
+explanations and maps need no warning, because they may belong to no patient.
 """
 
 import warnings
@@ -33,7 +32,7 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     Raises
     ------
     CadError
-        When the estimator gives NaN, infinity, or a number outside 0 to 1.
+        If the estimator gives NaN, infinity, or a number outside 0 to 1.
 
     Examples
     --------
@@ -96,9 +95,10 @@ def decision_value(estimator: Any, X: Any) -> np.ndarray:
 def decision_value_of_mixed(
     learner: Any, rows: np.ndarray, other: np.ndarray, mixed: np.ndarray
 ) -> np.ndarray:
-    """Return decision values of rows in which values of some columns are replaced by another row's.
+    """Return decision values of rows in which some columns have the values of another row.
 
-    The learner needs a method ``decide_mixed``, which shares the work between mixtures of one row.
+    The learner must have a method ``decide_mixed``, which computes the parts that all mixtures have
+    in common only once.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def decision_value_of_mixed(
     rows : ndarray, shape (n, d)
         Rows to change.
     other : ndarray, shape (d,)
-        Values that replace the rows' values.
+        The other row, whose values replace those of the rows.
     mixed : ndarray of bool, shape (m, d)
         For each mixture, which columns are replaced.
 

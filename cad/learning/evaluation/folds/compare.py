@@ -1,8 +1,8 @@
 """Test whether learners differ, on the same patients and the same folds.
 
-Patients are resampled or exchanged as a whole. DeLong's test is included for comparison. It is
-labelled as a test on the level of regions. The bootstrap sign test of [N14] serves only to
-reproduce the tables of that paper.
+Tests resample patients, or exchange the learners' values in patients, always with all regions of a
+patient. DeLong's test is there for comparison only, because it takes regions as independent. The
+bootstrap sign test of [N14] serves only to reproduce the tables of that paper.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,31 +40,33 @@ def compare_learners(
     probabilities : mapping of str to array, shape (n,)
         Out-of-fold probabilities of each learner.
     truth : array, shape (n,)
-        0, 1, or NaN (left out).
+        0 or 1; regions with NaN are left out.
     groups : array, shape (n,)
         The patient of every ROI.
     target : array, shape (n,), optional
         Probability that a learner's probabilities should match, such as the readers' mean. Measures
-        of probability are taken against it; the truth when not given.
+        of probabilities are computed against it, or against ``truth`` if it is not given.
     centred : mapping of str to array, shape (n,), optional
-        For each learner whose probabilities come from several folds' models: log-odds that can be
-        compared between folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        For a learner whose probabilities come from the models of several folds, log-odds that can
+        be compared between folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     measures : tuple of str
         Names in :data:`~cad.learning.evaluation.measures.table.MEASURES`.
     resamples, seed : int
-        Number of bootstrap resamples of patients, which is also the number of permutations; seed of
-        both.
+        Number of bootstrap resamples of patients, which is also the number of permutations, and the
+        seed of both.
 
     Returns
     -------
     DataFrame
-        A row per measure and pair, in columns: ``measure``; the learners ``a`` and ``b``;
-        ``value_a``, ``value_b`` and their ``difference``, a minus b; ``lower``, ``upper`` and
-        ``p_bootstrap``, the interval of the difference and its p-value by the patient-clustered
-        paired bootstrap; ``p_permutation``, from exchanging the two learners' values (ranks for the
-        AUC) in randomly chosen patients; ``p_clustered`` and ``p_delong``, two-sided, for the AUC
-        only and NaN for other measures; ``n`` regions and ``patients`` compared; ``p_holm`` and
-        ``p_hochberg``, the permutation's p-value corrected over the pairs of one measure.
+        A row per measure and pair of learners. ``a`` and ``b`` are the names of the learners,
+        ``value_a`` and ``value_b`` their values, and ``difference`` is a minus b. ``lower`` and
+        ``upper`` are the 95 % interval of the difference, and ``p_bootstrap`` its p-value, by a
+        bootstrap that resamples patients. ``p_permutation`` is the p-value by exchanging the two
+        learners' values (ranks for the AUC) in randomly chosen patients. ``p_clustered`` and
+        ``p_delong`` are two-sided p-values for the AUC, and NaN for other measures: the first takes
+        the regions of a patient as dependent, the second, DeLong's, as independent. ``n`` and
+        ``patients`` are the numbers of compared regions and patients. ``p_holm`` and ``p_hochberg``
+        are ``p_permutation`` corrected for the number of pairs, per measure.
 
     Raises
     ------
@@ -101,7 +103,9 @@ def _on_common_rows(
     centred: Mapping[str, ArrayLike],
     measures: tuple[str, ...],
 ) -> dict[str, Cases]:
-    """Return, for each learner, the regions that all learners predicted."""
+    """Return for each learner the regions that all learners predicted, with this learner's
+    values.
+    """
     if len(probabilities) < 2:
         raise CadError("a comparison needs two learners or more")
     unknown = [m for m in measures if m not in MEASURES]
@@ -162,14 +166,14 @@ def paper_sign_test(
 ) -> float:
     """Return the p-value of a one-sided sign test over resampled test points, as in [N14] IV.
 
-    More resamples make any difference "significant": the test measures the resampling and not the
-    data. Use it for comparison with the paper's tables only.
+    The test measures the resampling and not the data: with more resamples any difference becomes
+    "significant". Use it for comparison with the paper's tables only.
 
     Parameters
     ----------
     statistic : callable
-        Gets the row indices of a resample; returns the measure of the first learner and of the
-        second on these rows; larger is better.
+        Function of the row indices of a resample. It returns the measures of the first and of the
+        second learner on these rows; larger is better.
     n : int
         Number of test points.
     resamples : int
@@ -181,7 +185,7 @@ def paper_sign_test(
     -------
     float
         Probability that a fair coin gives at least as many wins as the first learner has. Resamples
-        with equal values are dropped; 1 when all are equal.
+        in which both values are equal do not count; the result is 1 if all are equal.
 
     Examples
     --------
@@ -246,9 +250,10 @@ def _comparison_row(
 def _permutation_p(
     measure: Measure, first: Cases, second: Cases, permutations: int, seed: int
 ) -> float:
-    """Return the p-value of exchanging the two learners in random patients.
+    """Return the p-value of a difference by exchanging the two learners in random patients.
 
-    If the learners do not differ, exchanging their values changes nothing on average.
+    If the learners do not differ, an exchange does not change how the difference is distributed. So
+    the observed difference is compared with the differences after random exchanges.
     """
     if measure.needs == "score":
         # Scores of two learners may have different units, so their ranks are exchanged (Bandos et
@@ -269,7 +274,7 @@ def _permutation_p(
 
 
 def _exchanged(cases: Cases, other: Cases, swap: np.ndarray) -> Cases:
-    """Return the cases of one learner, with the other's scores where ``swap`` is true."""
+    """Return the cases of one learner, with the other learner's scores where ``swap`` is true."""
     centred = None
     if cases.centred is not None or other.centred is not None:
         centred = np.where(swap, _log_odds_of_cases(other), _log_odds_of_cases(cases))
@@ -299,8 +304,9 @@ def _two_sided(draws: np.ndarray) -> float:
 def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:
     finite = np.flatnonzero(np.isfinite(p))
     order = finite[np.argsort(p[finite], kind="stable")]
-    # The k-th smallest of m p-values is multiplied by m - k + 1; the running maximum (or minimum)
-    # keeps adjusted values in order.
+    # The k-th smallest of m p-values is multiplied by m - k + 1. The running maximum (for
+    # Hochberg's rule the minimum, from the largest) keeps adjusted values in the order of the
+    # p-values.
     scaled = p[order] * np.arange(len(order), 0, -1)
     adjusted = np.maximum.accumulate(scaled) if down else np.minimum.accumulate(scaled[::-1])[::-1]
     out = np.full(len(p), np.nan)

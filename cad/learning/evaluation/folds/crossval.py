@@ -1,8 +1,9 @@
-"""Compute out-of-fold probabilities: nothing is fitted on the patient who is left out.
+"""Compute out-of-fold probabilities, by models that did not learn from the patient.
 
-Learners are used through scikit-learn's interface only: as an unfitted estimator or pipeline, which
-is cloned for every fold. ``eta`` and ``groups`` are passed on to a ``fit`` that has a parameter of
-that name. Learners take ``eta``; estimators that split patients inside the fold take ``groups``.
+A fold is a patient (or site) who is left out, and the model that is fitted to the others. A learner
+is an unfitted scikit-learn estimator or pipeline, which is cloned for every fold. ``eta`` and
+``groups`` are passed to every ``fit`` that has a parameter of that name. Learners from soft labels
+use ``eta``; estimators that divide patients inside the fold use ``groups``.
 """
 
 import math
@@ -39,9 +40,10 @@ _UNVALIDATED = (
 )
 
 # Seconds that a new process needs before its first piece of work, to load scikit-learn and the
-# compiled kernels.
+# compiled functions.
 START_SECONDS = 2.5
-# Seconds that the first piece of work may take longer in this process, for the same reason.
+# Seconds that the first piece of work in this process may take longer than the next ones, for the
+# same reason.
 FIRST_USE_SECONDS = 1.5
 
 
@@ -50,23 +52,22 @@ def each_piece(
 ) -> Iterator[Result]:
     """Call a function once for each piece of work; yield the results in the order of the pieces.
 
-    Pieces are done one after the other in this process. Once a piece takes so long that parallel
-    processes would save more time than their start costs, the remaining pieces go to parallel
-    processes. Where processes are forked, all pieces go to parallel processes at once. The results
-    are the same.
+    Pieces are done one after the other in this process. If a piece takes so long that parallel
+    processes would save more time than their start takes, the remaining pieces are given to
+    parallel processes. If a run forks its processes, their start takes little time, and all pieces
+    are given to parallel processes from the beginning. The results are the same.
 
     Parameters
     ----------
     function : callable
-        Importable by name in another process.
+        Function that another process can import by its name.
     pieces : iterable of tuple
         The arguments of each call.
     n_jobs : int
         Number of processes, with joblib's meaning: -1 is one for each core.
     """
     waiting = list(pieces)
-    # Where joblib's loops are sent to a cluster, this is the number of its cores, whatever n_jobs
-    # is.
+    # If joblib's loops run on a cluster, this is the number of its cores, whatever n_jobs is.
     workers = get_active_backend()[0].effective_n_jobs(n_jobs)
     allowed = FIRST_USE_SECONDS
     each = math.inf if get_start_method() else 0.0
@@ -96,24 +97,24 @@ class Fold:
     n_train : int
         Number of labelled rows that the fold was fitted on.
     n_unlabelled : int
-        Number of rows without a label from which a semi-supervised learner learned too.
+        Number of rows without a label that a semi-supervised learner used.
     probability, decision : ndarray, shape (len(rows),)
-        Probability of malignancy and decision value of the left-out rows; NaN where the fold failed
-        or the estimator has no such output.
+        Probability of malignancy and decision value of the left-out rows; NaN if the fold failed or
+        if the estimator has no such output.
     selected : dict
         Hyper-parameters that nested validation chose; empty without nested validation.
     features : list of int or None
-        Columns that feature selection kept; None when nothing was dropped.
+        Numbers of the columns that feature selection kept; None if no column was dropped.
     warnings : list of str
         Messages of the warnings of the fit, each message once.
     error : str
-        Why the fold failed; empty when it did not.
+        Reason why the fold failed; empty if it did not fail.
     estimator : object or None
         The fitted estimator; None unless ``keep_estimators`` was set.
     base : float
-        What the fold's model would say of a region whose images tell nothing: the log-odds of the
-        mean training label. For a learner without probabilities it is the mean decision value of
-        the training rows.
+        Base of the fold: the log-odds of the mean label of the training rows, which the fold's
+        model would give to a region whose features tell it nothing. For a learner without
+        probabilities it is the mean decision value of the training rows.
     """
 
     name: str
@@ -139,11 +140,12 @@ class OutOfFold:
     probability, decision : ndarray, shape (n,)
         Probability of malignancy and decision value; NaN where the row's fold failed.
     folds : list of Fold
-        One per left-out patient (or site), in sorted order of their names.
+        One for each left-out patient (or site), sorted by name.
     centred : ndarray, shape (n,)
-        Log-odds (or, without probabilities, decision value) minus the base of the row's fold, plus
-        the mean of all folds' bases. Every measure that ranks rows of different folds, or fits a
-        slope to them, takes these values (:mod:`cad.learning.evaluation.measures.centring`).
+        Log-odds of ``probability`` minus the base of the row's fold, plus the mean of all folds'
+        bases. For a learner without probabilities the decision value takes the place of the
+        log-odds. Measures that rank rows of different folds, or fit a slope to them, are computed
+        from these values (:mod:`cad.learning.evaluation.measures.centring`).
     """
 
     probability: np.ndarray
@@ -153,23 +155,24 @@ class OutOfFold:
 
     @property
     def on_common_base(self) -> np.ndarray:
-        """Return probabilities on the scale of a model that leaves nobody out, shape (n,).
+        """Return the probabilities as if all folds had the same base, shape (n,).
 
-        Thresholds and calibrations for *new* patients are chosen on these probabilities. NaN where
-        there is no probability.
+        The model of all patients has such a base. So thresholds and calibrations for *new* patients
+        are chosen from these probabilities. They are NaN where there is no probability.
         """
         return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
 
 
-# A fit that raises one of these fails its fold, and no other fold.
+# If a fit raises one of these errors, its fold fails, and no other fold.
 FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
 
 Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
 class _FoldData(NamedTuple):
-    """Hold the data of all folds, as :func:`out_of_fold` gets them; all but ``X`` have shape
-    (n,).
+    """Hold the data of all folds, as :func:`out_of_fold` gets them.
+
+    All arrays but ``X`` have the shape (n,).
     """
 
     X: Any
@@ -188,11 +191,13 @@ def _table_and_groups(
     groups: ArrayLike,
     patients: ArrayLike | None,
 ) -> tuple[_FoldData, np.ndarray]:
-    """Return the table, and the sorted names of the groups that are left out in turn."""
+    """Return the data of all folds, and the sorted names of the groups that are left out in
+    turn.
+    """
     labels = np.asarray(y, dtype=float)
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
     group = np.asarray(groups).astype(str)
-    # The names are sorted, so that results do not depend on the order of rows in the cohort.
+    # The names are sorted, so results do not depend on the order of rows in the cohort.
     names = np.unique(group)
     if len(group) != len(labels):
         raise CadError(f"{len(labels)} labels but {len(group)} groups")
@@ -218,41 +223,42 @@ def out_of_fold(
     keep_estimators: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> OutOfFold:
-    """Return out-of-fold predictions: each group is predicted by a model fitted on the other
-    groups.
+    """Predict each group by a model that is fitted to the other groups.
 
     Parameters
     ----------
     estimator : scikit-learn estimator or pipeline
-        Unfitted; cloned for each fold. Selection, scaling, imputation and nested validation belong
-        inside it.
+        Unfitted; it is cloned for each fold. Selection, scaling, imputation and nested validation
+        must be steps inside it.
     X : array or DataFrame, shape (n, d), or callable
         Features. A callable gets the indices of the training rows and returns the features of all
-        rows. It serves a standardisation that is itself fitted on the training patients
+        rows. It is for a standardisation that is fitted on the training patients of each fold
         (docs/methods.md 7).
     y : array, shape (n,)
-        Labels in [0, 1], soft or hard; NaN for no label. Rows without a label are predicted, too.
-        Only semi-supervised learners are trained on them.
+        Labels in [0, 1]; NaN for no label. Rows without a label are predicted, too, but only
+        semi-supervised learners are trained on them.
     groups : array, shape (n,)
-        Rows of one group are left out together: the patient of every row, or the site.
+        Group of every row, which is its patient or its site. Rows of one group are left out
+        together.
     eta : array, shape (n,), or float, optional
         Uncertainty of y, passed to every ``fit`` that takes it.
     patients : array, shape (n,), optional
-        Patient of every row, for splits inside the fold; ``groups`` when not given.
+        Patient of every row, for estimators that divide patients inside the fold; ``groups`` when
+        not given.
     relabel : callable, optional
-        Gets the indices of the training rows and returns y and eta of all rows. It serves labels
-        that are themselves learned on the training patients (docs/methods.md 8).
+        Function of the indices of the training rows that returns y and eta of all rows. It is for
+        labels that are learned from the training patients of each fold (docs/methods.md 8).
     n_jobs : int
-        Parallel folds, which change no result.
+        Number of parallel processes; it changes no result.
     keep_estimators : bool
         Whether each :class:`Fold` keeps its fitted estimator.
     progress : callable, optional
-        Called with (folds done, folds in all), in order.
+        Function that is called after each fold with two numbers: the folds done and all folds.
 
     Raises
     ------
     CadError
-        When there is only one group, shapes disagree, or every fold failed.
+        If there is only one group, if the lengths of arrays differ, or if every fold failed.
 
     Examples
     --------
@@ -304,7 +310,8 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
             f"{folds} folds of {len(names)} patients: there must be 2 to {len(names)}",
             hint="leave folds out to leave out one patient at a time",
         )
-    # The numbers of patients of two folds differ by one at most, whatever their numbers of regions.
+    # The numbers of patients of two folds differ by one at most; the numbers of regions may differ
+    # more.
     turn = np.random.default_rng(seed).permutation(len(names)) % folds
     return np.array([f"fold {k + 1:0{len(str(folds))}d}" for k in turn])[code]
 
@@ -315,7 +322,7 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
     Parameters
     ----------
     folds : list of Fold
-        Each predicts the rows that it left out.
+        Folds; each has the predictions for the rows that it left out.
     n : int
         Number of rows in all.
 
@@ -350,15 +357,15 @@ def centred_scores(
     Parameters
     ----------
     probability, decision : ndarray
-        Probabilities and decision values. Decision values are used where no row has a probability.
+        Probabilities and decision values. Decision values are used if no row has a probability.
     base : array, or float
-        Base of the model that scored each row, as in :class:`Fold`.
+        Base of the model that predicted each row, as in :class:`Fold`.
     common : float
         A number that is added to all scores.
 
     Examples
     --------
-    The log-odds of the rows minus the base:
+    The scores are the log-odds of the rows minus the base:
 
     >>> import numpy as np
     >>> scores = centred_scores(np.array([0.5, 0.8]), np.zeros(2), base=np.array([0.0, 1.0]))
@@ -371,7 +378,8 @@ def centred_scores(
 
 
 def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
-    """Return the prediction of a fitted estimator for a region whose features tell it nothing.
+    """Return the log-odds that a fitted estimator would give to a region whose features tell
+    nothing.
 
     Parameters
     ----------
@@ -379,7 +387,7 @@ def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
     X : array or DataFrame, shape (n, d)
         Labelled training rows.
     labels : ndarray, shape (n,)
-        Their labels in [0, 1].
+        Labels of the training rows, in [0, 1].
 
     Returns
     -------
@@ -407,8 +415,8 @@ def fit_keywords(
     """Return ``eta`` and ``groups`` as keywords for ``estimator.fit``, if it has these parameters.
 
     For a pipeline the keywords are ``step__eta`` and ``step__groups``, for every step whose ``fit``
-    has the parameter. With scikit-learn's metadata routing on, the keywords are those that the
-    estimator requests.
+    has the parameter. If scikit-learn's metadata routing is enabled, the keywords are those that
+    the estimator requests.
 
     Parameters
     ----------
@@ -450,8 +458,9 @@ def fit_keywords(
 def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """Fit a clone of an estimator without one group, and predict that group.
 
-    Where the fit fails, the fold has the error instead of predictions. The parts of the table are
-    separate arguments, because Dask then sends each large array once for all folds.
+    If the fit fails, the fold has the error instead of predictions. ``table`` are the fields of
+    :class:`_FoldData`. They are separate arguments, because Dask then sends each large array to a
+    worker only once for all folds.
     """
     X, y, spread, relabel, group, patient = table
     rows = np.flatnonzero(group == name)
@@ -459,7 +468,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     read = ~np.isnan(y)
     labelled = np.flatnonzero(training & read)
     nothing = np.full(len(rows), np.nan)
-    # A clone, so that no fold starts from the fit of an earlier one.
+    # The estimator is cloned, so that no fold starts from the fit of an earlier fold.
     fitted = clone(estimator)
     if relabel is not None:
         y, spread = relabel(labelled)
@@ -467,22 +476,22 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     labels = labels_told(estimator, np.where(read, y, np.nan))
     train = np.flatnonzero(training & ~np.isnan(labels))
     keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
-    # One BLAS thread: the matrices are small, and results must not depend on the machine's number
-    # of cores in any bit.
+    # Only one thread of BLAS is used. The matrices are small, and results must be the same to the
+    # last bit whatever number of cores the machine has.
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            # X is made from the labelled rows: rows that nobody read must not change how the
-            # labelled rows are scaled.
+            # A callable X gets the labelled rows only, because rows that nobody read must not
+            # change how features are scaled.
             made = X(labelled) if callable(X) else X
             fitted.fit(_safe_indexing(made, train), labels[train], **keywords)
             test = _safe_indexing(made, rows)
-            last, test = _before_last(fitted, test)  # the rows are transformed once for both
+            last, test = _before_last(fitted, test)  # rows are transformed once for both
             probability = positive_probability(last, test)
             decision = decision_value(last, test)
             base = base_of(fitted, _safe_indexing(made, labelled), y[labelled])
-            # The parameters come from a search around the pipeline, or from a learner that searches
-            # itself.
+            # Chosen parameters are those of a search around the pipeline, or of a learner that
+            # chooses them itself.
             chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
         except FIT_ERRORS as error:
             return Fold(name, rows, len(labelled), nothing, nothing, error=str(error))
@@ -502,9 +511,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
 
 
 def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
-    """Return the last step of a fitted pipeline, and the rows as the earlier steps transform
-    them.
-    """
+    """Return the last step of a fitted pipeline, and the rows after its earlier steps."""
     if not isinstance(fitted, Pipeline):
         return fitted, X
     for _, step in fitted.steps[:-1]:
@@ -515,12 +522,12 @@ def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
 
 @cache
 def blas_threads() -> ThreadpoolController:
-    """Return threadpoolctl's controller, with which callers limit the threads of linear algebra."""
+    """Return threadpoolctl's controller, by which callers limit the threads of linear algebra."""
     return ThreadpoolController()
 
 
 def _kept_features(fitted: Any) -> list[int] | None:
-    """Return the columns of X that all selecting steps kept; None when no column was dropped."""
+    """Return the columns of X that all selecting steps kept; None if no column was dropped."""
     best = getattr(fitted, "best_estimator_", fitted)
     if not isinstance(best, Pipeline):
         return None
@@ -528,11 +535,11 @@ def _kept_features(fitted: Any) -> list[int] | None:
     for _, stage in best.steps:
         if not hasattr(stage, "get_support"):
             continue
-        # Imputers and scalers keep all columns; only steps with get_support select, and there may
-        # be several.
+        # Only steps with get_support select columns, and there may be several of them. Imputers and
+        # scalers keep all columns.
         support = np.asarray(stage.get_support())
         if len(support) != len(columns):
-            # a step in between changed the number of columns, so the columns no longer have names
+            # an earlier step changed the number of columns, so they are no longer those of X
             return None
         columns = columns[support]
     return [int(i) for i in columns] if len(columns) < best.n_features_in_ else None
@@ -551,36 +558,39 @@ def folds_side_by_side(
     fronts: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> dict[str, list[Fold]]:
-    """Return the folds of several estimators; each group is predicted by models of other groups.
+    """Predict each group by several estimators that are fitted to the other groups; return the
+    folds.
 
-    The results are, up to rounding, those of
-    :func:`cad.learning.evaluation.folds.crossval.out_of_fold` for ``Pipeline([*front.steps,
-    ("learner", estimator)])``. To save time, everything before the estimator (``X`` if callable,
-    ``relabel`` and ``front``) is computed once per fold for all estimators.
+    Up to rounding, the results are those of
+    :func:`cad.learning.evaluation.folds.crossval.out_of_fold` for each pipeline
+    ``Pipeline([*front.steps, ("learner", estimator)])``. To save time, everything before the
+    estimator (a callable ``X``, ``relabel`` and ``front``) is computed once per fold for all
+    estimators.
 
     Parameters
     ----------
     estimators : mapping of str to estimator
         Unfitted.
     front : Pipeline, optional
-        Unfitted steps before each estimator. Their warnings are not kept.
+        Unfitted steps that come before each estimator. Their warnings are not kept.
     fronts : mapping of str to Pipeline, optional
-        For each left-out group, by name: the steps ``front``, already fitted on the same training
-        rows and labels. For groups that are not named here, ``front`` is fitted in this function.
+        For each left-out group, by its name, the steps ``front`` after they were fitted on the same
+        training rows and labels. For a group that is not named here, ``front`` is fitted in this
+        function.
     X, y, groups, eta, patients, relabel, n_jobs
         As in :func:`out_of_fold`: features, labels, left-out group of every row, uncertainty of
-        labels, patient of every row, function that learns labels, parallel folds.
+        labels, patient of every row, function that learns labels, number of processes.
 
     Returns
     -------
     dict of str to list of Fold
-        The folds of each estimator, by name of the estimator; also for an estimator all of whose
-        folds failed.
+        For each estimator, by its name, its folds. An estimator is there even if all of its folds
+        failed.
 
     Raises
     ------
     CadError
-        When there is only one group, or shapes disagree.
+        If there is only one group, or if the lengths of arrays differ.
 
     Examples
     --------

@@ -1,9 +1,10 @@
-"""Test whether the readers' disagreement helps: each region's spread against another region's.
+"""Test whether the readers' disagreement helps a learner.
 
-A learner that weighs the spread by inner folds gives the spread a weight whether it helps or not.
-An eta of zeros keeps two thirds of the weight of the adaptive eta (docs/methods.md 8). So the
-weight is no evidence. The evidence is a permutation: the same spreads are given to other regions.
-If the loss does not rise, the learner makes no use of disagreement.
+The disagreement of a region's readers is their spread, a standard deviation. A learner that weighs
+its use of the spread by inner folds gives it a weight whether it helps or not: if all spreads are
+replaced by 0, two thirds of this weight remain (docs/methods.md 8). So the weight does not show
+that the spread helps. A permutation can show it: the spreads are given to other regions at random.
+If the loss does not rise, the learner makes no use of the disagreement.
 """
 
 import warnings
@@ -32,13 +33,15 @@ Array = NDArray[np.float64]
 DRAWS = 20
 """Number of permutations of the spread."""
 MOST_ROWS = 5000
-"""With more labelled regions than this nothing is permuted: the fits need matrices of all pairs."""
+"""With more labelled regions than this the test is not made, because its fits need matrices of all
+pairs.
+"""
 _FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Hold the worth of the readers' spread to a learner.
+    """Hold by how much the readers' spread helps a learner.
 
     All losses are two-sided Kullback-Leibler divergences from the readers' mean, summed over
     regions. The patients of the regions are left out in five folds.
@@ -48,16 +51,16 @@ class Disagreement:
     n, patients : int
         Numbers of regions and patients.
     kl : float
-        Loss with every region's own spread.
+        Loss if every region has the spread of its own readers.
     kl_permuted : float
-        Loss with the spreads of other regions, mean over ``draws``.
+        Loss if the spreads are permuted among the regions, averaged over the permutations.
     kl_without : float
-        Loss without any spread.
+        Loss if the learner gets no spread.
     gain, lower, upper : float
-        1 - ``kl`` / ``kl_permuted`` in %, and its 95 % interval over patients.
+        Gain 1 - ``kl`` / ``kl_permuted`` in %, and its 95 % interval over patients.
     p : float
-        Share of the permutations whose loss is as low as the loss with the own spreads, or lower.
-        The own order counts as one permutation.
+        Share of the permutations whose loss is at most ``kl``. The true order counts as one of the
+        permutations.
     draws : int
         Number of permutations.
     """
@@ -74,13 +77,15 @@ class Disagreement:
     draws: int
 
     def sentence(self) -> str:
-        """Say in one sentence whether disagreement helps, harms, or could do either."""
+        """Return a sentence that says whether disagreement helps, harms, or whether this is not
+        known.
+        """
         verdict = "It is not known whether disagreement helps"
         if self.lower > 0:
             verdict = "Disagreement helps"
         if self.upper < 0:
             verdict = "Disagreement harms"
-        # A negative gain means that the spread makes the divergence larger.
+        # A positive gain makes the divergence smaller, so the sign is reversed.
         change = f"{-self.gain:+.1f} % [{-self.upper:+.1f}, {-self.lower:+.1f}]"
         without = 100 * (self.kl / self.kl_without - 1)
         return (
@@ -102,13 +107,13 @@ def measure_disagreement(
 ) -> Disagreement | None:
     """Permute the readers' spread among regions and measure how much the learner's loss rises.
 
-    Each of five folds of patients is fitted once. All permutations share the parts that do not
-    depend on the spread: scaling, kernels and the settings' weights.
+    In each of five folds of patients, what does not depend on the spread is computed only once for
+    all permutations: scaling, kernels and the weights of the settings.
 
     Parameters
     ----------
     estimator : estimator or pipeline
-        Unfitted; a learner with ``predict_spreads``, or a pipeline that ends in one.
+        Unfitted learner with a method ``predict_spreads``, or pipeline that ends in one.
     X : array or DataFrame, shape (n, d), or callable
         Features. A callable gets the indices of the training rows and returns the features of all
         rows.
@@ -128,7 +133,7 @@ def measure_disagreement(
     Disagreement or None
         None for a learner without ``predict_spreads``, for fewer than ten labelled regions or five
         patients, for more than :data:`MOST_ROWS` regions, for a spread that is the same everywhere,
-        and where a fold cannot be fitted.
+        and if a fold cannot be fitted.
 
     Examples
     --------
@@ -184,7 +189,10 @@ def _predicted_by_spread(
     train: NDArray[np.intp],
     test: NDArray[np.intp],
 ) -> Array:
-    """Return the probabilities of a fold's left-out rows, one line for each row of ``spreads``."""
+    """Return the probabilities of a fold's left-out rows, one row for each version of the spreads.
+
+    ``spreads`` has a row for each version and a column for each region.
+    """
     table = X(train) if callable(X) else X
     inside = _safe_indexing(table, train)
     new = _safe_indexing(table, test)
@@ -194,8 +202,8 @@ def _predicted_by_spread(
         if isinstance(estimator, Pipeline):
             learner = estimator.steps[-1][1]
             front = clone(Pipeline(estimator.steps[:-1]))
-            # Steps before the learner get no eta, because it would differ from permutation to
-            # permutation.
+            # Steps before the learner get no eta (None), because eta is the spread, which differs
+            # between permutations, and these steps are fitted only once.
             keywords = fit_keywords(front, None, owner[train])
             inside = front.fit_transform(inside, p[train], **keywords)
             new = front.transform(new)
@@ -204,10 +212,10 @@ def _predicted_by_spread(
 
 
 def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement | None:
-    """Return the result from the predictions for all versions of the spread.
+    """Return the result, given the predictions with each version of the spreads.
 
-    The first version has the regions' own spreads, the last version has no spread. The versions
-    between the two are permutations.
+    The first version has the true spreads, the last version has no spread. The versions between
+    these two are permutations.
     """
     if not np.isfinite(probability).all():
         return None
@@ -217,7 +225,8 @@ def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement 
     permuted = losses[1:-1].mean(axis=0)
     code = np.unique(owner, return_inverse=True)[1]
     m = int(code.max()) + 1
-    # For each patient: the loss saved by the true spread, and the loss with a permuted one.
+    # These are, for each patient, the loss with permuted spreads minus that with the true ones, and
+    # the loss with permuted spreads.
     saved = np.bincount(code, permuted - losses[0], m)
     whole = np.bincount(code, permuted, m)
     ratio = float(saved.sum() / whole.sum())

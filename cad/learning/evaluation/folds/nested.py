@@ -1,4 +1,4 @@
-"""Choose hyper-parameters inside a fold, by inner folds that keep patients whole."""
+"""Choose hyper-parameters inside a fold, by inner folds that leave out whole patients."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     estimator : estimator or pipeline
         Unfitted.
     grid : dict of str to list
-        Values to try, by name of the estimator's parameter. For a pipeline a name is a parameter of
-        its last step, or is written ``step__name``. Among equally good points the first in grid
-        order is kept, so list simple values first.
+        Values to try, for each parameter of the estimator by its name. For a pipeline a name is a
+        parameter of its last step, or is written ``step__name``. Of equally good points the first
+        in the order of the grid is chosen, so list simple values first.
     criterion : {"cross-entropy", "auc", "kl", "brier"}
-        Cross-entropy, two-sided Kullback-Leibler distance (``kl``) and Brier score compare the
-        probability with the soft label; ``auc`` compares the ranking with the label thresholded
-        at .5. The criterion is averaged over the inner folds.
+        Loss by which points are compared. Cross-entropy, two-sided Kullback-Leibler divergence
+        (``kl``) and Brier score compare the probability with the soft label; ``auc`` compares the
+        order of the rows with labels above and below .5. The loss is averaged over the inner folds.
     n_folds : int
         Number of inner folds; all rows of a patient are in one fold.
 
@@ -58,8 +58,8 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     best_estimator_ : estimator
         The estimator with these parameters, fitted on all rows.
     losses_ : ndarray, shape (n_points,)
-        Mean loss of each grid point over the inner folds (1 - AUC for ``auc``); infinite where a
-        fit failed.
+        Mean loss of each grid point over the inner folds (1 - AUC for ``auc``); infinite if a fit
+        failed.
     points_ : list of dict
         Grid points in the order of ``losses_``.
     """
@@ -74,14 +74,14 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Any, y: ArrayLike, eta: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> PatientGridSearch:
-        """Choose the parameters on inner folds and refit on all rows.
+        """Choose the parameters on inner folds, then fit to all rows.
 
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
             Features.
         y : array, shape (n,)
-            Labels in [0, 1]; -1 for unlabelled, where the estimator is semi-supervised.
+            Labels in [0, 1]; for a semi-supervised estimator also -1, which stands for unlabelled.
         eta : array, shape (n,), or float, optional
             Uncertainty of y, passed to every ``fit`` that takes it.
         groups : array, shape (n,), optional
@@ -90,7 +90,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            For an unknown criterion, for fewer than two patients, or when no grid point could be
+            For an unknown criterion, for fewer than two patients, and if no grid point could be
             fitted.
         """
         if self.criterion not in CRITERIA:
@@ -113,7 +113,8 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for train, test in splits:
             losses.append(_fold_losses(self, X, labels, spread, owner, train, test))
         table = np.array(losses)
-        # A fold in which the loss cannot be computed (AUC of one class) is left out for all points.
+        # A fold in which the loss cannot be computed (an AUC needs both classes) is left out for
+        # all points.
         table = table[~np.isnan(table).any(axis=1)]
         if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
             raise ValueError(
@@ -161,7 +162,9 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(soft_log_loss(self.best_estimator_, X, y, sample_weight=sample_weight))
 
     def _checked(self, X: Any) -> Any:
-        """Return X in a form that can be indexed and counted; the estimator checks its values."""
+        """Return X in a form that can be indexed and has a length; the estimator checks its
+        values.
+        """
         if hasattr(X, "iloc"):
             return validate_data(self, X, skip_check_array=True)
         return validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=2)
@@ -182,9 +185,10 @@ def with_params(estimator: Any, params: dict[str, Any]) -> Any:
     Parameters
     ----------
     estimator : estimator or pipeline
-        Stays as it is.
+        Estimator to copy; it is not changed.
     params : dict of str to object
-        Values by name. For a pipeline, names without ``__`` are parameters of its last step.
+        Values of parameters by their names. For a pipeline, names without ``__`` are parameters of
+        its last step.
     """
     new = clone(estimator)
     if isinstance(new, Pipeline):
@@ -204,9 +208,11 @@ def _fold_losses(
 ) -> list[float]:
     """Return the loss of every grid point in one inner fold.
 
-    Steps before the last that no parameter of the grid changes are fitted once for all points.
+    If the grid changes parameters of the last step only, all other steps are fitted once for all
+    points.
     """
-    # Unlabelled rows can be trained on, but there is no label to compare their prediction with.
+    # Unlabelled rows may be used for training, but there is no label to compare their prediction
+    # with.
     test = test[np.ravel(y)[test] != UNLABELLED]
     X_train = _safe_indexing(X, train)
     X_test = _safe_indexing(X, test)
@@ -215,7 +221,7 @@ def _fold_losses(
     learner = search.estimator
     points = search.points_
     try:
-        # The grid changes parameters of the last step only, so imputation, scaling and selection
+        # If the grid changes parameters of the last step only, imputation, scaling and selection
         # are fitted once per fold.
         if isinstance(learner, Pipeline) and len(learner.steps) > 1 and _only_last(learner, points):
             front = Pipeline(clone(learner).steps[:-1])
@@ -232,13 +238,13 @@ def _fold_losses(
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
     except crossval.FIT_ERRORS:
         return [float("inf")] * len(points)
-    if hasattr(learner, "predict_grid"):  # grid points share part of their work
+    if hasattr(learner, "predict_grid"):  # what grid points have in common is computed once
         try:
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
         except crossval.FIT_ERRORS:
             return [float("inf")] * len(points)
-        # A point that fails in one fold gets an infinite loss. A mean over the other folds could be
-        # over easier folds.
+        # A point that fails in one fold gets an infinite loss, because the other folds may be
+        # easier, and a mean over them would favour this point.
         return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
     out = []
     for point in points:
@@ -246,7 +252,8 @@ def _fold_losses(
         try:
             fitted.fit(X_train, y[train], **crossval.fit_keywords(fitted, inner_eta, owner[train]))
             q = ask.positive_probability(fitted, X_test)
-            # Only the AUC can use decision values; the other criteria need probabilities.
+            # Without probabilities the AUC can use decision values; all other criteria need
+            # probabilities.
             if np.isnan(q).all() and search.criterion == "auc":
                 q = ask.decision_value(fitted, X_test)
             out.append(loss(y[test], q))
@@ -258,9 +265,7 @@ def _fold_losses(
 def _reason(
     search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
 ) -> str:
-    """Return the error of fitting the first grid point to all rows; empty where there is no
-    error.
-    """
+    """Return the error of a fit of the first grid point to all rows; empty if there is no error."""
     first = with_params(search.estimator, search.points_[0])
     try:
         first.fit(X, y, **crossval.fit_keywords(first, eta, owner))

@@ -1,9 +1,9 @@
 """Repeat the whole validation under labels that have no relation to the images (docs/methods.md 6).
 
-Permuting changes the labels but not the features. So everything that a fold computes from features
-alone is computed once per fold and not once per permutation. These are imputation, ranks, scaling,
+A permutation changes the labels but not the features. So everything that a fold computes from
+features alone is computed once per fold, and not once per permutation: imputation, ranks, scaling,
 and the kernel if the learner can fit many labellings with one kernel. Steps that use labels are
-fitted each time.
+fitted for each permutation.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cad.learning.evaluation.measures.centring import base_log_odds
 from cad.learning.evaluation.measures.metrics import auc, consensus_truth
 from cad.learning.learners.scaling import ClippedScaler, RankScaler
 
-# Steps that never use labels. They are listed here because scikit-learn's tags do not tell whether
-# a step uses labels. The tags tell only whether a step requires labels.
+# Steps that never use labels. They are listed here because scikit-learn's tags say only whether a
+# step requires labels, and not whether it uses labels.
 LABEL_FREE = (
     SimpleImputer,
     VarianceThreshold,
@@ -46,7 +46,7 @@ LABEL_FREE = (
     preprocessing.MinMaxScaler,
     preprocessing.MaxAbsScaler,
 )
-# Number of labellings that are fitted together; each needs memory for a value per row.
+# Number of labellings that are fitted together. Each needs memory for one value per row.
 _TOGETHER = 500
 
 
@@ -54,12 +54,13 @@ _TOGETHER = 500
 class SharedFolds:
     """Predict left-out groups under many labellings of the same rows.
 
-    The steps of a fold that do not look at labels are fitted once for all labellings.
+    A labelling is one set of labels for the rows. The steps of a fold that do not use labels are
+    fitted once for all labellings.
 
     Parameters
     ----------
     front : Pipeline or None
-        Unfitted steps that never look at labels.
+        Unfitted steps that never use labels.
     learner : estimator
         Unfitted.
     X : array or DataFrame, shape (n, d), or callable
@@ -79,10 +80,10 @@ class SharedFolds:
     def of(
         cls, estimator: Any, X: Any, y: np.ndarray, groups: np.ndarray, patients: np.ndarray
     ) -> SharedFolds | None:
-        """Return the shared folds of an estimator; None where labellings cannot share work.
+        """Return the shared folds of an estimator, or None if labellings cannot share work.
 
-        Work cannot be shared where a label is missing, because the training rows then change with
-        the labelling. It can be shared only in a pipeline whose steps before the last ignore
+        They cannot share work if a label is missing, because the training rows then differ between
+        labellings. They can share it only in a pipeline whose steps before the last do not use
         labels.
 
         Parameters
@@ -111,8 +112,8 @@ class SharedFolds:
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Fit and predict all folds under several labellings; yield the progress and the scores.
 
-        The labellings are done in parts. The progress is yielded after each fold, with scores only
-        after the last fold of a part.
+        The labellings are done in parts. After each fold the progress is yielded. The scores of a
+        part are yielded with the last fold of the part.
 
         Parameters
         ----------
@@ -124,7 +125,7 @@ class SharedFolds:
         Yields
         ------
         done : int
-            Number of folds done, converted into a number of labellings, for a display of progress.
+            Progress: the folds done, converted to a number of labellings.
         scores : ndarray, shape (k_part, n)
             Scores of one part of the labellings that can be compared between folds
             (:func:`~cad.learning.evaluation.folds.crossval.centred_scores`), NaN where a fold
@@ -135,8 +136,7 @@ class SharedFolds:
             chunk = slice(begin, begin + _TOGETHER)
             y = labels[chunk]
             eta = None if etas is None else etas[chunk]
-            # For each labelling, the fit to all rows is a good start for the fits that leave out a
-            # patient.
+            # For each labelling a fit to all rows is a good start for the fits without one patient.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
             whole = np.full(y.shape, np.nan)
@@ -144,13 +144,13 @@ class SharedFolds:
             for k, (rows, scores) in enumerate(folds, start=1):
                 whole[:, rows] = scores
                 n_done = begin + len(y) * k // len(names)
-                # An AUC needs the rows of all folds, so scores are complete with the last fold
-                # only.
+                # An AUC needs the rows of all folds, so scores are yielded with the last fold only.
                 yield n_done, whole if k == len(names) else whole[:0]
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
-        """Return coefficients of fits to all rows, from which folds start; None if the learner has
-        no coefficients.
+        """Return coefficients of fits to all rows, from which the fits of the folds start.
+
+        The result is None if the learner cannot use them.
         """
         if not hasattr(self.learner, "predict_labellings"):
             return None
@@ -159,8 +159,7 @@ class SharedFolds:
             try:
                 everything = np.arange(len(self.groups))
                 X, new = self._features(everything, everything[:1])
-                # Only the coefficients are needed; the prediction of the single new row is not
-                # used.
+                # Only the coefficients are used, and not the prediction for the single new row.
                 predict = clone(self.learner).predict_labellings
                 coefficients: np.ndarray = predict(X, labels, new, etas)[2]
             except crossval.FIT_ERRORS:
@@ -180,8 +179,9 @@ class SharedFolds:
     def _fold(
         self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of one group and their centred scores under k labellings, shape (k,
-        rows).
+        """Return the rows of one group, and their scores under k labellings, shape (k, rows).
+
+        The scores can be compared between folds.
         """
         test = np.flatnonzero(self.groups == name)
         train = np.flatnonzero(self.groups != name)
@@ -220,9 +220,9 @@ SIGNIFICANT = 0.05
 def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     """Return a permutation that exchanges labels between patients.
 
-    The rows are laid end to end, patient after patient in random order. The sequence is rotated by
-    a random number of rows, and cut again into the patients' original numbers of rows. Thus labels
-    of one patient mostly stay together in one patient.
+    The rows are put in one sequence, patient after patient in random order. The sequence is rotated
+    by a random number of rows, and cut again into parts of the patients' original numbers of rows.
+    So the labels of one patient mostly stay together in one patient.
 
     Parameters
     ----------
@@ -245,11 +245,11 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
     blocks = np.split(order, np.cumsum(np.bincount(code))[:-1])
-    # Shuffling single rows would separate equal labels of one patient, and make the null
-    # distribution too narrow.
+    # A random order of single rows would separate labels of one patient, which are alike, and the
+    # null distribution would be too narrow.
     line = np.concatenate([blocks[i] for i in rng.permutation(len(blocks))])
     source = np.empty(len(code), dtype=int)
-    # Without the rotation, patients at the start would get only the first rows of another patient.
+    # Without the rotation, the first patient would always get the first rows of another patient.
     source[order] = np.roll(line, int(rng.integers(len(line))))
     return source
 
@@ -291,19 +291,19 @@ _PERMUTE: dict[str, Callable[[ArrayLike, np.random.Generator], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class NullScheme:
-    """Hold the AUCs of the validation under labels permuted by one scheme.
+    """Hold the AUCs of a validation whose labels are permuted, by one scheme of permutation.
 
     Parameters
     ----------
     aucs : ndarray, shape (n,)
-        AUC under each permutation; NaN where the validation failed.
+        AUC with each permutation; NaN if the validation failed.
     failed : int
         Number of permutations whose validation failed.
     p : float
-        p-value (1 + b) / (1 + n), with b the number of permutations at or above the observed AUC. A
-        failed permutation is counted in b.
+        p-value (1 + b) / (1 + n) of n permutations, b of which have an AUC at or above the observed
+        AUC or failed.
     lower, upper : float
-        Central 95 % of ``aucs``.
+        Ends of the interval that has the central 95 % of ``aucs``.
     mean : float
         Mean of ``aucs``.
     evidence : str
@@ -321,7 +321,7 @@ class NullScheme:
 
 @dataclass(frozen=True)
 class PermutationNull:
-    """Hold the AUC of the whole validation loop, observed and under permuted labels.
+    """Hold the AUC of the whole validation, with the true labels and with permuted labels.
 
     Parameters
     ----------
@@ -330,10 +330,11 @@ class PermutationNull:
     n : int
         Number of permutations of each scheme.
     against : str
-        Truth that the AUC is measured against: ``histology``, or ``labels`` without histology.
+        Truth that the AUC is measured against: ``histology``, or ``labels`` if there is no
+        histology.
     schemes : dict of str to NullScheme
-        Results by name of the scheme: labels permuted ``between`` patients, or ``within`` each
-        patient.
+        Results by the name of the scheme: labels are permuted ``between`` patients, or ``within``
+        each patient.
     """
 
     observed: float
@@ -363,12 +364,12 @@ def permutation_null(
     n_jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> PermutationNull:
-    """Repeat the whole validation under permuted labels; return its AUC each time.
+    """Repeat the whole validation with permuted labels; return the AUC of each repetition.
 
-    Everything is fitted anew each time.
+    Everything that uses labels is fitted again in each repetition.
 
-    A permutation moves each region's label, uncertainty and truth together to another region;
-    features and patients stay in place.
+    A permutation gives a region the label, the uncertainty and the truth of another region.
+    Features and patients stay as they are.
 
     Parameters
     ----------
@@ -376,25 +377,26 @@ def permutation_null(
         Learner, features, labels, left-out group of every row, uncertainty of labels and patient of
         every row, as in :func:`~cad.learning.evaluation.folds.crossval.out_of_fold`.
     truth : array, shape (n_rois,)
-        Truth that the AUC is measured against: 1, 0 or NaN. Where all are NaN, regions with labels
+        Truth that the AUC is measured against: 1, 0 or NaN. If all are NaN, the regions with labels
         above .5 are the positives.
     n : int
         Number of permutations of each scheme.
     observed : float, optional
-        AUC with the true labels, where it is known already.
+        AUC with the true labels; it is computed if not given.
     schemes : tuple of str
         Names of the schemes: ``between`` moves labels between patients, ``within`` shuffles them
         among the regions of each patient.
     seed, n_jobs : int
-        Seed of the permutations, and parallel processes. Permutation k does not depend on ``n`` or
-        ``n_jobs``.
+        Seed of the permutations, and number of parallel processes. Permutation k does not depend on
+        ``n`` or ``n_jobs``.
     progress : callable, optional
-        Called with the number of permutations done and the number of all.
+        Function that is called with two numbers: the permutations done and all permutations.
 
     Raises
     ------
     CadError
-        For an unknown scheme, n < 1, truth of one class only, or no AUC with the true labels.
+        For an unknown scheme, for n < 1, for a truth of one class, and if there is no AUC with the
+        true labels.
 
     Examples
     --------
@@ -428,16 +430,15 @@ def permutation_null(
         (observed,) = _aucs_of_labellings(loop(np.arange(len(labels))), classes[None])
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
-    # Each permutation has its own random generator: permutation k does not depend on n, order or
-    # number of processes.
+    # Each permutation has a random generator of its own. So permutation k does not depend on n, or
+    # on the order or number of processes.
     permutations = []
     for number, scheme in enumerate(schemes):
         for k in range(n):
             rng = np.random.default_rng([seed, number, k])
             permutations.append(_PERMUTE[scheme](owner, rng))
     sources = np.array(permutations)
-    # ``shared`` is None where a step uses labels, or where fits cannot share work for another
-    # reason.
+    # ``shared`` is None if a step uses labels, or if fits cannot share work for another reason.
     shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
     batches: Iterable[tuple[int, np.ndarray]]
     if shared is None:
@@ -466,8 +467,9 @@ def _loop(
     eta: np.ndarray | None,
     patients: np.ndarray,
 ) -> np.ndarray:
-    """Return the scores of the validation, shape (1, n), when row i has the labels of
-    ``source[i]``.
+    """Return the scores of a validation in which row i has the label of row ``source[i]``.
+
+    The shape is (1, n).
     """
     spread = None if eta is None else eta[source]
     try:
@@ -480,7 +482,7 @@ def _loop(
 
 
 def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the AUC of every labelling; NaN where its validation failed."""
+    """Return the AUC of every labelling; NaN if its validation failed."""
     areas = []
     for score, classes in zip(scores, truth, strict=True):
         usable = np.isfinite(score) & np.isfinite(classes)
@@ -491,8 +493,8 @@ def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
     usable = aucs[np.isfinite(aucs)]
     failed = len(aucs) - len(usable)
-    # A failed permutation counts as if its AUC were at or above the observed AUC, because the true
-    # labels might have failed there, too.
+    # A failed permutation counts as if its AUC were at or above the observed AUC. So failures can
+    # only make the p-value larger.
     p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
     lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
     evidence = "evidence" if p < SIGNIFICANT else "no evidence"

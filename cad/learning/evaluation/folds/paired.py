@@ -1,10 +1,11 @@
-"""Compare learners on the same folds: which is best, and is the difference more than chance?
+"""Compare learners on the same folds, and say whether they differ by more than chance.
 
-Differences are paired, and the unit is the patient. A loss is summed by patient, and its interval
-is Student's over patients (linearised for means). With twenty patients this interval holds, while
-the interval of the percentile bootstrap is too narrow. The interval of an AUC difference is made by
-leaving out each patient in turn. Where predictions are out of fold, the interval also covers the
-chance of training.
+Differences are paired: both learners predict the same regions. The unit of chance is the patient. A
+difference of losses is summed by patient, and its interval is Student's over patients (linearised
+for means). With twenty patients this interval is wide enough, while the interval of the percentile
+bootstrap is too narrow. The interval of a difference of AUCs is computed by leaving out each
+patient in turn. If predictions are out of fold, this interval also covers the chance of training,
+that is, which patients the models were trained on (docs/methods.md 10).
 """
 
 from collections.abc import Mapping
@@ -41,17 +42,17 @@ MEASURED = {
     "brier": metrics.brier,
     "calibration_slope": metrics.calibration_slope,
 }
-# Measure by which the sentence chooses the best learner, for each truth. Both measures judge the
-# probability.
+# Measure by which the best learner is chosen, for each truth. Both measures judge probabilities,
+# and not only their order.
 _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
 class RivalRow(TypedDict):
-    """Hold one row of ``Rivals.table``: a learner's measure and its difference to the reference.
+    """Hold one row of ``Rivals.table``: a learner's measure, and its difference from the reference.
 
-    ``against`` is the truth (readers or histology) on ``n`` regions; ``lower`` and ``upper`` are
-    the 95 % interval of ``difference``; ``beyond_chance`` says whether the difference is larger
-    than chance, and ``note`` why a value is missing or doubtful.
+    ``against`` is the truth (readers or histology), known on ``n`` regions. ``lower`` and ``upper``
+    are the 95 % interval of ``difference``. ``beyond_chance`` says whether the difference is larger
+    than chance explains, and ``note`` why a value is missing or doubtful.
     """
 
     against: str
@@ -69,8 +70,9 @@ class RivalRow(TypedDict):
 class RivalTable(TypedDict):
     """Hold the comparison of a learner with rivals, as it stands in ``metrics.json``.
 
-    ``reference`` is the learner that the others are compared with, ``table`` a list with a row per
-    truth, measure and learner, and ``sentence`` the result in words.
+    A rival is another learner that the learner is compared with. ``reference`` names the learner
+    that all others are compared with. ``table`` is a list with a row per truth, measure and
+    learner. ``sentence`` is the result in words.
     """
 
     reference: str
@@ -80,28 +82,30 @@ class RivalTable(TypedDict):
 
 @dataclass(frozen=True)
 class Rivals:
-    """Hold the comparison of learners side by side.
+    """Hold the comparison of a learner, the reference, with other learners.
 
     Parameters
     ----------
     table : DataFrame
-        Three columns say what a row holds: the truth (``against``: ``readers`` or ``histology``),
-        the ``measure`` (``kl``, ``brier``, ``auc`` or ``calibration_slope``) and the ``learner``.
+        Three columns say what a row is about: the truth ``against`` which it is measured
+        (``readers`` or ``histology``), the ``measure`` (``kl``, ``brier``, ``auc`` or
+        ``calibration_slope``) and the ``learner``.
 
-        The other columns are the number ``n`` of regions; the ``value`` of the measure; its
-        ``difference``, learner minus reference; ``lower`` and ``upper``, the 95 % interval of the
-        difference (paired, by patients); ``beyond_chance``, true where this interval leaves out 0;
-        and a ``note`` on why a value is missing or doubtful. Difference and interval are NaN for
-        the reference, for slopes and where nothing was predicted.
+        ``n`` is the number of regions and ``value`` the value of the measure. ``difference`` is the
+        learner's value minus the reference's value on the regions that both predicted. ``lower``
+        and ``upper`` are its 95 % interval, over patients. ``beyond_chance`` is true if this
+        interval does not contain 0. ``note`` says why a value is missing or doubtful. Difference
+        and interval are NaN for the reference, for slopes and if nothing was predicted.
     sentence : str
-        Which learner is best, and whether the difference is larger than chance.
+        Sentences that name the best learner, and say whether the difference is larger than chance
+        explains.
     probabilities : dict of str to ndarray, shape (n,)
-        Out-of-fold probabilities, NaN where a learner failed.
+        Probabilities by the name of the learner; NaN where the learner failed.
     reference : str
         Name of the learner that the others are compared with.
     centred : dict of str to ndarray, shape (n,)
-        Log-odds that can be compared between folds, for the learners whose probabilities come from
-        several folds' models.
+        Log-odds that can be compared between folds, by the name of the learner, for learners whose
+        probabilities come from the models of several folds.
     """
 
     table: pd.DataFrame
@@ -130,7 +134,9 @@ def compare_with_rivals(
     of_histology: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> Rivals:
-    """Validate rivals on the folds of a learner and compare all of them with it.
+    """Validate rivals on the same folds as a learner, and compare each of them with it.
+
+    A rival is another learner that the learner is compared with.
 
     Parameters
     ----------
@@ -139,37 +145,37 @@ def compare_with_rivals(
     probability : array, shape (n,)
         The learner's out-of-fold probabilities; NaN where the learner gives none.
     rivals : mapping of str to estimator
-        Unfitted, by name; ``cad.learning.learners.rivals.rival_learners()`` has the rivals of every
-        validation.
+        Unfitted rivals by name; ``cad.learning.learners.rivals.rival_learners()`` returns those of
+        every validation.
     X, y, groups, eta, patients, relabel, n_jobs
-        The arguments of :func:`cad.learning.evaluation.folds.crossval.out_of_fold` that gave
+        The arguments with which :func:`cad.learning.evaluation.folds.crossval.out_of_fold` gave
         ``probability``: features, labels, left-out group of every row, and so on.
     front, fronts
-        Unfitted steps before every rival, and the same steps fitted for each left-out group; see
-        :func:`cad.learning.evaluation.folds.crossval.folds_side_by_side`.
+        Unfitted steps that come before every rival, and the same steps after their fit for each
+        left-out group; see :func:`cad.learning.evaluation.folds.crossval.folds_side_by_side`.
     target : array, shape (n,), optional
         The readers' mean probability, NaN where nobody read; ``y`` when not given.
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
     centred : array, shape (n,), optional
-        The learner's log-odds that can be compared between folds, ``centred`` of its
-        :class:`~cad.learning.evaluation.OutOfFold`. When not given, the probabilities count as
+        The learner's log-odds that can be compared between folds, which are ``centred`` of its
+        :class:`~cad.learning.evaluation.OutOfFold`. If not given, the probabilities are treated as
         those of one model.
     of_histology : mapping of str to estimator, optional
-        Unfitted rivals that learn from ``truth`` and not from ``y``, by name. They take part where
+        Unfitted rivals, by name, that learn from ``truth`` and not from ``y``. They are compared if
         the truth of some regions is known.
 
     Returns
     -------
     Rivals
         Besides the rivals, the table has rows of a constant prediction (the mean of ``y`` in the
-        training folds) and, against histology, of the readers' mean. A rival that failed or warned
-        has a note that says so.
+        other groups) and, against histology, of the readers' mean. If a fit of a rival failed or
+        warned, its note says so.
 
     Raises
     ------
     CadError
-        When nothing was predicted, or nothing is known to compare with.
+        If nothing was predicted, and if neither readers' means nor histology are known.
 
     Examples
     --------
@@ -235,8 +241,9 @@ def compare_with_rivals(
 
 
 def _predicted_by_rival(folds: list[Fold], n: int) -> tuple[OutOfFold | None, str]:
-    """Return a rival's out-of-fold predictions (None where all folds failed) and a note on its
-    folds.
+    """Return a rival's out-of-fold predictions and a note on its folds.
+
+    The predictions are None if all folds failed.
     """
     try:
         return put_together(folds, n), _fold_note(folds)
@@ -270,17 +277,17 @@ def compare_probabilities(
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
     centred : mapping of str to array, shape (n,), optional
-        For each learner whose probabilities come from several folds' models: log-odds that can be
-        compared between folds. AUC and slope take these log-odds.
+        For a learner whose probabilities come from the models of several folds, log-odds that can
+        be compared between folds. AUC and slope are computed from them.
     n_folds : int, optional
-        Number of parts that were left out in turn, where the probabilities are out of fold. The
-        interval of a difference of AUCs then covers the chance of training, too
+        If the probabilities are out of fold, the number of parts that were left out in turn. The
+        interval of a difference of AUCs then also covers the chance of training
         (:func:`~cad.learning.evaluation.measures.intervals.training_inflation`).
 
     Raises
     ------
     CadError
-        When the reference is not in ``probabilities``, or neither target nor truth is known.
+        If the reference is not in ``probabilities``, or if neither target nor truth is known.
 
     Examples
     --------
@@ -343,12 +350,14 @@ def _measure_rows(
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
-            # with a certain truth KL is the cross-entropy, whose value would depend on the clipping
+            # if the truth is 0 or 1, KL is the cross-entropy, and depends on how probabilities are
+            # clipped
             continue
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
-            continue  # its ranking only compares folds, which leans against the patients left out
-        # Measures that rank regions of several folds, or fit a slope, take scores that can be
-        # compared between folds.
+            # The constant of a fold is the mean label of the other patients. It is low if the
+            # left-out patients have many malignant regions, so its order is against the labels.
+            continue
+        # AUC and slope are computed from scores that can be compared between folds.
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]
         base = scores[reference]
@@ -398,9 +407,7 @@ def _paired_difference(
     code: np.ndarray,
     n_folds: int | None,
 ) -> tuple[float, float, float]:
-    """Return a learner's measure minus the reference's measure, and the difference's 95 % interval
-    over patients.
-    """
+    """Return a learner's measure minus that of the reference, and the ends of its 95 % interval."""
     patient = np.unique(code, return_inverse=True)[1]
     n = int(patient.max()) + 1
     if measure == "auc":
@@ -430,7 +437,7 @@ def _paired_difference(
 def _auc_difference(
     y: np.ndarray, q: np.ndarray, base: np.ndarray, patient: np.ndarray
 ) -> tuple[float, float]:
-    """Return the difference of two AUCs and its variance, by leaving out each patient in turn."""
+    """Return the difference of two AUCs, and its variance by leaving out each patient in turn."""
     if y.all() or not y.any():
         return float("nan"), float("nan")
     value, without, _ = auc_without_each_patient(y, q, patient)
@@ -447,7 +454,8 @@ def _auc_difference(
 def _best_learner_sentence(table: pd.DataFrame, against: str, reference: str) -> str:
     measure = _JUDGED_BY[against]
     rows = table[(table["against"] == against) & (table["measure"] == measure)]
-    # Only learners that predicted all regions take part: a sum over fewer regions is smaller.
+    # Only learners that predicted all regions are compared, because a sum over fewer regions is
+    # smaller.
     rows = rows[np.isfinite(rows["value"]) & (rows["n"] == rows["n"].max())]
     if rows.empty or reference not in set(rows["learner"]):
         return ""
@@ -488,7 +496,7 @@ def _mean_of_other_groups(p: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _fold_note(folds: list[Fold]) -> str:
-    """Return the errors of a rival's folds as a note; empty where there are none."""
+    """Return a note on the errors and warnings of a rival's folds; empty if there are none."""
     failed = [fold for fold in folds if fold.error]
     warned = [fold for fold in folds if fold.warnings]
     notes = []

@@ -1,10 +1,10 @@
 """Compute an AUC without bias from folds, by leaving out patients in pairs.
 
-A malignant and a benign region of two patients are compared by a model that was trained on neither
-patient. So no comparison is between models of two folds (Airola et al., Comput. Stat. Data Anal. 55
-(2011) 1828). P patients need P (P - 1) / 2 fits. This AUC is the reference for few patients. It is
-also the right AUC for a learner that memorises its training rows, whose centred AUC keeps some bias
-(docs/methods.md 6).
+A malignant and a benign region of two patients are compared by the scores of one model, which was
+trained on neither patient. So the scores of two models are never compared (Airola et al., Comput.
+Stat. Data Anal. 55 (2011) 1828). P patients need P (P - 1) / 2 such fits. With few patients, and
+for a learner that memorises its training rows, the AUC from ordinary folds keeps some bias, also
+after centring (docs/methods.md 6); this AUC has none.
 """
 
 from itertools import combinations
@@ -29,7 +29,7 @@ def pairs_left_out_auc(
     eta: ArrayLike | None = None,
     n_jobs: int = 1,
 ) -> float:
-    """Return the AUC in which every comparison is made by a model that saw neither patient.
+    """Return the AUC in which each pair of regions is compared by a model that saw neither patient.
 
     Parameters
     ----------
@@ -40,24 +40,24 @@ def pairs_left_out_auc(
     y : array, shape (n,)
         Labels in [0, 1]; NaN for no label.
     truth : array, shape (n,)
-        0, 1, or NaN (not compared).
+        0 or 1; regions with NaN are not compared.
     patients : array, shape (n,)
-        Patient of every row. Two regions of one patient are compared by the model without him.
+        Patient of every row. Two regions of one patient are compared by a model without him.
     eta : array, shape (n,), or float, optional
         Uncertainty of y.
     n_jobs : int
-        Parallel fits, which change no result.
+        Number of parallel processes; it changes no result.
 
     Returns
     -------
     float
-        Share of the pairs of a malignant and a benign region that are in order; ties count half.
-        NaN without such a pair.
+        Of the pairs of a malignant and a benign region, the share in which the malignant one has
+        the larger score; ties count half. NaN if there is no such pair.
 
     Raises
     ------
     CadError
-        When a fit fails, because an AUC without some of the comparisons would be another quantity.
+        If a fit fails, because an AUC without some of the pairs would be another quantity.
 
     Examples
     --------
@@ -98,7 +98,11 @@ def pairs_left_out_auc(
 def _compared_rows(
     classes: np.ndarray, owner: np.ndarray, first: str, second: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of the malignant and of the benign region of all comparisons of two men."""
+    """Return the rows of all pairs of a malignant region of one man and a benign region of the
+    other.
+
+    The first array has the malignant regions, the second the benign ones.
+    """
     malignant = []
     benign = []
     for patient, other_patient in dict.fromkeys([(first, second), (second, first)]):

@@ -1,4 +1,6 @@
-"""Select features by scikit-learn transformers, which stand in a pipeline and so inside a fold.
+"""Select features by scikit-learn transformers.
+
+They are steps of a pipeline, so each fold selects on its training rows only.
 
 The transformers accept soft labels: a region counts as malignant when y > .5, and as benign at .5
 or below (docs/methods.md 6).
@@ -18,12 +20,12 @@ from cad.learning.stored import Declared, floats, whole
 
 
 class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Keep the ``n_features`` best columns; ties go to the column that comes first.
+    """Keep the ``n_features`` best columns; of equally good columns the first is kept.
 
     Parameters
     ----------
     n_features : int
-        Number of columns to keep; all columns are kept where there are fewer.
+        Number of columns to keep. If there are fewer columns, all are kept.
 
     Attributes
     ----------
@@ -47,7 +49,7 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            When all labels fall into one class, or X holds NaN.
+            If all labels are of one class, or if X holds NaN.
         """
         values, positive = self._checked(X, y)
         self.scores_, self.order_ = self._rank(values, positive)
@@ -97,9 +99,9 @@ class TTestSelector(_Selector):
 
 
 class MutualInformationSelector(_Selector):
-    """Keep the columns of largest mutual information with the class (label above .5, or not).
+    """Keep the columns with the largest mutual information with the class: label above .5, or not.
 
-    Each column is first cut into quantile groups of equal size.
+    The values of each column are first put into quantile groups of about equal size.
 
     Parameters
     ----------
@@ -120,13 +122,14 @@ class MutualInformationSelector(_Selector):
 class MRMRSelector(MutualInformationSelector):
     """Keep columns by maximum relevance and minimum redundancy (mRMR, Peng et al. 2005).
 
-    Columns are added one by one. The next one maximises a difference: its mutual information with
-    the class minus its mean mutual information with the columns already kept.
+    Columns are added one by one. The next column is the one with the largest difference: its mutual
+    information with the class, minus its mean mutual information with the columns that were added
+    before.
 
     Parameters
     ----------
     n_features, bins : int
-        Number of columns to keep, and of quantile groups of each column.
+        Number of columns to keep, and number of quantile groups of each column.
     """
 
     def _rank(self, X: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,19 +146,19 @@ class MRMRSelector(MutualInformationSelector):
 
 
 class StabilitySelector(_Selector):
-    """Keep the columns that a t-test keeps most often over half-samples of patients.
+    """Keep the columns that a t-test keeps most often in random halves of the patients.
 
-    The method is that of Meinshausen & Buhlmann (2010), with the t-test's ranking in place of the
-    lasso. Columns that are kept equally often are ordered by the t-test on all rows.
+    The method is that of Meinshausen & Buhlmann (2010), with a t-test in place of the lasso.
+    Columns that are kept equally often are ordered by the t-test on all rows.
 
     Parameters
     ----------
     n_features : int
-        Number of columns to keep, in the end and in every half-sample.
+        Number of columns to keep, in every half and in the end.
     resamples : int
-        Number of half-samples.
+        Number of random halves of the patients.
     random_state : int
-        Seed of the half-samples.
+        Seed of the random halves.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
@@ -175,7 +178,7 @@ class StabilitySelector(_Selector):
         y : array, shape (n,)
             Labels in [0, 1]; above .5 is malignant.
         groups : array, shape (n,), optional
-            The patient of every row; half-samples take whole patients.
+            The patient of every row; a half has all rows of its patients.
         """
         values, positive = self._checked(X, y)
         owner = np.arange(len(values)) if groups is None else np.asarray(groups)
@@ -235,7 +238,7 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
     variance = a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b)
     difference = np.abs(a.mean(axis=0) - b.mean(axis=0))
     scale = np.abs(X).max(axis=0, initial=0.0)
-    usable = np.sqrt(variance) > 1e-12 * scale  # a constant column varies by rounding only
+    usable = np.sqrt(variance) > 1e-12 * scale  # a constant column varies only by rounding errors
     statistic: np.ndarray = np.divide(
         difference, np.sqrt(variance), out=np.zeros(X.shape[1]), where=usable
     )
@@ -243,19 +246,19 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
 
 def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
-    """Return the number of the quantile group that each value lies in.
+    """Return for each value the number of its quantile group, within its column.
 
     Parameters
     ----------
     X : ndarray, shape (n, d)
         Values.
     bins : int
-        Number of quantile groups for each column; the groups are about equally filled.
+        Number of quantile groups of each column; they have about equally many values.
 
     Returns
     -------
     ndarray of int, shape (n, d)
-        0 to ``bins - 1``.
+        Numbers from 0 to ``bins - 1``.
 
     Examples
     --------
@@ -270,14 +273,14 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
 def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
     """Return the mutual information, in nats, of every column with a vector, shape (d,).
 
-    The mutual information is estimated from the counts of pairs of values.
+    It is estimated from the numbers of rows with each pair of values.
 
     Parameters
     ----------
     codes : ndarray of int, shape (n, d)
         Quantile groups from 0 to ``bins - 1``.
     other : ndarray of int, shape (n,)
-        The vector, with whole numbers in [0, bins).
+        The vector, with numbers from 0 to ``bins - 1``.
 
     Examples
     --------

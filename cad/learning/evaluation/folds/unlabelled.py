@@ -1,4 +1,7 @@
-"""Handle rows without a label: steps before the learner get labelled rows, the learner gets all."""
+"""Handle rows without a label, from which semi-supervised learners can learn.
+
+Steps before the learner are fitted to labelled rows, and the learner to all rows.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ UNLABELLED = -1.0
 
 
 class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
-    """Fit imputation, scaling and selection to labelled rows and the last step to all rows.
+    """Fit imputation, scaling and selection to labelled rows, and the last step to all rows.
 
-    ``fit`` takes y in [0, 1], and -1 for rows without a label. Unlabelled rows do not
-    change how the steps before the learner transform any row.
+    In ``fit``, y is in [0, 1], or -1 for rows without a label. Unlabelled rows do not change how
+    the steps before the learner transform rows.
     """
 
     def fit(self, X: Any, y: ArrayLike, **params: Any) -> SemiSupervisedPipeline:
@@ -30,7 +33,8 @@ class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
         y : array, shape (n,)
             Labels in [0, 1]; -1 for unlabelled.
         **params
-            Arrays of shape (n,) as ``step__name``, such as ``learner__groups``.
+            Arrays of shape (n,) for the steps' ``fit``, with names such as ``learner__groups``:
+            step, two underscores, argument.
         """
         values = np.asarray(y, dtype=float)
         labelled = np.flatnonzero(values != UNLABELLED)
@@ -50,8 +54,8 @@ class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
 def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
     """Return labels in the form that an estimator's ``fit`` expects, shape (n,).
 
-    For a semi-supervised estimator NaN becomes -1, the mark of an unlabelled row. For any other
-    estimator NaN stays, and callers have to leave these rows out of training.
+    For a semi-supervised estimator NaN becomes -1, which stands for an unlabelled row. For any
+    other estimator NaN stays, and callers must leave these rows out of training.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""Measure probabilities and rankings, with intervals."""
+"""Measure how good probabilities and rankings are, with intervals."""

@@ -1,22 +1,25 @@
-"""Compute intervals of a mean difference that hold at every look, however often one looks.
+"""Compute intervals of a mean difference that hold at all looks together.
 
-A 95 % interval holds at one planned look. Somebody who looks every night, and stops when the
-interval excludes 0, is wrong far more often than in 5 % of cases. A confidence sequence holds at
-all looks together. With probability 95 %, each of its intervals contains the mean of the patients
-so far (Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics 2021).
+A look is a computation of the interval from the patients so far. A usual 95 % interval holds at one
+planned look. Somebody who looks every night, and stops when the interval excludes 0, is wrong in
+far more than 5 % of cases. A confidence sequence is a sequence of intervals, one after each
+patient. With probability 95 %, all of them contain the mean expectation of the patients so far
+(Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics 2021).
 
-Patient i has one number d_i. d_i lies between lo_i and hi_i. These ends are known before his truth
-is known, because the probabilities of both models are known then. Let m_i be the expectation of d_i
-at that time. For every rate l,
+Patient i has one number d_i, for example the difference of two models' Brier scores. It lies
+between lo_i and hi_i. These ends are known before his truth is known, because the models'
+probabilities are known then. Let m_i be the expectation of d_i at that time. For every number l,
+called a rate,
 
     exp( sum_i  l (d_i - m_i) - cost_i(l) )
 
 is a supermartingale (a quantity whose expectation never grows) for two costs. Hoeffding's cost is
-cost_i(l) = l^2 (hi_i - lo_i)^2 / 8. Where l (hi_i - lo_i) < 1, another cost is psi(l) (d_i -
-g_i)^2, with any guess g_i made before d_i is known (empirical Bernstein; Howard et al., theorem 4).
-The average over rates is a supermartingale, too. The probability that the average ever exceeds 2 /
-alpha is at most alpha / 2 (Ville 1939). The m_i may change from patient to patient: the interval is
-an interval of their mean so far (Choe and Ramdas, Operations Research 2024).
+cost_i(l) = l^2 (hi_i - lo_i)^2 / 8. If l (hi_i - lo_i) < 1, another cost is psi(l) (d_i - g_i)^2,
+with a guess g_i of d_i that is made before d_i is known (empirical Bernstein; Howard et al.,
+theorem 4). psi(l) is (-log(1 - c l) - c l) / c^2 with c = hi_i - lo_i. An average over rates is a
+supermartingale, too. The probability that it ever exceeds 2 / alpha is at most alpha / 2 (Ville
+1939), with 1 - alpha the level of the sequence; the same holds for -d_i. The m_i may differ between
+patients: the interval is one of their mean so far (Choe and Ramdas, Operations Research 2024).
 """
 
 from __future__ import annotations
@@ -31,11 +34,10 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Rates to average over, evenly spaced on a logarithmic scale. They include the best rate for a few
-# patients with large differences, and the best rate for thousands of patients with small
-# differences.
+# Rates to average over, evenly spaced on a logarithmic scale. The range includes the best rate for
+# a few patients with large differences, and that for thousands of patients with small differences.
 RATES = np.geomspace(0.02, 50.0, 60)
-# Up to this share of its largest rate the empirical Bernstein cost is used; above this share,
+# The empirical Bernstein cost is used where l (hi_i - lo_i) is below this number, elsewhere
 # Hoeffding's cost.
 _BERNSTEIN = 0.9
 _NEAR = 1e-5
@@ -50,11 +52,11 @@ class Anytime:
     Parameters
     ----------
     mean : ndarray, shape (n,)
-        Mean of the first 1, 2, ..., n patients.
+        Mean difference of the first patient, the first two patients, and so on.
     low, high : ndarray, shape (n,)
         Ends of the interval after each patient.
     level : float
-        Probability with which all intervals hold together.
+        Probability with which all intervals hold.
     """
 
     mean: Array
@@ -64,7 +66,7 @@ class Anytime:
 
     @property
     def decided(self) -> int:
-        """Return the number of patients at whom an interval first excluded zero; 0 for never."""
+        """Return after how many patients an interval first excluded zero; 0 if none did."""
         excludes = np.flatnonzero((self.low > 0) | (self.high < 0))
         if not len(excludes):
             return 0
@@ -77,8 +79,8 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Parameters
     ----------
     cost : ndarray, shape (n, k)
-        For each patient and rate: the sum of the rate's costs over the patients up to this patient
-        (see the module's docstring).
+        For each patient and rate, the sum of the rate's costs over the patients up to this one (see
+        the module's docstring).
     rates, weights : ndarray, shape (k,)
         Rates > 0, and their weights, which sum to 1.
     threshold : float
@@ -87,7 +89,7 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Returns
     -------
     ndarray, shape (n,)
-        After each patient, the bound of the summed differences of the patients from their mean.
+        After each patient, the bound of the sum of d_i - m_i over the patients so far.
 
     Examples
     --------
@@ -101,8 +103,9 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     """
     log_weights = np.log(weights)
     aim = np.log(threshold)
-    # At the smallest of these values, one rate alone reaches the threshold. The logarithm of the
-    # sum is convex in s, so Newton's steps come down to the root from there and never pass it.
+    # At the smallest of these values, the term of one rate alone reaches the threshold, so the root
+    # is not above it. The logarithm of the sum is convex in s, so Newton's steps go down from there
+    # to the root and never pass it.
     s = ((aim - log_weights + cost) / rates).min(axis=1)
     for _ in range(_NEWTON):
         exponents = log_weights + rates * s[:, None] - cost
@@ -118,16 +121,16 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
 def confidence_sequence(
     difference: ArrayLike, lowest: ArrayLike, highest: ArrayLike, level: float = 0.95
 ) -> Anytime:
-    """Return the intervals of a mean that hold at every look.
+    """Return the intervals of a mean, one after each patient, that hold together.
 
     Parameters
     ----------
     difference : array, shape (n,)
-        One number a patient, in the order in which they became known.
+        One number per patient, in the order in which the numbers became known.
     lowest, highest : array, shape (n,)
-        Ends between which each number had to lie. They were known before the number was known.
+        Ends between which each number must lie. They must be known before the number is known.
     level : float
-        Probability with which all intervals hold together.
+        Probability with which all intervals hold.
 
     Returns
     -------
@@ -162,12 +165,12 @@ def confidence_sequence(
         )
     count = np.arange(1, len(d) + 1)
     mean = d.cumsum() / count
-    # The guess for a patient is the mean of the patients before him.
+    # The guess for a patient is the mean difference of the patients before him.
     guess = np.clip(np.concatenate([[0.0], mean[:-1]])[: len(d)], low, high)
     cost = _cost_by_rate(d - guess, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))
     radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
-    # The mean of the expectations lies between the means of the lower and of the upper ends.
+    # The mean of the expectations also lies between the means of the lower and of the upper ends.
     mean_low = low.cumsum() / count
     mean_high = high.cumsum() / count
     return Anytime(
@@ -180,8 +183,8 @@ def _cost_by_rate(residual: Array, width: Array) -> Array:
     share = width[:, None] * RATES
     hoeffding = share**2 / 8
     bernstein = share < _BERNSTEIN
-    # psi(l) = (-log(1 - c l) - c l) / c^2, with c the width. Near 0 the difference would be only
-    # rounding.
+    # psi(l) = (-log(1 - c l) - c l) / c^2, with c the width. Near 0 the numerator would be mostly a
+    # rounding error, so a series takes its place.
     is_near = share < _NEAR
     within = np.where(bernstein & ~is_near, share, 0.5)
     ratio = np.where(is_near, 0.5 + share / 3, (-np.log1p(-within) - within) / within**2)
@@ -191,7 +194,9 @@ def _cost_by_rate(residual: Array, width: Array) -> Array:
 def brier_differences(
     champion: ArrayLike, challenger: ArrayLike, truth: ArrayLike, patients: ArrayLike
 ) -> tuple[list[str], Array, Array, Array]:
-    """Return by how much a challenger's Brier score differs from the champion's, by patient.
+    """Return by how much a challenger's Brier score differs from the champion's, for each patient.
+
+    The champion is the model in use, and the challenger another model that is compared with it.
 
     Parameters
     ----------
@@ -200,17 +205,17 @@ def brier_differences(
     truth : array, shape (n,)
         1 for malignant, 0 for benign.
     patients : array of str, shape (n,)
-        Patient of every region. Patients come out in the order of their first region.
+        Patient of every region. The result has the patients in the order of their first regions.
 
     Returns
     -------
     names : list of str
-        The patients.
+        Names of the patients.
     difference : ndarray, shape (patients,)
-        Mean over a patient's regions of (challenger - truth)^2 - (champion - truth)^2. Below 0 the
-        challenger is better.
+        Mean over a patient's regions of (challenger - truth)^2 - (champion - truth)^2. Where it is
+        below 0, the challenger is better.
     lowest, highest : ndarray, shape (patients,)
-        Smallest and largest difference that was possible before the truth was known.
+        Smallest and largest difference that the two probabilities allow, whatever the truth is.
 
     Examples
     --------

@@ -1,24 +1,26 @@
 """Make scores of different folds comparable, by subtracting each model's base log-odds.
 
-A model that leaves out a malignant patient is trained on fewer malignant regions. All its log-odds
-are therefore lower, also those of the left-out patient. Pooled over folds, probabilities thus order
-patients against the truth. The effect is the larger, the more the learner draws predictions towards
-its mean. On pure noise the AUC of left-out patients is far below one half (docs/methods.md 6 has
-the derivation).
+The base log-odds of a model are the log-odds of the mean label that it was trained on. If a
+malignant patient is left out, the model of the others is trained on fewer malignant regions. Its
+log-odds are therefore lower, also those for the left-out patient. So if the probabilities of
+several folds are put together, they order patients against the truth. The effect is the larger, the
+more the learner draws predictions towards the mean label. With features that are pure noise, the
+AUC of left-out patients is far below one half (docs/methods.md 6 has the derivation).
 
-Within one fold nothing is wrong, and probabilities stay as they are. Only measures that *rank*
-regions of different folds, or fit a slope to them, use the centred log-odds of this module.
+Within one fold there is no such effect, and probabilities stay as they are. Only measures that
+*rank* regions of different folds, or fit a slope to them, use the centred log-odds of this module.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logit
 
-# Much smaller than the clip of the measures: values clipped to the same number would be ordered by
-# the bases of their folds.
+# Probabilities are clipped to this distance from 0 and 1. It is much smaller than the clip of the
+# measures, because values that are clipped to the same number would be ordered by the bases of
+# their folds.
 _NEAREST = 1e-15
-# Absolute log-odds that stand for a probability of 0 or 1, whatever the base: larger than all
-# centred log-odds.
+# Absolute value of the result for a probability of 0 or 1, whatever the base. It is larger than the
+# absolute value of all centred log-odds.
 _CERTAIN = 100.0
 _DIGITS = 10
 
@@ -29,8 +31,8 @@ def base_log_odds(labels: ArrayLike) -> float:
     Parameters
     ----------
     labels : array, shape (n,)
-        Labels of the training rows in [0, 1]; NaN is left out. A mean of 0 or 1 is moved inside by
-        half a region.
+        Labels of the training rows in [0, 1]; NaN is left out. A mean of 0 or 1 is replaced by half
+        a region divided by the number of regions, or by 1 minus this.
 
     Examples
     --------
@@ -46,27 +48,28 @@ def base_log_odds(labels: ArrayLike) -> float:
 
 
 def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.0) -> np.ndarray:
-    """Return log-odds minus the base log-odds of the model that gave them, shape (n,).
+    """Return log-odds minus the base log-odds of the model that they come from, shape (n,).
 
     Parameters
     ----------
     probability : array, shape (n,)
-        Probabilities of left-out rows. NaN stays NaN; 0 stays below all other values, and 1 above.
+        Probabilities of left-out rows. NaN stays NaN. The result for 0 is below, and that for 1
+        above, the results for all other probabilities.
     base : array, shape (n,), or float
         Base log-odds of each row's model (:func:`base_log_odds`).
     common : float
-        A number that is added to all results. If it is the base log-odds of all rows, the result is
-        on the scale of a model that leaves nobody out.
+        A number that is added to all results. If it is the base log-odds of a model of all rows,
+        the results are on the scale of such a model.
 
     Examples
     --------
-    The models of two folds know nothing, and say their base rates:
+    The models of two folds learned nothing from the features, and predict their base rates:
 
     >>> centred_log_odds([0.2, 0.25], [logit(0.2), logit(0.25)]).round(6).tolist()
     [0.0, 0.0]
     """
     q = np.asarray(probability, dtype=float)
-    # Rounded, because models that predict exactly their base rate are equal and must not be ordered
+    # The result is rounded, because models that predict exactly their base rate must not be ordered
     # by rounding errors.
     odds = np.round(logit(np.clip(q, _NEAREST, 1 - _NEAREST)) - base, _DIGITS) + common
     odds = np.where(q <= _NEAREST, -_CERTAIN, odds)
@@ -76,17 +79,16 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
 def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return each value's rank: the share of other patients' values that is smaller.
 
-    Equal values count one half.
-
-    Both arguments come from one fold's model, which can score everybody because it is fitted to
-    scores and not to images. Folds are then pooled by these ranks.
+    Equal values count one half. Ranks make values of different folds comparable. Both arguments are
+    values of the model of one fold. Such a model can give values for all patients if it combines
+    numbers that are known for all of them.
 
     Parameters
     ----------
     values : ndarray, shape (n,)
         Log-odds or probabilities; NaN stays NaN.
     others : ndarray, shape (m,)
-        The other patients' values, by the same model; NaN is not counted.
+        The values of the other patients, by the same model; NaN is not counted.
 
     Examples
     --------

@@ -1,4 +1,6 @@
-"""Compare predictions with one truth: all measures with intervals, rates at thresholds, curves."""
+"""Compare predictions with one truth, by measures with intervals, rates at thresholds and
+curves.
+"""
 
 import warnings
 from dataclasses import dataclass, field
@@ -13,12 +15,12 @@ from cad.learning.evaluation.measures import intervals, metrics
 from cad.learning.evaluation.measures.intervals import Interval
 from cad.learning.evaluation.measures.table import MEASURES, Cases, measure_values
 
-FEW_PATIENTS = 10  # with fewer patients, an interval over patients is too wide to be useful
-CLASS_PATIENTS = 2  # so many patients must have regions of each class for a curve to be drawn
+FEW_PATIENTS = 10  # with fewer patients, a warning says that intervals are too wide
+CLASS_PATIENTS = 2  # for a curve, each class needs regions of this many patients
 
 
 class OperatingPoint(TypedDict):
-    """Hold counts and rates at one threshold: regions above it are called malignant.
+    """Hold counts and rates at one threshold, above which regions are called malignant.
 
     ``tp``, ``fp``, ``tn`` and ``fn`` are numbers of regions: true and false positives, true and
     false negatives. The rates, each with an interval, are ``sensitivity``, ``specificity``, and the
@@ -38,7 +40,7 @@ class OperatingPoint(TypedDict):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Hold the measures against one truth, on regions whose truth and score are known.
+    """Hold the measures of a learner against one truth, on regions whose truth and score are known.
 
     Parameters
     ----------
@@ -47,23 +49,24 @@ class Comparison:
     unknown, not_predicted : int
         Number of regions without a truth, and number of regions with a truth and without a score.
     ties : int
-        Number of regions where the truth is the readers' mean and this mean is .5 (counted as
-        benign).
+        If the truth is the readers' mean, the number of regions at which this mean is .5. They
+        count as benign.
     warnings : list of str
         Sentences that qualify the numbers, such as that there are few patients.
     auc : Interval
-        AUC with the patient-clustered interval: the AUC to report.
+        AUC with an interval that takes the regions of a patient as dependent. This is the AUC to
+        report.
     auc_roi_level : Interval
         AUC with DeLong's interval, which takes regions as independent.
     auc_bootstrap : Interval
-        AUC with the interval from resampled patients.
+        AUC with an interval from bootstrap resamples of the patients.
     measures : dict of str to Interval
-        Every other :data:`~cad.learning.evaluation.measures.table.MEASURES` by name.
+        All other measures of :data:`~cad.learning.evaluation.measures.table.MEASURES`, by name.
     operating_points : list of OperatingPoint
-        Counts and rates for each wanted threshold; empty where the score is no probability.
+        Counts and rates for each wanted threshold; empty if a score lies outside [0, 1].
     roc, precision_recall, calibration_curve, decision_curve : dict of str to array, or None
-        The points of each curve; None unless two patients have malignant and two have benign
-        regions. The last two are None also where the score is no probability.
+        The points of each curve; None unless at least two patients have malignant and two have
+        benign regions. The last two are also None if a score lies outside [0, 1].
     """
 
     n: int
@@ -98,8 +101,9 @@ def compare_with_truth(
     centred: np.ndarray | None = None,
     n_folds: int | None = None,
 ) -> Comparison | None:
-    """Measure a learner's scores against one truth; return None where no region has a score and a
-    truth.
+    """Measure a learner's scores against one truth.
+
+    The result is None if no region has both a score and a truth.
 
     Parameters
     ----------
@@ -113,18 +117,20 @@ def compare_with_truth(
     patients : ndarray, shape (n,)
         The patient of every region.
     thresholds : tuple of float
-        Probabilities above which a region is called malignant: counts and rates are given for each.
+        Probabilities above which a region is called malignant. Counts and rates are computed for
+        each.
     bootstraps, seed : int
         Number of bootstrap resamples of patients for the intervals, and their seed.
     ties : int
         Number of regions whose readers' mean is .5; only stored in the result.
     centred : ndarray, shape (n,), optional
-        Where several folds' models gave the scores: log-odds that can be compared between folds.
-        Everything that ranks (AUC, average precision, curves of rates) and the calibration slope
-        take these; their thresholds are then on the scale of a model that leaves nobody out.
+        If the scores come from the models of several folds, log-odds that can be compared between
+        folds. All that ranks regions (AUC, average precision, ROC and precision-recall curves) and
+        the calibration slope are computed from them. The thresholds of these curves are then on the
+        scale of a model of all patients.
     n_folds : int, optional
-        Number of parts that were left out in turn, where the scores are out of fold. The AUC's
-        interval then covers the chance of training, too.
+        If the scores are out of fold, the number of parts that were left out in turn. The interval
+        of the AUC then also covers the chance of training (docs/methods.md 10).
 
     Examples
     --------
@@ -187,8 +193,9 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     Returns
     -------
     dict of str to ndarray, shape (n_distinct + 1,)
-        ``fpr``, ``tpr``, ``threshold``: a region is called positive when its score is at or above
-        the threshold. The first threshold is infinite. Rates are NaN where their class is absent.
+        False positive rates ``fpr``, true positive rates ``tpr``, and the ``threshold`` of each: a
+        region is called positive if its score is at or above the threshold. The first threshold is
+        infinite. Rates are NaN if there is no region of their class.
 
     Examples
     --------
@@ -207,7 +214,10 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _roc_curve(cases: Cases) -> dict[str, np.ndarray]:
-    """Return the ROC curve; thresholds of probabilities are given as probabilities."""
+    """Return the ROC curve.
+
+    If the regions are ordered by centred log-odds, the thresholds are converted to probabilities.
+    """
     points = roc_points(cases.truth, cases.ranking)
     if cases.centred is not None and cases.is_probability:
         finite = np.isfinite(points["threshold"])
@@ -216,13 +226,16 @@ def _roc_curve(cases: Cases) -> dict[str, np.ndarray]:
 
 
 def _precision_recall_curve(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
-    """Return precision and recall from the highest threshold down; the first precision is 1."""
+    """Return precision and recall, from the highest threshold to the lowest.
+
+    The first precision is 1.
+    """
     precision, recall, _ = precision_recall_curve(truth, score)
     return {"precision": precision[::-1], "recall": recall[::-1]}
 
 
 def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
-    """Return whether each class has regions of at least two patients, as a curve needs.
+    """Return whether each class has regions of at least two patients, which a curve needs.
 
     Parameters
     ----------
@@ -272,7 +285,9 @@ def _cases(
 
 
 def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
-    """Return every measure by its name, with an interval from resampled patients."""
+    """Return every measure by its name, with an interval from bootstrap resamples of the
+    patients.
+    """
     names = measure_values(cases, np.ones((1, len(cases.truth))))
     resampled = intervals.bootstrap_intervals(
         lambda weight: np.stack([*measure_values(cases, weight).values()], axis=1),
@@ -284,8 +299,9 @@ def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
 
 
 def _rates_at_threshold(cases: Cases, threshold: float) -> OperatingPoint:
-    """Count regions above a threshold, which are called malignant, and return the rates with
-    intervals.
+    """Return counts and rates at a threshold, the rates with intervals.
+
+    Regions above the threshold are called malignant.
     """
     sick = cases.truth == 1
     called = cases.score > threshold

@@ -1,18 +1,20 @@
-"""Watch for changes by charts whose average run length without a change is known beforehand.
+"""Detect changes of scanner or patients by charts, with a known average number of false alarms.
 
-The run length is the number of nights until an alarm.
+A chart follows one measure of the men who come each night, and raises an alarm if the measure
+changes. Its run length is the number of nights until an alarm. The average run length without a
+change is known in advance.
 
-A limit from a hundred earlier men is wrong as far as these men differ from later men. A limit in
-standard deviations is wrong as far as values are not normal. Ranks avoid both. Where men are
-exchangeable, the rank of each man among all men before him is uniform and independent of earlier
-ranks, whatever is measured (Vovk 2021).
+A limit that is computed from a hundred earlier men is inexact, because these men are a random
+sample. A limit in standard deviations is wrong if values are not normal. Ranks avoid both errors.
+As long as men are exchangeable, the rank of each man among all men before him is uniform and
+independent of earlier ranks, whatever is measured (Vovk 2021).
 
-The ranks of a night are turned into normal scores, added, and divided by the root of their number.
-This gives one standard normal number per night, exactly. The cumulative sum of such numbers (Page
-1954) has an average run length that can be computed (Goel and Wu 1971).
+The ranks of a night are converted to normal scores, added up, and divided by the square root of
+their number. The result is one number per night, which is exactly standard normal. The cumulative
+sum of such numbers (Page 1954) has an average run length that can be computed (Goel and Wu 1971).
 
-Several charts watch at once. The limit of each chart is so high that all charts together raise less
-than one false alarm in the stated number of nights.
+There are several charts, one per measure. The limit of each chart is so high that all charts
+together raise at most one false alarm, on average, in the stated number of nights.
 """
 
 from __future__ import annotations
@@ -31,24 +33,25 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Taken off every night. A chart detects fastest a shift of twice this amount, in standard
-# deviations of a night's number.
+# Amount that is subtracted from the sum every night, in standard deviations of a night's number. A
+# chart detects a shift of twice this amount fastest.
 ALLOWANCE = 0.5
-# Average number of nights between false alarms of all charts together, without a change.
+# Average number of nights between two false alarms of all charts together.
 NIGHTS = 365.0
 _NODES = 80
 
 
 def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLOWANCE) -> float:
-    """Return after how many nights a one-sided chart raises an alarm, on average.
+    """Return the average number of nights after which a one-sided chart raises an alarm.
 
     The chart's sum S begins at 0 and becomes max(0, S + z - allowance) every night. There is an
-    alarm where S exceeds the limit. z is normal with variance 1 and the mean ``shift``.
+    alarm if S exceeds the limit. z is the number of the night, normal with variance 1 and the mean
+    ``shift``.
 
     Parameters
     ----------
     limit : float
-        Limit of S, > 0.
+        Limit of S, above 0.
     shift : float
         Mean of z; 0 without a change.
     allowance : float
@@ -68,8 +71,9 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     centre = limit * (nodes + 1) / 2
     weight = limit * node_weights / 2
     move = shift - allowance
-    # Integral equation: L(s) = 1 + L(0) P(s + z - k <= 0) + integral of L(u) times the density of s
-    # + z - k at u.
+    # L(s), the average run length from a sum s on, fulfils an integral equation: L(s) = 1 + L(0)
+    # P(s + z - k <= 0) + the integral over u of L(u) times the density of s + z - k at u. k is the
+    # allowance.
     start = np.append(centre, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))
     matrix[:, :_NODES] = norm.pdf(centre[None, :] - start[:, None] - move) * weight[None, :]
@@ -80,7 +84,8 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
 
 @lru_cache
 def limit_of(nights: float, allowance: float = ALLOWANCE) -> float:
-    """Return the limit of a one-sided chart whose average run length without a change is given.
+    """Return the limit with which a one-sided chart has a given average run length without a
+    change.
 
     Parameters
     ----------
@@ -111,16 +116,18 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
     values : array, shape (n,)
         One number per man, in the order in which the men came; NaN where a man has none.
     strata : array of str, shape (n,)
-        The group within which each man is compared, such as the scanner's maker.
+        Stratum of each man, such as his scanner's maker. He is compared only with men of this
+        stratum.
     baseline : int
-        Number of men of a stratum before the first man who is ranked.
+        Number of men at the beginning of each stratum who are not ranked.
     seed : int
         Seed for the order of men with equal values, which is drawn at random.
 
     Returns
     -------
     ndarray, shape (n,)
-        Ranks, uniform and independent where men are exchangeable; NaN for men who are not ranked.
+        Ranks, which are uniform and independent as long as men are exchangeable; NaN for men who
+        are not ranked.
 
     Examples
     --------
@@ -149,7 +156,7 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
 
 @dataclass(frozen=True)
 class Chart:
-    """Hold one chart: its nights, its two sums and its alarms.
+    """Hold one chart: its nights, its two sums and its limit.
 
     Parameters
     ----------
@@ -158,7 +165,7 @@ class Chart:
     scores : ndarray, shape (k,)
         The number of each night; it is standard normal as long as nothing changes.
     upper, lower : ndarray, shape (k,)
-        Sums that detect a rise, and sums that detect a fall.
+        Sum that detects a rise, and sum that detects a fall, after each night.
     limit : float
         Limit of both sums.
     """
@@ -171,7 +178,7 @@ class Chart:
 
     @property
     def alarm(self) -> int:
-        """Return the first night on which a sum exceeds the limit; -1 where no sum does."""
+        """Return the first night on which a sum exceeds the limit; -1 if none does."""
         beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
         if not len(beyond):
             return -1
@@ -179,7 +186,9 @@ class Chart:
 
     @property
     def direction(self) -> str:
-        """Return "rise" or "fall" for the first alarm; empty where there is no alarm."""
+        """Return whether the first alarm is for a "rise" or a "fall"; empty if there is no
+        alarm.
+        """
         beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
         if not len(beyond):
             return ""
@@ -189,7 +198,7 @@ class Chart:
 
 
 def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64], Array]:
-    """Return the nights that have ranked men, and one number for each.
+    """Return the nights that have ranked men, and one number for each night.
 
     Parameters
     ----------
@@ -203,7 +212,7 @@ def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64]
     nights : ndarray of int, shape (k,)
         Nights in ascending order.
     scores : ndarray, shape (k,)
-        Sum of the men's normal scores, divided by the root of the number of men.
+        Sum of the men's normal scores, divided by the square root of the number of men.
 
     Examples
     --------
@@ -261,27 +270,27 @@ def watch(
     run_length: float = NIGHTS,
     seed: int = 0,
 ) -> dict[str, Chart]:
-    """Return a chart for every measure, with limits that hold for all of them together.
+    """Return a chart for every measure, with a limit for all of them together.
 
     Parameters
     ----------
     measures : mapping of str to array, shape (n,)
-        Numbers of the men by name of the measure; NaN where a man has none.
+        For each measure, by its name, the numbers of the men; NaN where a man has none.
     strata : array of str, shape (n,)
-        The group within which each man is compared.
+        Stratum of each man; he is compared only with men of his stratum.
     nights : array of int, shape (n,)
         Night of every man, not descending.
     baseline : int
-        Number of men of a stratum before the first man who is ranked.
+        Number of men at the beginning of each stratum who are not ranked.
     run_length : float
-        Nights between false alarms of all charts together, on average.
+        Average number of nights between two false alarms of all charts together.
     seed : int
         Seed for the order of men with equal values.
 
     Raises
     ------
     CadError
-        Where nights descend, because a man's predecessors are then unknown.
+        If nights descend, because it is then unknown which men came before a man.
 
     Examples
     --------
@@ -304,17 +313,17 @@ def watch(
 
 
 def common_limit(charts: int, run_length: float = NIGHTS) -> float:
-    """Return the limit of each of several two-sided charts that together have a run length.
+    """Return the limit of each of several two-sided charts that together have a given run length.
 
-    The charts' common rate of false alarms is at most the sum of their rates, whatever the charts
-    have in common.
+    The rate of false alarms of all charts is at most the sum of the charts' rates, however they
+    depend on each other.
 
     Parameters
     ----------
     charts : int
         Number of two-sided charts.
     run_length : float
-        Nights between false alarms of all charts together, on average.
+        Average number of nights between two false alarms of all charts together.
 
     Examples
     --------
@@ -325,14 +334,16 @@ def common_limit(charts: int, run_length: float = NIGHTS) -> float:
 
 
 def first_alarm(charts: Mapping[str, Chart], after: int = 0) -> tuple[int, Sequence[str]]:
-    """Return the first night, ``after`` or later, of an alarm, and the charts that raise it.
+    """Return the first night with an alarm, and the charts that raise it.
+
+    Only alarms on the night ``after`` or later count.
 
     Returns
     -------
     night : int
-        The night; -1 where there is no alarm.
+        The night; -1 if there is no alarm.
     names : list of str
-        Charts that raise the alarm.
+        Names of the charts that raise an alarm on this night.
     """
     alarms = {name: chart.alarm for name, chart in charts.items() if chart.alarm >= after}
     if not alarms:

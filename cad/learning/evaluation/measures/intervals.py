@@ -1,11 +1,11 @@
-"""Compute how uncertain an AUC is when the regions of one patient resemble each other.
+"""Compute intervals of AUCs and shares when the regions of one patient resemble each other.
 
-The unit of the data is the patient, and ``groups`` has the patient of every region. Obuchowski's
-covariance uses the groups. With a group for every region it equals DeLong's covariance (1988),
-which is too small where regions of one patient resemble each other. Both are normal approximations,
-and with 20 patients their intervals are too narrow. Intervals are therefore jackknifed: each
-patient is left out in turn (docs/evidence.md has the coverage of each interval). Tests between
-learners use the covariance.
+The patients are independent of each other, and ``groups`` has the patient of every region.
+Obuchowski's covariance of AUCs uses the groups. With a group for every region it equals DeLong's
+covariance (1988), which is too small if regions of one patient resemble each other. Both are used
+with a normal approximation, by which intervals are too narrow with 20 patients. Intervals are
+therefore computed by the jackknife: each patient is left out in turn (docs/evidence.md has the
+coverage of each interval). Tests between learners use the covariance.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from scipy.stats import beta, norm, rankdata
 from scipy.stats import t as t_distribution
 
 LEVEL = 0.95  # confidence level
-_ENTRIES = 2**17  # numbers in an array of resamples: few enough to stay in the processor's cache
+_ENTRIES = 2**17  # most numbers in an array of resamples, so that it stays in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Interval:
     value : float
         The estimate.
     lower, upper : float
-        Ends of the interval; NaN where the data allow none.
+        Ends of the interval; NaN if the data allow none.
     method : str
         How the interval was computed, in words for a table.
     level : float
@@ -47,7 +47,9 @@ class Interval:
 def auc_covariance(
     truth: ArrayLike, scores: ArrayLike, groups: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the AUCs of several scores on the same ROIs and their patient-clustered covariance.
+    """Return the AUCs of several scores on the same ROIs, and their covariance.
+
+    The covariance takes the ROIs of a patient as dependent.
 
     Parameters
     ----------
@@ -61,10 +63,10 @@ def auc_covariance(
     Returns
     -------
     aucs : ndarray, shape (k,)
-        The AUC of each score; NaN where a class is absent.
+        The AUC of each score; NaN if a class is absent.
     covariance : ndarray, shape (k, k)
-        The covariance of Obuchowski, Biometrics 53 (1997) 567; NaN where fewer than two patients
-        have regions of a class.
+        The covariance of Obuchowski, Biometrics 53 (1997) 567; NaN if fewer than two patients have
+        regions of a class.
 
     Examples
     --------
@@ -99,19 +101,21 @@ def auc_covariance(
 
 
 def training_inflation(n_folds: int | None) -> float:
-    """Return by how much the chance of training widens the variance of an out-of-fold AUC.
+    """Return the factor by which the chance of training raises the variance of an out-of-fold AUC.
 
-    When each of K parts is left out in turn, the model for one part learns from the labels of every
-    other part. So the labels of part a act on the scores of part b, and the labels of b act on the
-    scores of a. The variance over patients counts each such pair once, so the factor is 2. This
-    factor is exact for a linear rule on noise and any K (docs/methods.md 10). Where features have
-    an effect, 2 is too large: the right factor is between 1 and 2.
+    An out-of-fold AUC varies by chance for two reasons: which patients were tested, and which
+    patients the models were trained on (the chance of training). If each of K parts is left out in
+    turn, the model for one part learns from the labels of every other part. So the labels of part a
+    change the scores of part b, and the labels of b change the scores of a. The usual variance over
+    patients counts only one of these two effects, so the factor is 2. It is exact for a linear rule
+    on features that are noise, for any K (docs/methods.md 10). If features have an effect, 2 is too
+    large: the right factor is between 1 and 2.
 
     Parameters
     ----------
     n_folds : int or None
-        Number of parts that were left out in turn; None where one model that learned from none of
-        these patients gave all scores. The variance then stays as it is.
+        Number of parts that were left out in turn. None if all scores come from one model that
+        learned from none of these patients; the factor is then 1.
 
     Examples
     --------
@@ -126,14 +130,16 @@ def training_inflation(n_folds: int | None) -> float:
 def clustered_auc(
     truth: ArrayLike, score: ArrayLike, groups: ArrayLike, n_folds: int | None = None
 ) -> Interval:
-    """Return the AUC with a patient-clustered interval that holds for few patients.
+    """Return the AUC with an interval that takes the regions of a patient as dependent.
+
+    It is wide enough also for few patients.
 
     The K patients are jackknifed on the logit scale: with L_k the logit of the AUC without patient
     k, the variance is (K - 1)/K sum (L_k - mean)^2. The ends are logit AUC - t r and logit AUC + t
     r, with r the root of this variance. t is the quantile of Student's distribution with K - 1
-    degrees of freedom. If the AUC without a patient is 0 or 1, it is moved inside by half a pair.
-    If the AUC of all is 0 or 1, or fewer than two patients have regions of a class, there is no
-    interval (NaN).
+    degrees of freedom. If the AUC without a patient is 0 or 1, it is moved by half a pair, so that
+    its logit is finite. If the AUC of all regions is 0 or 1, or if fewer than two patients have
+    regions of a class, there is no interval (NaN).
 
     Parameters
     ----------
@@ -144,10 +150,10 @@ def clustered_auc(
     groups : array, shape (n,)
         The patient of every ROI.
     n_folds : int, optional
-        Number of parts that were left out in turn, where the scores are out of fold. The variance
+        If the scores are out of fold, the number of parts that were left out in turn. The variance
         is then multiplied by :func:`training_inflation`, and the interval is for the AUC that the
-        model of all patients has on new patients. When not given, the scores count as those of one
-        model.
+        model of all patients has on new patients. If not given, the scores are treated as those of
+        one model.
 
     Examples
     --------
@@ -165,7 +171,7 @@ def clustered_auc(
         return Interval(none, none, none, method)
     value, without, pairs = auc_without_each_patient(y, s, code)
     too_rare = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
-    if too_rare or value in (0.0, 1.0):  # a perfect AUC has no variance that could be estimated
+    if too_rare or value in (0.0, 1.0):  # with a perfect AUC no variance can be estimated
         return Interval(value, none, none, method)
     without = without[pairs > 0]
     pairs = pairs[pairs > 0]
@@ -182,7 +188,7 @@ def clustered_auc(
 def auc_without_each_patient(
     y: np.ndarray, s: np.ndarray, code: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the AUC of all regions, and the AUC of the regions without each patient in turn.
+    """Return the AUC of all regions, and the AUC without the regions of each patient in turn.
 
     Parameters
     ----------
@@ -198,7 +204,7 @@ def auc_without_each_patient(
     auc : float
         AUC of all regions.
     without : ndarray, shape (n_patients,)
-        AUC without each patient; NaN where no region of a class is left.
+        AUC without each patient; NaN if no region of a class is left.
     pairs : ndarray, shape (n_patients,)
         Number of pairs of a malignant and a benign region that are left without each patient.
 
@@ -217,14 +223,14 @@ def auc_without_each_patient(
     clusters = int(code.max()) + 1
     own_m = np.bincount(code[y], minlength=clusters)
     own_n = np.bincount(code[~y], minlength=clusters)
-    # Pairs won without a patient: from all pairs won, subtract the pairs of his positives and the
-    # pairs of his negatives. Then add the pairs between his own regions, which were subtracted
-    # twice.
+    # A pair is won if the malignant region has the larger score. The pairs won without a patient
+    # are all pairs won, minus those of his positives and those of his negatives. Pairs between his
+    # own regions are then subtracted twice, so they are added once.
     lost = n * np.bincount(code[y], weights=positive, minlength=clusters)
     lost += m * np.bincount(code[~y], weights=negative, minlength=clusters)
-    # Pairs within one patient: scores are ranked so that each patient lies above all earlier
-    # patients. A positive then wins over every negative of earlier patients. All its other wins are
-    # within its own patient.
+    # To count the pairs won within one patient, scores are ranked so that each patient lies above
+    # all earlier patients. A positive then wins over every negative of earlier patients. All its
+    # other wins are within its own patient.
     ranked = code * len(s) + rankdata(s, "dense")
     won_over = n * np.bincount(
         code[y], weights=_placements(y, ranked[None, :])[0][0], minlength=clusters
@@ -239,8 +245,8 @@ def auc_without_each_patient(
 def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     """Return the AUC with DeLong's interval on the logit scale.
 
-    The interval takes regions as independent, so it is too narrow where patients have several
-    regions. The interval stands beside :func:`clustered_auc` because papers print it.
+    The interval takes regions as independent, so it is too narrow if patients have several regions.
+    It is given beside that of :func:`clustered_auc`, because papers print it.
 
     Parameters
     ----------
@@ -259,7 +265,7 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     theta = float(aucs[0])
     variance = cov[0, 0]
     method = "ROI-level (DeLong)"
-    # Perfect separation has no variance that could be estimated, and an interval of width 0 would
+    # With perfect separation no variance can be estimated, and an interval of width 0 would
     # mislead.
     if not np.isfinite(variance) or theta in (0.0, 1.0):
         return Interval(theta, float("nan"), float("nan"), method)
@@ -270,12 +276,15 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
 
 
 def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float = 1.0) -> Interval:
-    """Return a share with an interval that holds for few patients and for shares of 0 and 1.
+    """Return a share with an interval that is valid also for few patients and for shares of 0 and
+    1.
 
     The interval is Clopper and Pearson's exact interval, computed with an effective number of
-    regions. The effective number is n divided by the design effect (at least 1), times a squared
-    ratio of two t-quantiles. One quantile has the degrees of freedom of the regions, the other
-    those of the patients (Korn & Graubard, Surv. Methodol. 24 (1998) 193).
+    regions. The effective number is n divided by the design effect (at least 1), times the square
+    of a ratio of two t-quantiles. The design effect is the factor by which the variance grows
+    because regions of one patient are alike. The quantile in the numerator has the degrees of
+    freedom of the regions, that in the denominator those of the patients (Korn & Graubard, Surv.
+    Methodol. 24 (1998) 193).
 
     Parameters
     ----------
@@ -284,8 +293,8 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     groups : array, shape (n,)
         The patient of every region.
     design_effect : float
-        Design effect used where all values of ``success`` are equal, so that it cannot be
-        estimated from them.
+        Design effect to use if all values of ``success`` are equal, so that it cannot be estimated
+        from them.
 
     Examples
     --------
@@ -317,9 +326,9 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
 def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: float) -> float:
     """Return the one-sided lower 95 % bound of a share, for a given design effect.
 
-    The bound is made like the interval of :func:`clustered_share`, but one-sided. If all of n
-    patients with one region each are right, the bound is .05 ** (1 / n). Without a second patient
-    the bound is 0.
+    The bound is computed like the interval of :func:`clustered_share`, but one-sided. If n patients
+    have one region each, and ``success`` is 1 for all, the bound is .05 ** (1 / n). With one
+    patient the bound is 0.
 
     Parameters
     ----------
@@ -328,7 +337,8 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
     groups : array, shape (n,)
         The patient of every region.
     design_effect : float
-        Factor by which clustering raises the variance, at least 1.
+        Factor, at least 1, by which the variance is larger because regions of one patient are
+        alike.
 
     Examples
     --------
@@ -345,18 +355,16 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
 
 
 def _effective_regions(n: int, patients: int, effect: float, tail: float) -> float:
-    """Return the number of independent regions that contain as much information as ``n``
-    regions.
-    """
+    """Return the number of independent regions that carry as much information as ``n`` regions."""
     ratio = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
     return float(n / effect * ratio**2)
 
 
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
-    """Return the design effect of a share: the factor by which clustering raises its variance.
+    """Return the design effect of a share.
 
-    The design effect is the patient-clustered variance divided by the variance that independent
-    regions would have; NaN where both variances are 0.
+    It is the variance that takes the regions of a patient as dependent, divided by the variance
+    that independent regions would have. It is NaN if the share is 0 or 1, and with one patient.
 
     Parameters
     ----------
@@ -382,7 +390,7 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
 
 
 def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield ``n`` bootstrap resamples of whole patients, in blocks of several resamples.
+    """Yield ``n`` bootstrap resamples of whole patients, several resamples at a time.
 
     Parameters
     ----------
@@ -415,13 +423,13 @@ def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarr
 def bootstrap(
     statistic: Callable[[np.ndarray], np.ndarray], groups: ArrayLike, n: int, seed: int
 ) -> np.ndarray:
-    """Return percentile intervals of several statistics under resampling of patients.
+    """Return percentile intervals of several statistics, by resampling patients.
 
     Parameters
     ----------
     statistic : callable
-        Gets how often each row counts, shape (draws, n_rois). Returns the k statistics of every
-        draw, shape (draws, k); NaN where a draw does not allow one.
+        Function of the weights of the rows in each resample, shape (draws, n_rois). It returns the
+        k statistics of every resample, shape (draws, k); NaN where one cannot be computed.
     groups : array, shape (n_rois,)
         The patient of every ROI.
     n : int
@@ -432,9 +440,9 @@ def bootstrap(
     Returns
     -------
     ndarray, shape (k, 2)
-        Lower and upper ends of 95 % intervals. NaN without resamples, and where more than half of
-        the resamples gave NaN. Also NaN where all resamples gave the same value, because a width of
-        0 would mislead.
+        Lower and upper ends of 95 % intervals. They are NaN if there are no resamples, and if half
+        of the resamples or more gave NaN. They are also NaN if all resamples gave the same value,
+        because a width of 0 would mislead.
 
     Examples
     --------
@@ -452,7 +460,8 @@ def bootstrap(
     tail = (1 - LEVEL) / 2
     for j, column in enumerate(draws.T):
         usable = column[np.isfinite(column)]
-        if len(usable) * 2 > n and np.ptp(usable) > 1e-12:  # a width of rounding size counts as 0
+        # A tiny width may be a rounding error, and counts as 0.
+        if len(usable) * 2 > n and np.ptp(usable) > 1e-12:
             ends[j] = np.quantile(usable, [tail, 1 - tail])
     return ends
 
@@ -460,13 +469,13 @@ def bootstrap(
 def bootstrap_intervals(
     statistic: Callable[[np.ndarray], np.ndarray], groups: ArrayLike, n: int, seed: int
 ) -> list[Interval]:
-    """Return several statistics, each with its percentile interval over resampled patients.
+    """Return several statistics, each with its percentile interval from resamples of the patients.
 
     Parameters
     ----------
     statistic : callable
-        Gets how often each row counts, shape (draws, n). Returns the k statistics of every draw,
-        shape (draws, k).
+        Function of the weights of the rows in each resample, shape (draws, n). It returns the k
+        statistics of every resample, shape (draws, k).
     groups : array, shape (n,)
         The patient of every row.
     n, seed : int
@@ -498,8 +507,9 @@ def bootstrap_intervals(
 
 
 def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for every region, the share of the other class on its right side; ties count one
-    half.
+    """Return, for every region, the share of the other class with which it is in the right order.
+
+    Ties count one half.
 
     The first array has, for every positive, the share of negatives below it. The second array has,
     for every negative, the share of positives above it.

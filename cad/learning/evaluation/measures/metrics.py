@@ -1,12 +1,13 @@
-"""Measure discrimination and probabilities, each measure by one function (docs/methods.md 6).
+"""Measure how well scores separate the classes and how good probabilities are.
 
-Arrays have one value per region. ``truth`` is 0 or 1. ``target`` is a probability in [0, 1]: the
-readers' mean, or a certain 0 or 1. ``probability`` is the prediction of a learner.
+There is one function for each measure (docs/methods.md 6). Arrays have one value per region.
+``truth`` is 0 or 1. ``target`` is a probability in [0, 1]: the readers' mean, or a certain 0 or 1.
+``probability`` is the prediction of a learner.
 
 A measure called with these arrays counts every region once and returns a float. With ``weight``,
-shape (draws, n), it returns a value for each draw of a resampling, shape (draws,). The weights are
-how often each region counts in each draw. With ``weight`` the arrays are not checked: ``truth``
-must be bool, and no value may be unknown. The result is NaN where a measure is not defined.
+shape (draws, n), it returns a value for each draw of a resampling, shape (draws,). A weight says
+how often a region occurs in a draw. With ``weight`` the arrays are not checked: ``truth`` must be
+bool, and no value may be NaN. The result is NaN where a measure is not defined.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class Measured(Protocol):
 def _optional_weight(
     read: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
 ) -> Callable[[Callable[..., np.ndarray]], Measured]:
-    """Return a decorator for measures, which makes ``weight`` optional.
+    """Return a decorator of measures that makes their argument ``weight`` optional.
 
     Without ``weight`` the two arrays are checked by ``read``, and every region counts once.
     """
@@ -86,7 +87,8 @@ def _floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.n
 
 
 def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Count the true and false positives at or above each threshold, from infinity down.
+    """Count the true and false positives at or above each threshold, from the highest threshold
+    down.
 
     Parameters
     ----------
@@ -100,8 +102,8 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     Returns
     -------
     true, false : ndarray, shape (draws, n_distinct + 1)
-        Counts, one column per distinct score from the largest down. Before them stands a column of
-        zeros for an infinite threshold.
+        Counts, one column per distinct score, from the largest score down. The first column, before
+        them, has zeros for an infinite threshold.
 
     Examples
     --------
@@ -124,7 +126,9 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
 
 @_optional_weight(_binary)
 def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the area under the ROC curve, ties counted one half; NaN where a class is absent.
+    """Return the area under the ROC curve.
+
+    Ties count one half. The result is NaN if a class is absent.
 
     Parameters
     ----------
@@ -146,7 +150,9 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 
 @_optional_weight(_binary)
 def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the sum of precision times the step in recall (AUPRC); NaN without positives.
+    """Return the average precision: the sum of precision times the step in recall (AUPRC).
+
+    It is NaN without positives.
 
     Parameters
     ----------
@@ -163,7 +169,7 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     """
     true, false = cumulative(y, s, weight)
     called = true + false
-    # Where no region is called malignant yet, the precision is 1 by convention.
+    # If no region is called malignant, the precision is 1 by convention.
     precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
     steps: np.ndarray = np.sum(np.diff(_share(true, true[:, -1:])) * precision[:, 1:], axis=1)
     return np.where(true[:, -1] > 0, steps, np.nan)
@@ -175,8 +181,8 @@ def patient_average_precision(
 ) -> np.ndarray:
     """Return the average precision over patients, the patient-level AUPRC of Saha et al. 2024.
 
-    A patient's score is the largest of the patient's regions, and a patient is malignant when one
-    of the regions is. NaN without a malignant patient.
+    A patient's score is the largest score of the patient's regions. A patient is malignant if one
+    of the regions is. The result is NaN if no patient is malignant.
 
     Parameters
     ----------
@@ -208,7 +214,8 @@ def partial_auc(
 ) -> np.ndarray:
     """Return the area under the ROC curve up to the false-positive rate ``max_fpr``.
 
-    The area is rescaled so that chance has .5 and a perfect score 1 (McClish 1989).
+    The area is rescaled so that a score without information has .5, and a perfect score 1 (McClish
+    1989).
 
     Parameters
     ----------
@@ -223,7 +230,7 @@ def partial_auc(
     Raises
     ------
     ValueError
-        When ``max_fpr`` is not in (0, 1].
+        If ``max_fpr`` is not in (0, 1].
 
     Examples
     --------
@@ -237,7 +244,7 @@ def partial_auc(
     height = _share(true, true[:, -1:])
     width = np.diff(x)
     rise = np.diff(height)
-    # A step of the curve counts up to max_fpr; the curve's height at max_fpr is interpolated.
+    # The last step of the curve is cut at max_fpr, where the height of the curve is interpolated.
     inside = np.clip(max_fpr - x[:, :-1], 0, width)
     share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
     area: np.ndarray = np.sum(inside * (height[:, :-1] + share * rise / 2), axis=1)
@@ -290,14 +297,15 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     >>> accuracy([0, 0, 1, 1], [0.1, 0.6, 0.7, 0.8])
     0.75
     """
-    # A probability of exactly .5 counts as benign, as a consensus of .5 does.
+    # A probability of exactly .5 counts as benign, like a readers' mean of .5.
     return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
 
 
 def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Return every region's Kullback-Leibler distance of a probability from a target, shape (n,).
+    """Return the Kullback-Leibler divergence of each region's probability from its target, shape
+    (n,).
 
-    With target P and probability Q the distance is P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), in
+    With target P and probability Q the divergence is P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), in
     nats. P and Q are clipped to [1e-6, 1 - 1e-6].
 
     Parameters
@@ -318,7 +326,9 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
 
 @_optional_weight(_floats)
 def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the two-sided Kullback-Leibler distance, in nats: the sum of :func:`divergences`.
+    """Return the two-sided Kullback-Leibler divergence, in nats: the sum of :func:`divergences`.
+
+    Two-sided means that both classes have a term.
 
     Parameters
     ----------
@@ -339,11 +349,11 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 
 @_optional_weight(_floats)
 def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the one-sided Kullback-Leibler distance: the sum of P ln(P/Q) over all regions.
+    """Return the one-sided Kullback-Leibler divergence: the sum of P ln(P/Q) over all regions.
 
-    P is the target, Q the probability ([N14] App. C). The sum can be negative, and a learner with Q
-    = 1 everywhere makes the sum small. Use it to compare with the paper's numbers only, not to
-    choose a learner.
+    P is the target, Q the probability ([N14] App. C). The sum can be negative, and it is small for
+    a useless learner that predicts Q = 1 everywhere. Use it only to compare with the paper's
+    numbers, and not to choose a learner.
 
     Parameters
     ----------
@@ -367,8 +377,8 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
 def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return 1 minus the cosine of the angle between targets P and probabilities Q ([N14] App. C).
 
-    The error does not change when all probabilities are multiplied by one number. NaN when all
-    targets or all probabilities are 0.
+    The error does not change if all probabilities are multiplied by the same number. It is NaN if
+    all targets or all probabilities are 0.
 
     Parameters
     ----------
@@ -437,8 +447,8 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the intercept a of target ~ expit(a + logit(probability)), by maximum likelihood.
 
-    This is calibration in the large: with the right mean probability a is 0. NaN where the target
-    is constant.
+    This is calibration in the large: a is 0 if the mean probability is about right, below 0 if
+    probabilities are too high. It is NaN if the target is constant.
 
     Parameters
     ----------
@@ -468,11 +478,12 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
 def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the slope b of target ~ expit(a + b logit(probability)), fitted by cross-entropy.
 
-    The right slope is 1; below 1 the probabilities are too extreme. A soft target is used as it is.
-    If it were thresholded at 1/2, more extreme probabilities would look right.
+    The right slope is 1; if it is below 1, the probabilities are too near 0 and 1. A soft target is
+    not thresholded at 1/2, because then probabilities that are too near 0 and 1 would have the
+    slope 1.
 
-    NaN where target or probability is constant. Also NaN where the probability separates the
-    classes of a hard target, because no finite slope fits then.
+    The slope is NaN if target or probability is constant. It is also NaN if all targets are 0 or 1
+    and the probability separates them, because the best slope is then infinite.
 
     Parameters
     ----------
@@ -490,10 +501,10 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     1.0
     """
     x = logit(clipped(q))
-    # Probabilities that are closer to each other than this differ by rounding only, and have no
-    # meaningful slope.
+    # If all log-odds are within 1e-9 of each other, they may differ by rounding errors only, and a
+    # slope has no meaning.
     usable = (_weighted_range(t, weight) > 0) & (_weighted_range(x, weight) >= 1e-9)
-    # Only hard classes can be separated by the probability; a single soft target keeps the slope
+    # The slope can be infinite only if all targets are 0 or 1; a single soft target keeps it
     # finite.
     hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
     lowest, highest = _weighted_ends(x, weight * (t == 1))
@@ -509,7 +520,7 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
 def calibration_curve(
     truth: ArrayLike, probability: ArrayLike, bins: int = 10
 ) -> dict[str, list[float]]:
-    """Return the observed share of malignant regions in groups of equal size, by probability.
+    """Return the share of malignant regions in groups of about equal size, formed by probability.
 
     Parameters
     ----------
@@ -521,11 +532,11 @@ def calibration_curve(
     Returns
     -------
     dict
-        Lists with one value per group, by rising probability. ``predicted`` is the mean
-        probability, ``observed`` the share of malignant regions, and ``n`` the number of regions.
-        ``lower`` and ``upper`` are the Wilson 95 % interval of ``observed``, which takes regions as
-        independent. Regions of equal probability stay in one group, so there may be fewer groups
-        than ``bins``.
+        Lists with one value per group, in the order of rising probability. ``predicted`` is the
+        mean probability, ``observed`` the share of malignant regions, and ``n`` the number of
+        regions. ``lower`` and ``upper`` are the Wilson 95 % interval of ``observed``, which takes
+        regions as independent. Regions of equal probability are in the same group, so there may be
+        fewer groups than ``bins``.
 
     Examples
     --------
@@ -540,8 +551,7 @@ def calibration_curve(
     curve: dict[str, list[float]] = {name: [] for name in columns}
     if len(y) == 0:
         return curve
-    # The edges are probabilities of regions, so that regions of equal probability stay in one
-    # group.
+    # The edges are probabilities of regions, so regions of equal probability are in the same group.
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, q, side="left")
     for g in np.unique(group):
@@ -557,21 +567,23 @@ def calibration_curve(
 def decision_curve(
     truth: ArrayLike, probability: ArrayLike, thresholds: ArrayLike | None = None
 ) -> dict[str, list[float]]:
-    """Return the net benefit of treating by the model at each threshold (Vickers & Elkin 2006).
+    """Return the net benefit of treatment by the model at each threshold (Vickers & Elkin 2006).
 
     Parameters
     ----------
     truth, probability : array, shape (n,)
         0 or 1, and a learner's probability.
     thresholds : array, optional
-        Probabilities t from which on a region is treated; .01 to .99 when not given.
+        Probabilities t; a region is treated if its probability is at least t. When not given, they
+        are .01 to .99.
 
     Returns
     -------
     dict
-        Lists with one value per threshold: ``threshold`` is t itself. ``model`` is the net benefit
-        TP/N - FP/N * t/(1 - t) if regions at or above t are treated. ``all`` is the net benefit if
-        every region is treated, and ``none`` is 0.
+        Lists with one value per threshold. ``threshold`` is t itself. ``model`` is the net benefit
+        TP/N - FP/N * t/(1 - t), with TP malignant and FP benign regions that are treated, of N
+        regions. ``all`` is the net benefit if every region is treated. ``none`` is that if no
+        region is treated, which is 0.
 
     Examples
     --------
@@ -606,8 +618,9 @@ def clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return weighted sums, computed by numpy so that they do not depend on the number of
-    threads.
+    """Return weighted sums.
+
+    They are computed without BLAS, so that they do not depend on the number of threads.
     """
     return np.asarray((weight * values).sum(axis=1))
 
@@ -618,8 +631,9 @@ def _share(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _weighted_ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and largest value with weight > 0; inf and -inf where no weight is above
-    0.
+    """Return the smallest and the largest value with a weight above 0, for each draw.
+
+    They are inf and -inf if no weight is above 0.
     """
     counts = weight > 0
     low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
@@ -627,8 +641,9 @@ def _weighted_ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _weighted_range(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the largest minus the smallest value with weight > 0; 0 or less where no weight is
-    above 0.
+    """Return the largest minus the smallest value with a weight above 0, for each draw.
+
+    It is 0 if no weight is above 0.
     """
     low, high = _weighted_ends(values, weight)
     return np.where(high >= low, high - low, 0.0)

@@ -1,4 +1,4 @@
-"""Provide scores of probabilities against soft labels, for ``scoring`` in scikit-learn."""
+"""Provide scorers that compare probabilities with soft labels, for scikit-learn's ``scoring``."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from cad.learning.evaluation.measures import metrics
 
 
 def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
-    """Return the two-sided Kullback-Leibler distance, mean over regions, in nats.
+    """Return the two-sided Kullback-Leibler divergence, averaged over regions, in nats.
 
-    Papers print the sum (:func:`cad.learning.evaluation.measures.metrics.kl`), which grows with the
-    number of regions and so cannot be averaged over folds of different sizes.
+    Papers print the sum (:func:`cad.learning.evaluation.measures.metrics.kl`). It grows with the
+    number of regions, so sums of folds of different sizes should not be averaged.
 
     Parameters
     ----------
@@ -33,8 +33,8 @@ def _scorer(loss: Any) -> Any:
 
 
 soft_log_loss = _scorer(metrics.cross_entropy)
-"""Minus the mean cross-entropy, as returned by the learners' own ``score``."""
+"""Minus the mean cross-entropy, which the learners' method ``score`` also returns."""
 soft_brier = _scorer(metrics.brier)
-"""Minus the mean squared difference."""
+"""Minus the Brier score: the mean squared difference of label and probability."""
 kl = _scorer(mean_kl)
-"""Minus the mean two-sided Kullback-Leibler distance."""
+"""Minus the mean two-sided Kullback-Leibler divergence."""

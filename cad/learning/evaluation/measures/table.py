@@ -1,8 +1,8 @@
-"""Connect the measures with their functions and needs; their texts are in
-:mod:`cad.base.terms.measures`.
+"""Connect each measure with the function that computes it and with what it needs.
 
-Code that computes or compares a measure finds the measure here by name. To add a measure, add a row
-to both modules and, if needed, its function to :mod:`cad.learning.evaluation.measures.metrics`.
+The texts that show measures are in :mod:`cad.base.terms.measures`. Code that computes or compares a
+measure looks it up here by its name. To add a measure, add a row to both modules and, if needed,
+its function to :mod:`cad.learning.evaluation.measures.metrics`.
 """
 
 from collections.abc import Callable
@@ -31,14 +31,13 @@ class Cases:
     score : ndarray, shape (n,)
         Larger is more malignant.
     patients : ndarray of int, shape (n,)
-        Number of the patient of every region, 0 and up.
+        Number of the patient of every region, from 0.
     is_probability : bool
         Whether the score is a probability; a ranker's score is not.
     centred : ndarray, shape (n,), optional
-        Values that rank regions and to which a slope is fitted, where scores come from the models
-        of several folds. They are log-odds that can be compared between the folds
-        (:mod:`cad.learning.evaluation.measures.centring`). When not given, the scores themselves
-        are used.
+        If scores come from the models of several folds, log-odds that can be compared between the
+        folds (:mod:`cad.learning.evaluation.measures.centring`). Regions are ranked by them, and a
+        slope is fitted to them. When not given, the scores themselves are used.
     """
 
     truth: np.ndarray
@@ -55,15 +54,17 @@ class Cases:
 
     @property
     def sloped(self) -> np.ndarray:
-        """Return probabilities whose log-odds a calibration slope is fitted to, shape (n,)."""
+        """Return the probabilities to whose log-odds a calibration slope is fitted, shape (n,)."""
         return self.score if self.centred is None else np.asarray(expit(self.centred))
 
 
 _Needs = Literal["score", "probability"]
 Function = Callable[[Cases, np.ndarray], np.ndarray]
-"""Computes a measure from the regions (:class:`Cases`) and how often each counts, shape (draws, n).
+"""Function that computes a measure.
 
-The function returns an array of shape (draws,); NaN where the measure is not defined.
+Its arguments are the regions (:class:`Cases`), and how often each counts in each draw of a
+resampling, shape (draws, n). It returns an array of shape (draws,); NaN where the measure is not
+defined.
 """
 
 
@@ -77,18 +78,18 @@ class Measure(MeasureWords):
     Parameters
     ----------
     function : Function
-        Gets the regions (:class:`Cases`) and how often each counts in each draw, shape (draws, n);
-        returns the measure of each draw, shape (draws,).
+        Function of the regions (:class:`Cases`) and of how often each counts in each draw, shape
+        (draws, n). It returns the measure of each draw, shape (draws,).
     needs : {"score", "probability"}
-        "score" where any ranking can be measured; "probability" where scores that are no
-        probabilities give NaN.
+        "score" if the measure can be computed from any score; "probability" if it is NaN for scores
+        that are no probabilities.
     """
 
     needs: _Needs = "score"
     function: Function = field(kw_only=True)
 
     def __call__(self, cases: Cases) -> float:
-        """Return the value; NaN where the measure needs a probability and the score is none."""
+        """Return the value, or NaN if the measure needs a probability and the score is none."""
         return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
 
     def draws(self, cases: Cases, weight: np.ndarray) -> np.ndarray:
@@ -136,8 +137,8 @@ _TABLE: dict[str, tuple[_Needs, Function]] = {
     "cross_entropy": _soft(metrics.cross_entropy),
     "brier": _soft(metrics.brier),
     "calibration_intercept": _soft(metrics.calibration_intercept),
-    # The intercept is measured on the model's own scale, the slope on log-odds comparable across
-    # folds.
+    # The intercept is computed from the model's probabilities as they are, the slope from log-odds
+    # that can be compared between folds.
     "calibration_slope": (
         "probability",
         lambda c, w: metrics.calibration_slope(c.target, c.sloped, weight=w),

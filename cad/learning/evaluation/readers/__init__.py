@@ -1,1 +1,3 @@
-"""Measure readers: agreement, skill against histology, and reading with the tool."""
+"""Measure readers: how they agree, how good they are against histology, and how a model helps
+them.
+"""

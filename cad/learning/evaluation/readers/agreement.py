@@ -22,8 +22,8 @@ class Kappa(TypedDict):
 class Intraclass(TypedDict):
     """Hold the intraclass correlations of readers on the ``n`` regions that all of them scored.
 
-    ``single`` is ICC(2,1), the agreement of single readers; ``average`` is ICC(2,k), the
-    reliability of the mean of the k readers; ``consistency`` is ICC(3,1), in which a constant
+    ``single`` is ICC(2,1), the agreement of single readers. ``average`` is ICC(2,k), the
+    reliability of the mean of the k readers. ``consistency`` is ICC(3,1), in which a constant
     difference between readers does not count.
     """
 
@@ -45,7 +45,7 @@ class Alpha(TypedDict):
 
 
 class Agreement(TypedDict):
-    """Hold how well readers agree; :func:`agreement` makes it, and it goes into ``metrics.json``.
+    """Hold how well readers agree, as :func:`agreement` measures it, for ``metrics.json``.
 
     It has three keys. ``kappa`` is a list with an entry for each pair of readers. ``icc`` holds the
     intraclass correlations. ``krippendorff_alpha`` holds an alpha for each of two kinds of scale.
@@ -62,16 +62,16 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
     Parameters
     ----------
     ratings : array, shape (readers, n)
-        Scores as probabilities, or on any other interval scale that all readers share; NaN where a
-        reader gave none.
+        Scores as probabilities, or on any other scale of equal steps that all readers use; NaN
+        where a reader gave none.
     names : list of str
         Reader ids.
 
     Returns
     -------
     Agreement
-        ``kappa``, a list with an entry for each pair; ``icc``, the intraclass correlations;
-        ``krippendorff_alpha``. A measure that cannot be computed from these scores is NaN.
+        Weighted kappa of each pair, intraclass correlations, and Krippendorff's alpha. A measure
+        that cannot be computed from these scores is NaN.
 
     Examples
     --------
@@ -100,8 +100,9 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
 def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     """Return Cohen's kappa with quadratic weights on the values themselves.
 
-    The weight of a disagreement is the squared difference of the two values. On an equidistant
-    scale these squares are the usual category weights. NaN where all values are equal.
+    The weight of a disagreement is the squared difference of the two values. On a scale of equal
+    steps these squares are the usual weights of the categories. The result is NaN if all values are
+    equal.
 
     Parameters
     ----------
@@ -120,8 +121,8 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     if len(x) == 0:
         return float("nan")
     observed = np.mean((x - z) ** 2)
-    # Expected squared difference of independent draws from the two readers' distributions of
-    # values.
+    # The expected squared difference if a value of each reader is drawn at random and
+    # independently.
     expected = x.var() + z.var() + (x.mean() - z.mean()) ** 2
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
@@ -169,14 +170,16 @@ def intraclass(ratings: ArrayLike) -> Intraclass:
 
 
 def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
-    """Return Krippendorff's alpha, the agreement of all readers; values may be missing.
+    """Return Krippendorff's alpha, the agreement of all readers.
+
+    Values may be missing.
 
     Parameters
     ----------
     ratings : array, shape (readers, n)
         Scores, NaN where a reader gave none; regions with fewer than two values do not count.
     level : {"nominal", "ordinal", "interval"}
-        Kind of scale, which sets the distance between two values.
+        Kind of scale, which determines the distance between two values.
 
     Raises
     ------
@@ -210,8 +213,8 @@ def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
     if level == "interval":
         return np.asarray((values[:, None] - values[None, :]) ** 2)
     if level == "ordinal":
-        # The distance of two scores is the number of ratings that lie between them. Ratings equal
-        # to either score count half.
+        # The distance of two scores is the number of ratings that lie between them. Ratings that
+        # are equal to one of the two scores count half.
         position = np.cumsum(total) - total / 2
         return (position[:, None] - position[None, :]) ** 2
     raise ValueError(f"level {level!r} is none of nominal, ordinal, interval")

@@ -1,21 +1,24 @@
-"""Combine a reader's score with the classifier into a probability of malignancy (the "tool").
+"""Combine a reader's score with the classifier's probability into a probability of malignancy.
+
+This is a model of how a reader reads with the classifier, which is here called the tool.
 
 For reader r with score s and the classifier's probability q (docs/methods.md 8),
 
     logit P(malignant | s, q) = a_r + b_r s + c logit q.
 
-a_r and b_r are values common to all readers plus deviations of reader r. A normal prior draws these
-deviations to 0 (partial pooling), so that a reader with few regions counts as an average reader.
-The prior of c has mean 1, because c = 1 is plain addition of log-odds. The weights are fitted on
-regions with histology. The probability of a region uses weights fitted without its patient. With
-more than 100 patients, a hundredth of all patients is left out together.
+a_r and b_r are values common to all readers plus deviations of reader r. A normal prior draws the
+deviations to 0 (partial pooling), so a reader with few regions is treated almost like an average
+reader. The prior of c has mean 1, because with c = 1 the classifier's log-odds are simply added.
+The weights a_r, b_r and c are fitted to regions with histology. The probability of a region is
+computed with weights that were fitted without its patient. With more than 100 patients, a hundredth
+of all patients is left out together.
 
-Two measures keep a useless tool from looking harmful. First, c is at least a small positive number.
-Near 0 the sign of c would depend on the left-out patient, to that patient's disadvantage. Second,
-AUCs rank each region among the regions of other patients under the same weights. The reason is that
-probabilities of different folds have different scales: leaving out a malignant patient lowers the
-intercept. A reader gives many equal scores, so that the intercept would decide their order
-(docs/evidence.md has the effect of both measures).
+Two rules prevent that a useless tool seems to harm readers. First, c is at least a small positive
+number. Otherwise, near 0, the sign of c would depend on which patient is left out, and would be the
+wrong one for this patient. Second, for AUCs each region is ranked among the regions of other
+patients with the same weights, because probabilities of different folds are on different scales: if
+a malignant patient is left out, the intercept is lower. A reader gives many equal scores, and the
+intercept would then decide their order (docs/evidence.md has the effect of both rules).
 """
 
 from dataclasses import dataclass
@@ -31,12 +34,14 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # least number of regions with histology in each class; else nothing is fitted
-# smallest weight of the classifier, which then still orders regions of equal score
+FEW = 5  # least number of regions with histology in each class
+# Smallest weight of the classifier. With it the classifier still orders regions of equal score.
 LEAST_TOOL = 0.02
-# with more patients several are left out together: time then grows with n and not with n^2
+# With more patients, several are left out together, so that the time grows with their number n and
+# not with n^2.
 MOST_FITS = 100
-# Standard deviations of the priors, for scores and log-odds that have standard deviation 1.
+# Standard deviations of the priors of b (common to all readers), of the readers' deviations and of
+# c, for scores and log-odds that are divided by their standard deviation.
 COMMON_SD = 3.0
 OWN_SD = 0.5
 TOOL_SD = 1.0
@@ -44,7 +49,7 @@ TOOL_SD = 1.0
 
 @dataclass(frozen=True)
 class Combination:
-    """Hold one reader's weights: how the score and the classifier's log-odds add up.
+    """Hold one reader's weights of the score and of the classifier's log-odds.
 
     Parameters
     ----------
@@ -52,8 +57,8 @@ class Combination:
         log-odds = intercept + score * s + tool * logit q, with s the reader's score as a
         probability in [0, 1] and q the classifier's probability.
     n, positive : int
-        Number of regions with histology that this reader had scored, and number of malignant
-        regions among them.
+        Number of regions with histology and a score of this reader from which the weights were
+        fitted, and number of malignant regions among them.
     """
 
     intercept: float
@@ -88,7 +93,7 @@ class Combinations:
     readers : dict of str to Combination
         Weights by reader id.
     anyone : Combination
-        The common weights, for a reader who is not in ``readers``.
+        Weights of an average reader, for a reader who is not in ``readers``.
     """
 
     readers: dict[str, Combination]
@@ -102,7 +107,8 @@ class Combinations:
         Parameters
         ----------
         reader : str
-            Reader id; a reader who is not in ``readers`` gets the common weights.
+            Reader id. For a reader who is not in ``readers`` the weights of an average reader are
+            used.
         score, classifier : ndarray, shape (n,)
             The reader's scores as probabilities in [0, 1], and the classifier's probabilities. The
             result is NaN where either of the two is NaN.
@@ -111,7 +117,7 @@ class Combinations:
         -------
         probability : ndarray, shape (n,)
         note : str
-            Says that the common weights were used; empty for a reader with weights.
+            Sentence that the weights of an average reader were used; empty if the reader's were.
         """
         combination = self.readers.get(reader)
         if combination is not None:
@@ -121,9 +127,10 @@ class Combinations:
 
 
 class WithTool(TypedDict):
-    """Hold a reader's AUC against histology: ``alone``, and ``with_tool`` by score and classifier.
+    """Hold a reader's AUC against histology: that of the scores ``alone``, and that ``with_tool``.
 
-    Both AUCs have a confidence interval and are measured on the same ``n`` regions.
+    With the tool, score and classifier are combined. Both AUCs have a confidence interval and are
+    measured on the same ``n`` regions.
     """
 
     n: int
@@ -140,13 +147,13 @@ class Assisted:
     readers : dict of str to WithTool
         AUCs by reader id.
     combinations : Combinations or None
-        Weights fitted on all patients, for new cases; None where the weights of an earlier training
-        were used.
+        Weights that were fitted to all patients, for new cases; None if the weights of an earlier
+        training were used.
     test : MRMC or None
         Test of the readers with the tool against the same readers alone
         (:func:`cad.learning.evaluation.readers.mrmc.obuchowski_rockette`).
     note : str
-        Why there is no test; empty where there is a test.
+        Reason why there is no test; empty if there is one.
     """
 
     readers: dict[str, WithTool]
@@ -179,8 +186,7 @@ def assist(
     *,
     given: np.ndarray | None = None,
 ) -> tuple[Assisted, dict[str, np.ndarray]]:
-    """Combine every reader's scores with the classifier (the tool), and test whether the tool
-    helps.
+    """Combine every reader's scores with the classifier (the tool); test whether the tool helps.
 
     Parameters
     ----------
@@ -195,7 +201,7 @@ def assist(
     names : list of str
         Reader ids.
     given : ndarray, shape (readers, n), optional
-        Readers' probabilities with the tool by the weights of an earlier training. When given,
+        Readers' probabilities with the tool, by the weights of an earlier training. If given,
         nothing is fitted.
 
     Returns
@@ -203,8 +209,8 @@ def assist(
     assisted : Assisted
         The readers' AUC alone and with the tool, and the test.
     probability : dict of str to ndarray, shape (n,)
-        The probability with the tool, by reader id. The weights were fitted without the region's
-        patient.
+        For each reader id, the probability with the tool of every region, by weights that were
+        fitted without the region's patient.
 
     Raises
     ------
@@ -235,12 +241,12 @@ def assist(
         out = fit == left_out
         combination = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
         for j, name in enumerate(names):
-            # The probability of all rows is needed: left-out rows are ranked among the others under
-            # the same weights.
+            # Probabilities of all rows are computed, because left-out rows are ranked among the
+            # other rows with the same weights.
             values = combination.readers[name].probability(table[j], classifier)
             probability[j, out] = values[out]
-            # Rows without truth or without the classifier's probability are ranked as well. The
-            # tests select the rows that they use.
+            # Rows without a truth are ranked as well, because the tests select the rows that they
+            # use.
             rank[j, out] = ranked(values[out], values[~out])
     return _assisted(truth, table, probability, rank, patients, names, combinations)
 
@@ -256,8 +262,8 @@ def _assisted(
 ) -> tuple[Assisted, dict[str, np.ndarray]]:
     """Measure each reader without and with the tool.
 
-    ``table`` has the scores, by which a reader is measured without the tool. ``rank`` has the order
-    of the regions by score and tool.
+    A reader is measured without the tool by the scores in ``table``, and with the tool by the
+    values in ``rank``.
     """
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")
@@ -274,8 +280,8 @@ def _assisted(
     test = None
     note = ""
     try:
-        # Both treatments need the same cases; otherwise their difference would contain the
-        # difference of the cases.
+        # The readers alone and the readers with the tool must be compared on the same cases,
+        # because otherwise a difference could be one of the cases.
         alone = np.where(np.isfinite(rank), table, np.nan)
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
@@ -286,7 +292,7 @@ def _assisted(
 def fit_combinations(
     truth: np.ndarray, scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> Combinations:
-    """Fit, for every reader, the weights of the score and of the classifier's log-odds.
+    """Fit the weights of the score and of the classifier's log-odds, for every reader.
 
     Parameters
     ----------
@@ -317,7 +323,7 @@ def fit_combinations(
     """
     reader, row = np.nonzero(np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier))
     y = truth[row]
-    # Regions are counted and not readings: four scores of one region give one truth.
+    # Regions are counted and not readings, because four scores of one region have one truth.
     rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
     if min(rows_by_class) < FEW:
         raise CadError(
@@ -344,7 +350,7 @@ def fit_combinations(
         precision=np.r_[precision, TOOL_SD**-2],
     )
     tool = beta[-1] / scale[1]
-    # c was raised, so the readers' weights are fitted again with this c.
+    # If c was raised, the readers' weights are fitted again with this c.
     if tool < LEAST_TOOL:
         tool = LEAST_TOOL
         beta = fit_logistic(design, y, offset=tool * centred, precision=precision)
@@ -352,7 +358,7 @@ def fit_combinations(
 
     def combination(weights: np.ndarray, of: np.ndarray) -> Combination:
         b = weights[1] / middle[1]
-        # Turn weights of standardised scores into weights of the scores themselves.
+        # Weights of standardised scores are converted to weights of the scores themselves.
         a = weights[0] - b * middle[0] - tool * scale[0]
         return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
 
@@ -363,7 +369,8 @@ def fit_combinations(
 
 
 def _scale(values: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation; the standard deviation is 1 where all values are
-    equal.
+    """Return mean and standard deviation.
+
+    The standard deviation is 1 if all values are equal.
     """
     return float(values.mean()), float(values.std()) or 1.0

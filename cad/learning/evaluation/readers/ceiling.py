@@ -1,9 +1,9 @@
-"""Measure the limit that readers set: how well they predict the truth and each other.
+"""Measure how well a classifier could agree with readers at best.
 
-No learner from readers' scores can follow them where they scatter. Three numbers describe this
-limit (docs/methods.md 8). The first is how well the readers' mean predicts histology. The second is
-how well one reader predicts the other readers. The third is the part of the classifier's distance
-to the readers' mean that is the readers' own scatter.
+Readers' scores of a region scatter by chance, and no learner can predict this scatter. Three
+numbers describe the limit. The first is how well the readers' mean predicts histology. The second
+is how well one reader predicts the other readers. The third is the part of the classifier's
+distance from the readers' mean that the readers' scatter explains.
 """
 
 from dataclasses import dataclass
@@ -22,27 +22,28 @@ class Ceiling:
     Parameters
     ----------
     auc : Interval
-        AUC of the mean of all readers against histology, with a patient-clustered interval. (The
-        table of rivals has the mean of only those readers from whose scores the learner learns.)
+        AUC of the mean of all readers against histology, with an interval that takes the regions of
+        a patient as dependent. (The table that compares learners has the mean of only those readers
+        from whose scores the learner learns.)
     brier : float
         Brier score of the mean of all readers; NaN without histology.
     classifier_auc : Interval
         AUC of the classifier on the same regions.
     against_others : dict of str to dict
-        For each reader id a dict with three keys. ``brier``: mean squared distance of the reader's
-        score to the mean score of the other readers. ``classifier_brier``: mean squared distance of
-        the classifier's probability to that mean score. ``n``: number of regions behind both
-        distances, which the reader, another reader and the classifier have scored. Readers who
-        share no region with another reader are left out.
+        For each reader id a dict with three keys. ``brier`` is the mean squared difference between
+        the reader's score and the mean score of the other readers. ``classifier_brier`` is the mean
+        squared difference between the classifier's probability and that mean score. Both are over
+        the same ``n`` regions, which the reader, another reader and the classifier have scored. A
+        reader without such a region is left out.
     distance : float
-        Mean squared distance of the classifier to the readers' mean, over the regions with two or
-        more readers.
+        Mean squared difference between the classifier's probability and the readers' mean, over the
+        regions with two or more readers.
     scatter : float
         Mean over those regions of s^2 / R, the variance of a mean of R readers whose scores have
-        standard deviation s. It is the expected distance of a classifier that knew the mean of
-        infinitely many readers.
+        standard deviation s. A classifier that predicted the mean of infinitely many readers would
+        be expected to have this ``distance``.
     share : Interval
-        scatter / distance: the readers' part of the classifier's distance.
+        scatter / distance: the part of the distance that the readers' scatter explains.
     """
 
     auc: Interval
@@ -54,7 +55,7 @@ class Ceiling:
     share: Interval
 
     def sentence(self) -> str:
-        """Return one English sentence with the main numbers; empty where no number is known."""
+        """Return one sentence with the main numbers; empty if no number is known."""
         clauses = []
         if np.isfinite(self.auc.value):
             clauses.append(
@@ -89,8 +90,7 @@ def readers_ceiling(
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> Ceiling:
-    """Measure how near to the readers' mean any classifier can come, and how near this classifier
-    comes.
+    """Measure how near to the readers' mean a classifier can come, and how near this one comes.
 
     Parameters
     ----------
@@ -105,10 +105,12 @@ def readers_ceiling(
     names : list of str
         Reader ids.
     ranking : ndarray, shape (n,), optional
-        Values by which the classifier's AUC ranks regions, where its probabilities come from
-        several folds.
+        If the classifier's probabilities come from several folds, values by which regions of
+        different folds can be ranked, for its AUC.
     bootstraps, seed : int
-        Number of patient resamples for the interval of the share, and their seed.
+        Number of bootstrap resamples of patients, and their seed. The resamples give the interval
+        of ``share``, the part of the classifier's distance from the readers' mean that the readers'
+        scatter explains.
 
     Examples
     --------

@@ -1,7 +1,9 @@
-"""Compare readings of several readers and cases: Obuchowski & Rockette (1995), jackknifed patients.
+"""Compare the AUCs of ways of reading, over several readers and cases.
 
-Degrees of freedom are those of Hillis, Stat. Med. 26 (2007) 596. Readers and patients are both
-random samples, so that the result holds for other readers and patients like these.
+The method is that of Obuchowski & Rockette (1995), with covariances by leaving out each patient in
+turn (jackknife). Degrees of freedom are those of Hillis, Stat. Med. 26 (2007) 596. Readers and
+patients are both treated as random samples, so the result also applies to other readers and
+patients like these.
 """
 
 from dataclasses import dataclass
@@ -19,32 +21,32 @@ from cad.learning.evaluation.measures.metrics import auc
 
 @dataclass(frozen=True)
 class MRMC:
-    """Hold a comparison of treatments: the same readers read the same cases under each treatment.
+    """Hold a comparison of treatments, which are ways of reading, such as without and with CAD.
 
-    A treatment is a way of reading, such as without and with CAD (multi-reader multi-case design).
+    The same readers read the same cases in each treatment (multi-reader multi-case design).
 
     Parameters
     ----------
     aucs : ndarray, shape (treatments, readers)
-        AUC of each reader under each treatment.
+        AUC of each reader in each treatment.
     treatment_aucs : ndarray, shape (treatments,)
         Mean AUC over readers, for each treatment.
     f, df1, df2, p : float
-        F statistic, degrees of freedom and p-value of the hypothesis that all treatments are equal;
-        p is NaN where there is no variation at all.
+        F statistic, degrees of freedom and p-value of the hypothesis that all treatments are equal.
+        p is NaN if there is no variation at all.
     difference, error, lower, upper : float
         Mean AUC of the last treatment minus the mean AUC of the first, its standard error and 95 %
         interval.
     cov1, cov2, cov3 : float
-        Jackknife covariances of two AUCs: of one reader under two treatments, of two readers under
-        one treatment, and of two readers under two treatments.
+        Jackknife covariances of two AUCs: of one reader in two treatments, of two readers in one
+        treatment, and of two readers in two treatments.
     variance : float
         Mean jackknife variance of one AUC.
     ms_treatment, ms_interaction : float
         Mean squares of treatment, and of treatment by reader, in the two-way table of AUCs.
     n, omitted : int
-        Number of cases used, and number of cases that were left out because somebody did not rate
-        them.
+        Number of cases that were used, and number of cases that were left out because their truth
+        or a rating is missing.
     """
 
     aucs: np.ndarray
@@ -82,8 +84,8 @@ class AgainstReaders:
     t, df, p : float
         t statistic, degrees of freedom and p-value of the hypothesis that the difference is zero.
     n, omitted : int
-        Number of cases used, and number of cases that were left out because truth or a rating is
-        missing.
+        Number of cases that were used, and number of cases that were left out because their truth
+        or a rating is missing.
     """
 
     cad_auc: float
@@ -104,7 +106,7 @@ def obuchowski_rockette(
     """Compare the mean AUC of treatments by the method of Obuchowski and Rockette.
 
     A treatment is a way of reading, such as without and with CAD. Readers and patients are both
-    random samples. Cases that somebody did not rate are left out.
+    treated as random samples. Cases that a reader did not rate in a treatment are left out.
 
     Parameters
     ----------
@@ -119,8 +121,8 @@ def obuchowski_rockette(
     Raises
     ------
     CadError
-        For fewer than two treatments or readers, or when the cases that everyone rated lack a
-        class.
+        For fewer than two treatments or readers. Also if the cases that all readers rated are of
+        one class, or if one class has cases of one patient only.
 
     Examples
     --------
@@ -149,12 +151,13 @@ def obuchowski_rockette(
     ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
     residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
     ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
-    # The true cov2 is at least cov3. Where the estimates are reversed, the difference counts as 0;
-    # otherwise the error would be too small (Hillis).
+    # The true cov2 is at least cov3. If the estimates are not, their difference counts as 0,
+    # because otherwise the error would be too small (Hillis).
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
-    # Variance of the difference of two treatment means: 2/r (MS(T*R) + r (cov2 - cov3)).
+    # The variance of the difference of two treatment means is 2/r (MS(T*R) + r (cov2 - cov3)), with
+    # r readers and MS(T*R) the mean square of treatment by reader.
     error = float(np.sqrt(2 / r * denominator))
     half = float(t_distribution.ppf(0.975, df2) * error)
     return MRMC(
@@ -180,33 +183,33 @@ def obuchowski_rockette(
 
 
 def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float, float]:
-    """Compare the AUC of two treatments where not every reader read every case.
+    """Compare the AUC of two treatments if not every reader read every case.
 
     A treatment is a way of reading, such as without and with CAD.
 
-    Comparisons of a malignant with a benign case may share a reader or a case. The variance comes
-    from unbiased moments of these comparisons (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown
-    2008 for incomplete designs).
+    An AUC is a mean over pairs of a malignant and a benign case, and two pairs may have a reader or
+    a case in common. The variance is computed from unbiased moments of the pairs (Gallas, Acad.
+    Radiol. 13 (2006) 353; Gallas & Brown 2008 for incomplete designs).
 
     Parameters
     ----------
     truth : array, shape (n,)
         0 or 1.
     ratings : array, shape (2, readers, n)
-        Higher is more suspicious; NaN where not read.
+        Higher is more suspicious; NaN where a reader did not read the case.
 
     Returns
     -------
     aucs : ndarray, shape (2,)
-        AUC of each treatment; every pair of a malignant and a benign case that one reader read
-        counts once.
+        AUC of each treatment. Every pair of a malignant and a benign case that were read by the
+        same reader counts once.
     difference, error : float
         AUC of the last treatment minus the AUC of the first, and its standard error.
 
     Raises
     ------
     CadError
-        Where no reader read a pair in one of the treatments.
+        If in one of the treatments no reader read both a malignant and a benign case.
 
     Examples
     --------
@@ -223,8 +226,8 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     read = []
     won = []
     for wins in table:
-        # Shape (readers, malignant, benign). NaN where one of the two cases was not read: there is
-        # no pair.
+        # The shape is (readers, malignant, benign). If one of the two cases was not read, the value
+        # is NaN, and there is no pair.
         gap = wins[:, y == 1][:, :, None] - wins[:, y == 0][:, None, :]
         read.append(np.isfinite(gap) * 1.0)
         won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
@@ -237,24 +240,25 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
         hits = _pair_sums(won[i], won[j])
         both = _pair_sums(read[i], read[j])
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
-        # Moments, weighted by how often pairs share each kind of index, minus the squared mean.
+        # The covariance is the sum of the moments, each weighted by the number of pairs of pairs
+        # that have these indices in common, minus the squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
-    # The estimate is unbiased and may hence be negative; a negative estimate counts as 0.
+    # An unbiased estimate of a variance may be negative, and then counts as 0.
     variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
     return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
 
 
 def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return sums of a * b over pairs of entries, separately for pairs with equal or other indices.
+    """Return sums of products of an entry of a and an entry of b, by which indices are equal.
 
-    The result has shape (2, 2, 2). On each of the three axes, 0 stands for pairs whose indices
-    differ and 1 for pairs whose indices are equal.
+    The result has shape (2, 2, 2). On each of the three axes, place 0 is for entries whose indices
+    on this axis differ, and place 1 for entries whose indices are equal.
     """
     total = np.zeros((2, 2, 2))
     for same in product((0, 1), repeat=3):
         summed_axes = tuple(axis for axis in range(3) if not same[axis])
         total[same] = np.sum(a.sum(axis=summed_axes) * b.sum(axis=summed_axes))
-    # subtract pairs of equal index from all pairs, which leaves the pairs of different index
+    # Place 0 has all pairs of entries at first. Those of equal index are subtracted.
     for axis in range(3):
         total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
     return total
@@ -265,9 +269,9 @@ def against_readers(
 ) -> AgainstReaders:
     """Compare the AUC of one CAD system with the mean AUC of readers.
 
-    Readers and patients are both random samples. The AUC differences, CAD minus each reader, are
-    tested for a mean of zero (Hillis, Obuchowski & Berbaum 2011; used for stand-alone CAD by Hupse
-    et al. 2013).
+    Readers and patients are both treated as random samples. The hypothesis is that the mean of the
+    AUC differences, CAD minus each reader, is zero (Hillis, Obuchowski & Berbaum 2011; used for
+    stand-alone CAD by Hupse et al. 2013).
 
     Parameters
     ----------
@@ -283,7 +287,8 @@ def against_readers(
     Raises
     ------
     CadError
-        For fewer than two readers, or when the complete cases lack a class.
+        For fewer than two readers. Also if the cases without missing values are of one class, or if
+        one class has cases of one patient only.
 
     Examples
     --------
@@ -302,7 +307,8 @@ def against_readers(
     y, flat, group, omitted = _complete(truth, rows, groups)
     aucs = _auc_of_readers(y, flat)
     r = len(table)
-    # psi_r = AUC(CAD) - AUC(reader r): the system's AUC is in each psi_r, which correlates them.
+    # psi_r = AUC(CAD) - AUC(reader r). The AUC of CAD is a part of each psi_r, so they are
+    # correlated.
     contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
     psi = contrast @ aucs
     cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
@@ -387,8 +393,9 @@ def _jackknife_covariance(
 
 
 def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
-    """Return four means of ``cov``, shape (t, r, t, r): the variance, cov1, cov2 and cov3 of
-    :class:`MRMC`.
+    """Return the variance, cov1, cov2 and cov3 of :class:`MRMC`.
+
+    They are means of entries of ``cov``, shape (t, r, t, r), for t treatments and r readers.
     """
     t, r = cov.shape[:2]
     same_t = np.eye(t, dtype=bool)[:, None, :, None]
@@ -408,6 +415,6 @@ def _f_test(
     else:
         df2 = (denominator / ms_interaction) ** 2 * (t - 1) * (r - 1)
     f = ms_treatment / denominator
-    # The F distribution is not defined for infinite degrees of freedom; at 1e9 it equals
-    # chi-squared in all digits.
+    # The F distribution is not defined for infinite degrees of freedom. With 1e9 it equals its
+    # limit, chi-squared / (t - 1), in all digits.
     return f, df2, float(f_distribution.sf(f, t - 1, min(df2, 1e9)))

@@ -1,4 +1,6 @@
-"""Measure every reader against histology and against the other readers, beside the classifier."""
+"""Measure every reader against histology and against the other readers, and compare readers with
+the classifier.
+"""
 
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -16,17 +18,17 @@ from cad.learning.labels.pooled import mean_of_known
 
 
 class AgainstOthers(TypedDict):
-    """Hold how well one reader's scores predict what the other readers say of the same regions.
+    """Hold how well one reader's scores predict the mean of the other readers on the same regions.
 
     Parameters
     ----------
     n : int
         Number of regions that were scored by this reader and by another reader.
     ties : int
-        Number of these regions where the other readers' mean score is exactly .5.
+        Number of these regions in which the other readers' mean score is exactly .5.
     auc : Interval
-        AUC of this reader's scores, with a patient-clustered interval. A region is positive where
-        the other readers' mean is above .5.
+        AUC of this reader's scores, with an interval that takes the regions of a patient as
+        dependent. A region is positive if the other readers' mean is above .5.
     """
 
     n: int
@@ -43,7 +45,7 @@ class ReaderResult:
     n : int
         Number of regions with the reader's score and histology.
     auc : Interval
-        The reader's AUC, with a patient-clustered interval.
+        The reader's AUC, with an interval that takes the regions of a patient as dependent.
     cad_auc : Interval
         The classifier's AUC on the same regions.
     roc : dict of str to ndarray
@@ -60,7 +62,8 @@ class ReaderResult:
 
 
 def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.DataFrame | None:
-    """Return readers' probabilities as a table: a row per region of ``frame``, a column per reader.
+    """Return readers' probabilities as a table, with a row per region of ``frame`` and a column per
+    reader.
 
     Parameters
     ----------
@@ -72,7 +75,7 @@ def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.D
     Returns
     -------
     DataFrame or None
-        NaN where a reader did not score a region; None without any score.
+        Probabilities; NaN where a reader did not score a region. None if there is no score at all.
     """
     if reader_scores is None or len(reader_scores) == 0:
         return None
@@ -89,7 +92,7 @@ def reader_results(
     wide: pd.DataFrame | None,
     n_folds: int | None = None,
 ) -> dict[str, Any]:
-    """Measure every reader against histology and the readers against each other and the classifier.
+    """Measure readers against histology, against each other and against the classifier.
 
     Parameters
     ----------
@@ -98,16 +101,16 @@ def reader_results(
     wide : DataFrame, shape (n, readers), or None
         Every reader's probability of each region, NaN where not scored; see :func:`score_table`.
     n_folds : int, optional
-        Number of parts that were left out in turn, where the classifier's scores are out of fold.
+        If the classifier's scores are out of fold, the number of parts that were left out in turn.
 
     Returns
     -------
     dict
-        ``readers``: for each reader id a :class:`ReaderResult`. ``agreement``: how well the readers
-        agree with each other; None for fewer than two readers. ``cad_vs_readers``: the classifier's
-        AUC against the readers' mean AUC
-        (:class:`~cad.learning.evaluation.readers.mrmc.AgainstReaders`), or None.
-        ``cad_vs_readers_note``: the reason for None, else empty.
+        ``readers`` has a :class:`ReaderResult` for each reader id. ``agreement`` is how well the
+        readers agree with each other, and None for fewer than two readers. ``cad_vs_readers``
+        compares the classifier's AUC with the readers' mean AUC
+        (:class:`~cad.learning.evaluation.readers.mrmc.AgainstReaders`). If it is None,
+        ``cad_vs_readers_note`` is the reason, else empty.
 
     Examples
     --------

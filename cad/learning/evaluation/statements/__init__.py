@@ -1,1 +1,1 @@
-"""Make statements for reviewers: checklists that are answered from the record of a run."""
+"""Answer reviewers' checklists from the record of a run."""

@@ -1,9 +1,11 @@
-"""Write ``validation.md``: four checklists, with answers from a run or left open for a person.
+"""Write ``validation.md``, with four checklists for reports on AI in medical imaging.
 
-The items, their weights and the texts around each answer are in ``checklists.yaml``. Every sentence
-about the run comes from a function of :mod:`cad.learning.evaluation.statements.sentences`.
-:mod:`cad.learning.evaluation.statements.proofs` decides whether a run fulfils an item of METRICS, a
-quality score of radiomics studies.
+Items are answered from a run, or left open for a person.
+
+The items, their weights and the templates of the answers are in ``checklists.yaml``. The functions
+of :mod:`cad.learning.evaluation.statements.sentences` make the sentences about the run. The
+functions of :mod:`cad.learning.evaluation.statements.proofs` decide whether a run fulfils an item
+of METRICS, a quality score of radiomics studies.
 """
 
 import re
@@ -36,17 +38,18 @@ def items(name: str) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict of str to dict
-        For each item's number a dict. It has ``topic``, and ``answer`` where a run can answer. An
-        answer is a text with names of
+        A dict for each item, by its number. It has ``topic``, and ``answer`` if a run can answer
+        the item. ``answer`` is a text with names of
         :data:`~cad.learning.evaluation.statements.sentences.SENTENCES` in braces. Items of
-        ``metrics`` also have ``weight``, and ``state`` where it is the same for every run.
+        ``metrics`` also have ``weight``, and ``state`` if the item's state is the same for every
+        run.
     """
     checklist: dict[str, dict[str, Any]] = table_beside(__file__)[name]
     return checklist
 
 
 def answers(name: str, facts: RunFacts) -> dict[str, str]:
-    """Return the answers of a run to the items of a checklist, one text each.
+    """Return the answers to the items of a checklist for a run, a text for each item.
 
     Parameters
     ----------
@@ -75,7 +78,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
 
 
 def _of_nobody(name: str, number: str, facts: RunFacts) -> bool:
-    """Tell whether an item asks how images were measured, while the run measured none."""
+    """Return whether an item asks how images were measured, but the run measured none."""
     return not facts.pictured and number in table_beside(__file__)["of_images"][name]
 
 
@@ -90,8 +93,8 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
     Returns
     -------
     dict of str to str
-        By the item's number: ``yes``, ``no``, ``person`` or ``not applicable``. ``person`` means
-        that only a person can tell; such an item never counts as fulfilled.
+        For each item's number ``yes``, ``no``, ``person`` or ``not applicable``. ``person`` means
+        that only a person can judge the item.
     """
     states: dict[str, State] = {}
     for number, item in items("metrics").items():
@@ -112,8 +115,9 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
 def metrics_score(states: dict[str, State]) -> tuple[float, float]:
     """Return the lowest and the highest METRICS score that a run may have.
 
-    The lowest is the share of the applicable weight that the run itself proves. The highest also
-    counts every item that only a person can judge.
+    The lowest score is the weight of the items that the run fulfils, as a share of the weight of
+    all applicable items. For the highest score the items that only a person can judge are also
+    counted as fulfilled.
 
     Parameters
     ----------
@@ -146,8 +150,8 @@ def validation_md(run: Json, metrics: Summary) -> str:
     Returns
     -------
     str
-        Markdown: results, the checklists answered from this run, the METRICS score, and the items
-        that only a person can answer.
+        Markdown text with results, the checklists as far as this run answers them, the METRICS
+        score, and the items that only a person can answer.
     """
     facts = RunFacts(run, metrics)
     answered = {name: answers(name, facts) for name in TITLES}
@@ -192,8 +196,9 @@ def _results(metrics: Summary) -> list[str]:
 
 
 def _results_column(comparison: Comparison | None) -> dict[str, str]:
-    """Return sentences on the comparison with one truth, by title; dashes where there is no
-    comparison.
+    """Return the texts of one column of the table of results, by title of the row.
+
+    The column is for one truth. The texts are dashes if there is no comparison with this truth.
     """
     measured = {name: measure for name, measure in MEASURES.items() if name != "auc"}
     titles = ["ROIs (patients)", "malignant", "ties at .5"]
@@ -210,7 +215,9 @@ def _results_column(comparison: Comparison | None) -> dict[str, str]:
 
 
 def _warning_lines(of_measures: list[str], of_run: list[str]) -> list[str]:
-    """Return warnings of the measures and of the run under their own title, each warning once."""
+    """Return lines with the warnings of the measures and of the run under a title, each warning
+    once.
+    """
     distinct = dict.fromkeys([*of_measures, *of_run])
     if not distinct:
         return []

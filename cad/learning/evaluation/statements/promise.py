@@ -1,4 +1,4 @@
-"""State where the data violate the assumptions of intervals and slopes."""
+"""Warn if the data violate the assumptions of intervals, tests and calibration slopes."""
 
 import numpy as np
 import pandas as pd
@@ -6,17 +6,18 @@ from numpy.typing import ArrayLike
 
 from cad.learning.joint_model import effective_number
 
-# docs/probability.md has the measurements behind these limits.
+# One warning is given if a single patient has more than the share _LARGEST_SHARE of all regions.
+# Another warning is given if the rarer class (malignant or benign) is less than the share _RAREST
+# of them. docs/probability.md has the measurements from which these limits follow.
 _LARGEST_SHARE = 0.3
 _RAREST = 0.05
 
 
 def effective_patients(patients: ArrayLike) -> float:
-    """Return the effective number of patients, (sum n_i)^2 / sum n_i^2, for n_i regions of patient
-    i.
+    """Return the effective number of patients, (sum n_i)^2 / sum n_i^2.
 
-    This is the number of patients when all have equally many regions, and less when a few patients
-    have most of the regions.
+    Patient i has n_i regions. The effective number is the number of patients if all have equally
+    many regions, and less if a few patients have most of the regions.
 
     Parameters
     ----------
@@ -38,7 +39,7 @@ def broken_promises(
     grades: ArrayLike | None = None,
     comparison: pd.DataFrame | None = None,
 ) -> list[str]:
-    """Return where the data break an assumption of a validation's intervals or tests.
+    """Return sentences on assumptions of a validation's intervals or tests that the data violate.
 
     The first sentence always states the number of patients. Each further sentence is a warning.
 
@@ -47,14 +48,15 @@ def broken_promises(
     patients : array, shape (n,)
         Patient of every region.
     p, truth : array, shape (n,)
-        Readers' mean in [0, 1] and histology (1, 0), NaN where not known. ``p`` is used only where
-        no region has histology.
+        Readers' mean in [0, 1] and histology (1, 0), NaN where not known. ``p`` is used only if no
+        region has histology.
     grades : array, shape (n, readers), optional
         Every reader's probability, NaN where a reader did not read.
     comparison : DataFrame, optional
-        Table of the learner, which comes first, and its rivals, of which one predicts a constant.
-        It has a row for each rival (``learner``) and measure (``measure``). ``lower`` is the lower
-        end of the 95 % interval of the rival's measure minus the learner's measure.
+        Table that compares the learner with its rivals, the other learners on the same folds; one
+        of them predicts a constant. There is a row for each learner (``learner``) and measure
+        (``measure``); the learner itself comes first. ``lower`` is the lower end of the 95 %
+        interval of the rival's measure minus the learner's measure.
 
     Examples
     --------
@@ -71,7 +73,7 @@ def broken_promises(
         )
     outcome = np.asarray(truth, dtype=float)
     if not np.isfinite(outcome).any():
-        # Without any histology, only the readers can show how rare cancer is.
+        # Without histology, the share of malignant regions is estimated from the readers' means.
         outcome = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
     prevalence = float(np.nanmean(outcome)) if np.isfinite(outcome).any() else np.nan
     if min(prevalence, 1 - prevalence) < _RAREST:
@@ -97,11 +99,11 @@ def broken_promises(
 
 
 def _slopes(comparison: pd.DataFrame | None) -> str:
-    """Return the calibration slopes of this cohort in words; empty where no slope is known."""
+    """Return the learner's calibration slopes in words; empty if none is known."""
     if comparison is None or "value" not in comparison:
         return ""
     slopes = comparison[comparison["measure"] == "calibration_slope"]
-    # The first learner in the table is the validated learner.
+    # The learner that was validated comes first in the table.
     slopes = slopes[slopes["learner"] == comparison["learner"].iloc[0]].dropna(subset="value")
     if slopes.empty:
         return ""

@@ -1,6 +1,6 @@
-"""Decide whether a run fulfils items of METRICS: True, False, or None where the run cannot tell.
+"""Decide whether a run fulfils items of METRICS, a quality score of radiomics studies.
 
-METRICS is a quality score of radiomics studies.
+The functions return True, False, or None if the run's record cannot show it.
 """
 
 from collections.abc import Callable
@@ -98,4 +98,6 @@ PROOFS: dict[str, Callable[[RunFacts], bool | None]] = {
     "26": _validated,
     "27": _external,
 }
-"""Functions that decide an item, by its number; other items have the same state for every run."""
+"""Functions that decide an item, by its number. All other items have the same state for every
+run.
+"""

@@ -1,4 +1,4 @@
-"""Read the facts for reviewers' checklists from the record of a run."""
+"""Read facts about a run, for reviewers' checklists, from the run's files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class RunFacts:
     Parameters
     ----------
     run : mapping
-        Content of ``run.json``. A record of an earlier version may lack any key.
+        Content of ``run.json``. In a file of an earlier version any key may be absent.
     metrics : Summary
         Content of ``metrics.json``.
     """
@@ -30,8 +30,9 @@ class RunFacts:
     metrics: Summary
 
     def settings(self, *path: str) -> Json:
-        """Return a section of the pipeline's settings; empty where the run did not record the
-        section.
+        """Return a section of the pipeline's settings.
+
+        It is empty if the run did not record the section.
         """
         section = self.run.get("settings") or {}
         for name in path:
@@ -40,21 +41,23 @@ class RunFacts:
 
     @property
     def pictured(self) -> bool:
-        """Tell whether the run measured images; it did not if its features come from a user's
-        table.
+        """Return whether the run measured images.
+
+        It did not if its features come from a user's table.
         """
         return self.settings("features").get("modalities") != []
 
     @property
     def counts(self) -> Json:
-        """Return how many studies, features and sites there were; None where they were not
-        counted.
+        """Return the numbers of studies, features and sites, by name.
+
+        A number is None if it was not counted.
         """
         return {"features": None, "sites": None, **(self.run.get("counts") or {})}
 
     @property
     def fitted(self) -> Json:
-        """Return the description of the fitted estimator; empty where it was not recorded."""
+        """Return the description of the fitted estimator; empty if it was not recorded."""
         return self.run.get("estimator") or {}
 
     @property
@@ -65,13 +68,16 @@ class RunFacts:
 
     @property
     def weights(self) -> Json:
-        """Return, for an averaged learner, the weight of each value of each parameter."""
+        """Return the weight of each value of each parameter, for a learner that averages
+        settings.
+        """
         return self.fitted.get("weights") or {}
 
     @property
     def steps(self) -> dict[str, Json]:
-        """Return the steps before the learner by class; of several steps of one class, the
-        first.
+        """Return the steps before the learner, by the names of their classes.
+
+        Of several steps of one class it is the first.
         """
         by_name: dict[str, Json] = {}
         for step in self.fitted.get("steps") or []:
@@ -80,7 +86,7 @@ class RunFacts:
 
     @property
     def selector(self) -> Json | None:
-        """Return the step that selects features; None without such a step."""
+        """Return the step that selects features; None if there is no such step."""
         for step in self.fitted.get("steps") or []:
             if "n_features" in step:
                 return dict(step)
@@ -93,39 +99,39 @@ class RunFacts:
 
     @property
     def predicted(self) -> bool:
-        """Tell whether the run predicts with trained models, and fits nothing."""
+        """Return whether the run predicts with trained models, and fits nothing."""
         return self.run.get("kind") == "predict"
 
     @property
     def patients_of_training(self) -> int:
-        """Return how many patients a prediction shares with the training of its models."""
+        """Return how many patients of a prediction were also in the training of its models."""
         return sum(model.get("patients_of_training", 0) for model in self.models.values())
 
     @property
     def external(self) -> bool:
-        """Tell whether a prediction shares no patient with the training of its models."""
+        """Return whether no patient of a prediction was in the training of its models."""
         return self.predicted and self.patients_of_training == 0
 
     @property
     def validated(self) -> bool:
-        """Tell whether the run fitted models and left patients out."""
+        """Return whether the run fitted models and left patients out."""
         return not self.predicted and self.settings("validate").get("scheme", "none") != "none"
 
     @property
     def held_out(self) -> bool:
-        """Tell whether the predicted patients took no part in the fit."""
+        """Return whether patients were predicted by models that were not fitted to them."""
         return self.external or self.validated
 
     @property
     def comparison(self) -> Comparison | None:
-        """Return the measures against histology where histology is known, else the measures against
-        the readers.
+        """Return the measures against histology, or against the readers if histology is not
+        known.
         """
         return self.metrics.histology or self.metrics.consensus
 
     @property
     def rarer(self) -> int:
-        """Return the number of regions of the rarer class; 0 where no truth is known."""
+        """Return the number of regions of the rarer class; 0 if no truth is known."""
         comparison = self.comparison
         if comparison is None:
             return 0
@@ -133,7 +139,7 @@ class RunFacts:
 
     @property
     def kappas(self) -> list[float]:
-        """Return the weighted kappas of all pairs of readers for which one is known."""
+        """Return the weighted kappas of all pairs of readers for which it could be computed."""
         if self.metrics.agreement is None:
             return []
         values = [pair["value"] for pair in self.metrics.agreement["kappa"]]
@@ -141,7 +147,7 @@ class RunFacts:
 
     @property
     def rivals(self) -> list[str]:
-        """Return the names of the learners that were validated on the same folds."""
+        """Return the names of the rivals: other learners that were validated on the same folds."""
         if self.metrics.rivals is None:
             return []
         return sorted({row["learner"] for row in self.metrics.rivals["table"]})
@@ -157,8 +163,9 @@ class RunFacts:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Return the costs behind the decisions, without the aims, which have a sentence of their
-        own.
+        """Return the costs from which decisions follow.
+
+        Aims are left out, because another sentence states them.
         """
         costs = {}
         for name, value in self.settings("decision").items():
@@ -168,7 +175,9 @@ class RunFacts:
 
     @property
     def operating_choice(self) -> OperatingChoice | None:
-        """Return the thresholds that were chosen for an aim, here or in the training."""
+        """Return the thresholds that were chosen for an aim, in this run or in the training of its
+        model.
+        """
         if self.metrics.operating_point is not None:
             return self.metrics.operating_point
         return next(iter(self.metrics.at_training.values()), None)
@@ -180,7 +189,7 @@ def digits3(value: float | None) -> str:
     Parameters
     ----------
     value : float or None
-        NaN counts as unknown.
+        The number; None and NaN stand for an unknown number.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Make the sentences about one run, each by the name that ``checklists.yaml`` uses for it."""
+"""Make the sentences about a run, under the names that ``checklists.yaml`` uses for them."""
 
 from collections.abc import Callable
 from math import isnan
@@ -17,17 +17,17 @@ _NO_FEATURES = "The number of features is not recorded."
 
 
 def listed(section: Json) -> str:
-    """Return a section of settings in one line, such as ``bins 32, distance 1``.
+    """Return a section of settings as a text of one line, such as ``bins 32, distance 1``.
 
     Parameters
     ----------
     section : mapping
-        Values by name.
+        Values of settings, by name.
 
     Returns
     -------
     str
-        "not recorded" for an empty section.
+        The text; "not recorded" for an empty section.
 
     Examples
     --------
@@ -211,7 +211,8 @@ def _tuning(facts: RunFacts) -> str:
     learner = facts.settings("learner")
     grid = fitted.get("grid")
     if not grid and facts.predicted:
-        # A bundle keeps the best point of a search; the grid is in its settings.
+        # A bundle (a stored model) has only the best point of a search. The grid is in its
+        # settings.
         grid = learner.get("grid")
     if not grid and not facts.weights:
         if fitted.get("members"):

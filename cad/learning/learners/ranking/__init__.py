@@ -1,1 +1,3 @@
-"""Provide rankers: learners of an order, supervised and semi-supervised ([W14])."""
+"""Provide rankers, which learn to order rows, from labelled rows alone or also from unlabelled rows
+([W14]).
+"""

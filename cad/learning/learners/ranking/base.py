@@ -1,4 +1,7 @@
-"""Provide the base of all rankers: labels, weights, and Platt's probabilities from out-of-fold
+"""Provide the base class of all rankers, which learn to give positive rows higher scores than
+negative rows.
+
+The class reads labels and weights, and computes probabilities by Platt's sigmoid from out-of-fold
 scores.
 """
 
@@ -46,7 +49,7 @@ def require_count(name: str, value: object, least: int = 1) -> None:
 
 
 def warn_not_converged(who: str, what: str, hint: str) -> None:
-    """Emit scikit-learn's ConvergenceWarning: ``who`` did not converge, ``what`` and ``hint``.
+    """Emit scikit-learn's ConvergenceWarning that a learner did not converge.
 
     Parameters
     ----------
@@ -55,25 +58,27 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
     what : str
         The numbers that show that the learner did not converge, such as a gap.
     hint : str
-        Advice to the caller.
+        What the caller can do about it.
     """
     warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
 
 
 class Ranker(BinaryLearner):
-    """Share the methods of learners that order regions; a subclass learns the scores.
+    """Share the methods of rankers; a subclass learns the scores.
 
     A subclass supplies three methods. ``_check_parameters()`` raises an error for parameters out of
-    range. ``_fit_scores(X, sign, weight)`` learns from rows of class +1 or -1 (0 for unlabelled, in
-    a semi-supervised learner) and returns nothing. ``_scores(X)`` returns the scores, shape (n,);
-    larger scores are more positive.
+    range. ``_fit_scores(X, sign, weight)`` learns from rows whose ``sign`` is the class +1 or -1,
+    or 0 for an unlabelled row of a semi-supervised learner. ``_scores(X)`` returns the scores,
+    shape (n,); larger scores are more positive.
 
     Platt's sigmoid turns scores into probabilities. It is fitted to scores that were predicted out
-    of fold (``platt_folds`` stratified folds, grouped by ``groups`` if given). ``platt_folds=0``
-    uses the scores of the training rows: this is fast, but the probabilities are then too
-    confident. The same happens where a class has too few rows or groups for two folds. The slope of
-    the sigmoid is at least 1e-3 per standard deviation of the scores, so that probabilities follow
-    the order of the scores. A ranker that ranks backwards out of fold gives the base rate.
+    of fold. There are ``platt_folds`` stratified folds, which keep patients whole if ``groups`` are
+    given. With ``platt_folds=0`` it is fitted to the scores of the training rows. This is fast, but
+    the probabilities are then too near 0 and 1. The scores of the training rows are also used if a
+    class has too few rows or patients for two folds. The slope of the sigmoid is at least 1e-3 per
+    standard deviation of the scores, so that probabilities follow the order of the scores. If
+    positive rows have lower out-of-fold scores than negative rows, all probabilities are near the
+    share of positive rows.
     """
 
     stored: ClassVar[Declared] = {
@@ -100,21 +105,22 @@ class Ranker(BinaryLearner):
         ----------
         X : array-like, shape (n, d)
         y : array-like, shape (n,)
-            Two classes; semi-supervised learners take -1 as "unlabelled". Floats in [0, 1] that are
-            not all 0 and 1 are readers' probabilities. A row is positive above 1/2, else negative.
+            Two classes; for semi-supervised learners -1 means "unlabelled". Floats in [0, 1] that
+            are not all 0 or 1 are readers' probabilities: a row is positive if its probability is
+            above 1/2, else negative.
         eta : ignored
-            Rankers do not use the readers' uncertainty. It is accepted so that a pipeline may hand
-            it to any learner.
+            Rankers do not use the readers' uncertainty. The argument is there so that a pipeline
+            may give it to any learner.
         sample_weight : array-like, shape (n,), optional
             Weights of the rows; a row of weight 2 counts like two equal rows.
         groups : array-like, shape (n,), optional
-            Patients: the out-of-fold scores leave whole patients out.
+            Patient of every row. For the out-of-fold scores whole patients are left out.
 
         Raises
         ------
         LearnerError
-            For one class only, for no labelled row, and for a parameter out of range. The error is
-            also a ValueError.
+            For labels of one class only, for no labelled row, and for a parameter out of range. The
+            error is also a ValueError.
         """
         self._check_parameters()
         require_count("platt_folds", self.platt_folds, 0)
@@ -128,7 +134,7 @@ class Ranker(BinaryLearner):
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
         # Rows of weight 0 are removed, because they would still influence scaling, folds and
-        # support.
+        # support rows.
         used = np.flatnonzero(weight > 0)
         self._check_two_classes(sign[used])
         if self._kernel_is_precomputed():
@@ -138,8 +144,8 @@ class Ranker(BinaryLearner):
                 f"{rows.shape[0]} x {rows.shape[1]}",
                 "give the kernel between the training points",
             )
-            # A precomputed kernel loses the columns of the removed rows, too. _widen then turns
-            # positions among the used rows into positions among all rows.
+            # Of a precomputed kernel the columns of the removed rows are removed, too. _widen then
+            # turns the positions of support rows among the used rows into positions among all rows.
             self._fit_scores(rows[np.ix_(used, used)], sign[used], weight[used])
             self._widen(used, len(rows))
         else:
@@ -152,14 +158,14 @@ class Ranker(BinaryLearner):
         """Return the scores minus the score whose probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        # Pairs depend on differences f_p - f_q only, so f has no natural zero. Platt's sigmoid
-        # defines the zero.
+        # A ranker learns from differences of scores only, so a score has no natural zero. It is put
+        # where Platt's sigmoid is 1/2.
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return probabilities of the two classes, shape (n, 2), in the order of ``classes_``.
 
-        A warning is given where rows differ from the training rows by more than chance.
+        A warning is given if rows differ from the training rows by more than chance.
         """
         values = self.decision_function(X)
         self._warn_outside(X)
@@ -176,14 +182,15 @@ class Ranker(BinaryLearner):
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Refuse parameters out of range."""
+        """Raise an error for parameters out of range."""
 
     def _kernel_is_precomputed(self) -> bool:
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
-        """Renumber the support of a fit that used only the rows ``used`` of a precomputed kernel,
-        so that it counts all n rows.
+        """Renumber the support rows of a fit to the rows ``used`` of a precomputed kernel.
+
+        Their numbers afterwards are positions among all n rows.
         """
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
@@ -250,11 +257,13 @@ class Ranker(BinaryLearner):
     def _rows(
         self, X: Floats, rows: NDArray[np.intp], used: NDArray[np.intp], train: NDArray[np.intp]
     ) -> Floats:
-        """Return rows in the form that a learner fitted on ``train`` takes."""
+        """Return ``rows`` of X in the form that a learner expects that was fitted to the rows
+        ``train``.
+        """
         if not self._kernel_is_precomputed():
             return X[rows]
-        # A learner fitted to all used rows finds the columns of its support in X itself (_widen). A
-        # learner of one fold takes the columns of its training rows only.
+        # A learner that was fitted to all used rows expects all columns of the kernel (_widen). A
+        # learner of one fold expects the columns of its training rows only.
         return X[rows] if train is used else X[np.ix_(rows, train)]
 
     def _out_of_fold(
@@ -265,12 +274,15 @@ class Ranker(BinaryLearner):
         weight: Floats,
         groups: NDArray[Any] | None,
     ) -> Floats | None:
-        """Return scores of labelled rows by learners not trained on them; None if there are no
-        folds.
+        """Return scores of labelled rows, each by a learner that was not trained on the row.
+
+        The result is None if no folds can be made.
         """
         labelled = np.flatnonzero(sign)
         units = _units(sign[labelled], None if groups is None else groups[labelled])
-        # Each training set needs both classes, because otherwise there are no pairs to learn from.
+        # There are at most as many folds as the rarer class has rows (with ``groups``: patients).
+        # Each training set then has both classes. With one class alone there would be no pairs to
+        # learn from.
         folds = min(self.platt_folds, units)
         if folds < 2:
             return None
@@ -286,8 +298,8 @@ class Ranker(BinaryLearner):
             if len(np.unique(sign[train][sign[train] != 0])) < 2:
                 return None
             learner = clone(self)
-            # clone() drops the attribute that validate_data set, and _fit_scores does not validate
-            # again.
+            # clone() drops this attribute, which validate_data set, and _fit_scores does not
+            # validate again.
             learner.n_features_in_ = self.n_features_in_
             learner._fit_scores(
                 self._rows(X, used[train], used, used[train]), sign[train], weight[train]
@@ -316,15 +328,15 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
         np.sqrt(np.average((scores - np.average(scores, weights=weight)) ** 2, weights=weight))
     )
     targets = platt_targets(sign > 0, weight)
-    # Targets (n_+ + 1) / (n_+ + 2), 1 / (n_- + 2) keep the slope finite for a perfect rank.
+    # Platt's targets are not 0 and 1, so the slope is finite also for a perfect ranking.
     slope, offset = fit_sigmoid(scores, targets, weight)
     least_slope = 1e-3 / spread if spread > 0 else 1e-3
     if slope < least_slope:
         positive = weight[sign > 0].sum()
         negative = weight[sign < 0].sum()
         slope = least_slope
-        # This offset gives the mean score the base rate as its probability. With so small a slope
-        # the probabilities of all rows are close to the base rate.
+        # With this offset, the probability at the mean score is about the share of positives. With
+        # so small a slope the probabilities of all rows are close to this share.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
             np.average(scores, weights=weight)
         )
@@ -341,8 +353,7 @@ def _are_probabilities(y: NDArray[Any]) -> bool:
 
 
 def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
-    """Return the number of rows of the rarer class, or the number of its patients where patients
-    are given.
+    """Return the number of rows of the rarer class, or of its patients if ``groups`` are given.
 
     This is the largest number of folds that can all contain both classes.
     """

@@ -1,5 +1,6 @@
-"""Provide OPAUC, which maximises the AUC by the square loss of all pairs, in one pass over the rows
-(Gao et al. 2013).
+"""Provide OPAUC, which maximises the AUC in one pass over the rows (Gao et al. 2013).
+
+It minimises the square loss of all pairs of a positive and a negative row.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class OPAUC(Ranker):
     Parameters
     ----------
     eta : float
-        Learning rate (the papers try 2^-12 to 2^10).
+        Learning rate: the factor of the gradient in a step (the papers try 2^-12 to 2^10).
     lambda_ : float
-        Regularisation (the papers try 2^-10 to 2^2).
+        The factor lambda of the penalty (the papers try 2^-10 to 2^2).
     random_state : int or None
-        Seed of the order in which rows pass; with None the rows pass in their given order.
+        Seed of the random order in which the steps use the rows; with None they use the given
+        order.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
@@ -99,16 +102,16 @@ class OPAUC(Ranker):
 def opauc_path(
     X: Floats, sign: Floats, weight: Floats, etas: ArrayLike, lambdas: ArrayLike
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit OPAUC for every pair of a learning rate and a regularisation.
+    """Fit OPAUC for every pair of a learning rate and a penalty factor lambda.
 
     Parameters
     ----------
     X : ndarray (n, d)
-        Rows in the order in which they pass.
+        Rows, in the order in which the steps use them.
     sign, weight : ndarray (n,)
         Classes +1 or -1, and weights > 0 of the rows.
     etas, lambdas : array-like (a,), (b,)
-        Learning rates and regularisations.
+        Learning rates, and factors of the penalty.
 
     Returns
     -------
@@ -129,10 +132,11 @@ def opauc_path(
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)
     lams = np.asarray(lambdas, dtype=float)
-    # Of the two methods the method with fewer operations is used. A grid point takes n d^2
+    # Of the two methods the one with fewer operations is used. A pair of settings takes n d^2
     # operations by means and covariances, and n^3 by inner products of rows.
     if X.shape[1] > X.shape[0]:
-        # w = X' coefficients: gradients are sums of rows, so w is always a sum of rows as well.
+        # Here w = X' coefficients. Gradients are weighted sums of rows, so w is always a weighted
+        # sum of rows, too.
         coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
         return coefficients @ X, diverged
     return _pass_moments(X, sign, weight, steps, lams)
@@ -142,7 +146,7 @@ def opauc_path(
 def _pass_moments(
     X: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit all grid points in one pass; they share the mean and covariance of both classes.
+    """Fit all pairs of settings in one pass; they share the mean and covariance of both classes.
 
     For the parameters see :func:`opauc_path`; ``steps`` and ``lams`` are its ``etas`` and
     ``lambdas``.
@@ -167,14 +171,14 @@ def _pass_moments(
                 apart[k] = X[t, k] - mean[other_class, k]
             for i in range(a):
                 for j in range(b):
-                    # On overflow the earlier weights are kept, so that a grid search sees a bad
-                    # point instead of an error.
+                    # After an overflow no further step is made and the weights before it are kept.
+                    # A grid search then finds poor settings instead of an error.
                     if diverged[i, j]:
                         continue
                     v = w[i, j]
-                    # The gradient at row t is lambda w + s a + Cov w, with a = x_t - mean of the
-                    # other class and s = w'a - y_t. This is the mean loss over pairs, written by
-                    # the mean and the covariance of the other class.
+                    # The gradient at row t is lambda w + s a + Cov w. Here a = x_t - mean of the
+                    # other class, s = w'a - y_t, and Cov is the covariance of the other class. It
+                    # equals the gradient of the mean loss over the pairs.
                     s = -sign[t]
                     for k in range(d):
                         s += apart[k] * v[k]
@@ -208,7 +212,7 @@ def _pass_moments(
 def _pass_factor(
     gram: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit all grid points by coefficients of the rows (w = X' coefficients) instead of weights.
+    """Fit all pairs of settings by coefficients of the rows (w = X' coefficients) instead of w.
 
     Only ``gram``, the inner products X X' of the rows, is used. The other parameters are as in
     :func:`_pass_moments`.
@@ -222,9 +226,9 @@ def _pass_factor(
     for i in range(a):
         for j in range(b):
             coefficient = out[i, j]
-            # u = X w is kept up to date, so a step costs n for each changed coefficient; w itself
-            # is not computed.
-            u = np.zeros(n)  # w'x of every row, kept up to date instead of w
+            # u = X w is kept up to date instead of w, at the cost of n operations for each changed
+            # coefficient.
+            u = np.zeros(n)  # w'x of every row
             total = np.zeros(2)
             for t in range(n):
                 same = 1 if sign[t] > 0 else 0
@@ -252,7 +256,8 @@ def _pass_factor(
                     if not largest < 1e100 or not abs(shrink * s) < 1e100:
                         diverged[i, j] = True
                         break
-                    # The penalty lambda first scales all of w; then the rows of the loss are added.
+                    # The penalty first multiplies all of w by a factor; then the gradient of the
+                    # loss, a sum of rows, is added.
                     for k in range(n):
                         u[k] *= shrink
                         coefficient[k] *= shrink

@@ -1,7 +1,7 @@
-"""Provide RankBoost for two classes with threshold stumps (Freund, Iyer, Schapire & Singer 2003).
+"""Provide RankBoost for two classes with stumps (Freund, Iyer, Schapire & Singer 2003).
 
-SSRankBoost adds a second set of pairs, of less weight, from unlabelled rows (Amini, Truong & Goutte
-2008).
+A stump is a rule that compares one feature with a threshold. SSRankBoost adds pairs of unlabelled
+rows, with less weight (Amini, Truong & Goutte 2008).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cad.learning.learners.ranking.base import Floats, Ranker, require, require_
 from cad.learning.stored import Declared, floats, whole
 
 Ints = NDArray[np.int64]
-# Roles of rows in the function boost. A PSEUDO row is an unlabelled row that takes the class of a
-# labelled neighbour.
+# Roles of rows in the function ``boost``. A pseudo row is an unlabelled row that is given the class
+# of a labelled neighbour.
 POSITIVE = 0
 NEGATIVE = 1
 PSEUDO_POSITIVE = 2
@@ -62,10 +62,11 @@ class StumpRanker(Ranker):
             yield last
 
     def _boost(self, X: Floats, role: Ints, weight: Floats, discount: float) -> None:
-        # The values are sorted once for all rounds, as boosting changes only the weights of pairs.
+        # The values are sorted once for all rounds, because a round changes only the weights of
+        # pairs.
         order = np.argsort(X, axis=0, kind="stable").T.copy()
         values = np.take_along_axis(X.T, order, axis=1)
-        # Each feature is a row of the array, so that a walk over its values reads memory in order.
+        # Each feature is a row of the array, so a loop over its values reads memory in order.
         features, thresholds, alphas, rounds, losses = boost(
             values, order, role, weight, discount, self.n_rounds
         )
@@ -80,10 +81,10 @@ class StumpRanker(Ranker):
 
 
 class RankBoost(StumpRanker):
-    """Rank positives above negatives by boosting.
+    """Rank positives above negatives by boosting of stumps.
 
-    A stump is 1 where feature j is above a threshold, else 0. Its advantage r is the weighted mean,
-    over all pairs, of the stump at the positive minus the stump at the negative. Each round
+    A stump is 1 if feature j of a row is above a threshold, else 0. Its advantage r is the weighted
+    mean, over all pairs, of the stump at the positive minus the stump at the negative. Each round
     adds the stump of largest abs(r), with weight alpha = 1/2 ln((1 + r) / (1 - r)), smoothed by one
     pair (the third method of Freund et al. 2003). The weight of a pair is a product of weights of
     its two rows, so that the pairs need not be listed.
@@ -91,10 +92,11 @@ class RankBoost(StumpRanker):
     Parameters
     ----------
     n_rounds : int
-        Largest number of stumps. There are fewer where no stump separates rows or the loss would
-        rise. [W14] tries 30 to 90.
+        Largest number of stumps. There are fewer if no stump separates positives from negatives any
+        more, or if the loss would rise. [W14] tries 30 to 90.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
@@ -139,7 +141,8 @@ def boost(
     order : ndarray (d, n)
         The rows that these values belong to.
     role : ndarray (n,)
-        POSITIVE, NEGATIVE, PSEUDO_POSITIVE or PSEUDO_NEGATIVE; other rows take no part.
+        POSITIVE, NEGATIVE, PSEUDO_POSITIVE or PSEUDO_NEGATIVE. Rows with another number are not
+        used.
     weight : ndarray (n,)
         Weights of the rows.
     discount : float
@@ -150,19 +153,20 @@ def boost(
     Returns
     -------
     features, thresholds, alphas : ndarray (n_rounds,)
-        Stump of every round, valid up to ``rounds``.
+        Feature, threshold and weight of the stump of every round; only the first ``rounds`` values
+        are valid.
     rounds : int
-        Number of rounds done; fewer than ``n_rounds`` where no stump separates rows or the loss
-        would rise.
+        Number of rounds that were made. It is less than ``n_rounds`` if no stump separates
+        positives from negatives any more, or if the loss would rise.
     losses : ndarray (n_rounds + 1,)
-        Loss at the start and after every round, valid up to ``rounds + 1``.
+        Loss at the start and after every round; only the first ``rounds + 1`` values are valid.
     """
     n = values.shape[1]
     features = np.zeros(n_rounds, dtype=np.int64)
     thresholds = np.zeros(n_rounds)
     alphas = np.zeros(n_rounds)
     losses = np.zeros(n_rounds + 1)
-    # The weight of a pair is the product of the weights v of its two rows, so pairs are never
+    # The weight of a pair is the product of the weights v of its two rows, so the pairs need not be
     # listed.
     v = weight.copy()
     totals = _sums(v, role)
@@ -185,17 +189,19 @@ def boost(
         # stump. r is clipped because rounding may carry r past 1.
         r = min(max(r, -1.0), 1.0)
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
-        # For rows above the threshold, the weight of a positive falls by the factor exp(-alpha),
-        # and the weight of a negative rises by the factor exp(alpha).
+        # For rows above the threshold, the weight of a positive is multiplied by exp(-alpha), and
+        # the weight of a negative by exp(alpha).
         for t in range(n - 1, -1, -1):
-            # Values ascend, so going down, the first value at or below the threshold ends the loop.
+            # The loop runs from the largest value down and ends at the first value that is not
+            # above the threshold.
             if not values[where, t] > cut:
                 break
             i = order[where, t]
             if 0 <= role[i] < 4:
                 v[i] *= np.exp(-alpha) if role[i] % 2 == 0 else np.exp(alpha)
         after = _renormalise(v, role, share, totals, sums)
-        # If the loss rises, stumps separate no more pairs, and the rise is only rounding.
+        # In exact arithmetic the loss cannot rise. If it does, stumps separate no more pairs, and
+        # the rise is a rounding error.
         if not (after <= losses[rounds] and after > 0.0):
             break
         features[rounds] = where
@@ -236,11 +242,12 @@ def _advantages(
 
 @njit(cache=True)
 def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, int, float]:
-    """Return the advantage of the best stump, its feature and its threshold; feature -1 without a
-    stump.
+    """Return the advantage of the best stump, its feature and its threshold.
 
-    The best stump has the largest absolute advantage. Each feature is walked from its largest value
-    down, so that the advantage of a stump is a running sum.
+    The feature is -1 if there is no stump.
+
+    The best stump has the largest absolute advantage. The loop over a feature runs from its largest
+    value down, so the advantage of a stump is a running sum.
     """
     d, n = values.shape
     best = 0.0
@@ -252,14 +259,14 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
             above += advantage[order[j, t]]
             low = values[j, t - 1]
             high = values[j, t]
-            # Of stumps that are equal up to rounding, the first feature and its highest threshold
-            # win. Between equal values there is no threshold.
+            # Of stumps whose advantages differ only by rounding, the one of the first feature, and
+            # of its highest threshold, is taken. Between equal values there is no threshold.
             if high > low and abs(above) > abs(best) + 1e-12:
                 best = above
                 where = j
-                # The midpoint is not computed as (low + high) / 2, which can overflow. Between
-                # neighbouring floats it rounds to high, and rows with the value high would then not
-                # lie above the threshold. So low is used instead.
+                # The midpoint is not computed as (low + high) / 2, which can overflow. If low and
+                # high are neighbouring floats, the midpoint may be rounded to high, and rows with
+                # the value high would then not lie above it. So low is used instead.
                 cut = low + 0.5 * (high - low)
                 if cut >= high:
                     cut = low
@@ -270,9 +277,9 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
 def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Floats) -> float:
     """Write the sum of weights of each role to ``sums``, rescale v and return the loss.
 
-    The weight of a pair is a product of two rows' weights. A factor may thus move from the
-    positives to the negatives. This keeps the weights of both in the range of floating-point
-    numbers.
+    The weight of a pair is the product of the weights of a positive and a negative. So the weights
+    of all positives may be divided by a factor if those of all negatives are multiplied by it. This
+    keeps both in the range of floating-point numbers.
     """
     # A loop is used, because assigning a slice costs four seconds of compile time.
     for k, value in enumerate(_sums(v, role)):
@@ -333,18 +340,20 @@ class SSRankBoost(StumpRanker):
     n_rounds : int
         Largest number of stumps.
     discount : float
-        Weight of the pairs of pseudo rows, in [0, 1].
+        Factor of the mean loss of the pairs of pseudo rows, in [0, 1].
     k : int
-        Number of unlabelled rows that each labelled row gives its class to.
+        Number of the nearest unlabelled rows to which each labelled row gives its class.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
     features_, thresholds_, alphas_ : ndarray, shape (rounds,)
         Feature, threshold and weight of every stump.
     losses_ : ndarray, shape (rounds + 1,)
-        Mean loss, discounted pairs included, before and after every round.
+        Mean loss of the labelled pairs plus ``discount`` times that of the pairs of pseudo rows,
+        before and after every round.
 
     Examples
     --------
@@ -372,7 +381,8 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        # Rows without a role are removed, so that their values make no thresholds either.
+        # Rows without a role are removed, because their values would otherwise be used for
+        # thresholds.
         used = role >= 0 if self.discount > 0 else sign != 0
         self._boost(X[used], role[used], weight[used], float(self.discount))
 
@@ -380,8 +390,9 @@ class SSRankBoost(StumpRanker):
 def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     """Return the role of every row in :func:`boost`, shape (n,).
 
-    A labelled row is POSITIVE or NEGATIVE. An unlabelled row that labelled rows claim gets the
-    class of the nearest claimant, as PSEUDO_POSITIVE or PSEUDO_NEGATIVE. Any other row gets -1.
+    A labelled row is POSITIVE or NEGATIVE. A labelled row claims the ``k`` nearest unlabelled rows.
+    A claimed row gets the class of the nearest labelled row that claims it, as PSEUDO_POSITIVE or
+    PSEUDO_NEGATIVE. Any other row gets -1.
 
     Parameters
     ----------
@@ -399,16 +410,16 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     unlabelled = np.flatnonzero(sign == 0)
     if not len(unlabelled):
         return role
-    # Neighbours are computed from the labelled rows, so there are at most k times as many claims as
-    # labelled rows, however many rows are unlabelled.
+    # Labelled rows choose unlabelled rows, and not the reverse. So there are at most k times as
+    # many claims as labelled rows, however many rows are unlabelled.
     distance = cdist(X[labelled], X[unlabelled])
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
-    # The distance is infinite where a row is not claimed, so that argmin gives the nearest
-    # claimant.
+    # The distance is infinite where a row is not claimed, so argmin gives the nearest of the
+    # labelled rows that claim it.
     claimed = np.full(distance.shape, np.inf)
     rows = np.arange(len(labelled))[:, None]
     claimed[rows, nearest] = distance[rows, nearest]
-    # Of equal distances, argmin takes the first: the order of rows decides.
+    # Of equal distances argmin takes the first, so the order of the labelled rows decides.
     winner = claimed.argmin(axis=0)
     taken = np.isfinite(claimed.min(axis=0))
     rank = np.where(sign[labelled][winner] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)

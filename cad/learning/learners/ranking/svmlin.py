@@ -1,7 +1,9 @@
-"""Provide SVMlin: linear L2-SVMs by modified finite Newton, supervised and transductive.
+"""Provide SVMlin: linear SVMs with squared hinge loss, supervised and transductive.
 
-The method is that of Sindhwani & Keerthi 2006. The bias is the weight of a constant feature, and is
-regularised like all weights.
+A transductive SVM also learns from unlabelled rows.
+
+The method is that of Sindhwani & Keerthi 2006. Newton's method reaches the solution after a finite
+number of steps. The bias is the weight of a constant feature, and is penalised like all weights.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from cad.learning.learners.ranking.base import Floats, Ranker
 from cad.learning.learners.solvers.newton import MAX_NEWTON, finite_newton
 from cad.learning.stored import Declared, floats
 
-# The weight of the unlabelled loss starts at _FIRST_WEIGHT and doubles until it is lambda_u. The
-# temperature of annealing starts at _FIRST_TEMPERATURE times lambda_u and halves until the
-# temperature's term or the entropy is negligible.
+# The weight of the unlabelled rows' loss starts at _FIRST_WEIGHT and is doubled until it is
+# lambda_u. The temperature of annealing starts at _FIRST_TEMPERATURE times lambda_u. It is halved
+# until the temperature is _LAST_TEMPERATURE times lambda_u or the entropy is negligible.
 _FIRST_WEIGHT = 1e-5
 _FIRST_TEMPERATURE = 10.0
 _LAST_TEMPERATURE = 1e-6
@@ -33,17 +35,18 @@ Steps = list[tuple[float, list[float]]]
 
 @dataclass(eq=False, repr=False)
 class SVMLin(Ranker):
-    """Separate by a linear SVM with squared hinge, supervised or transductive.
+    """Separate two classes by a linear SVM with squared hinge loss, supervised or transductive.
 
     In the formulas, y is the class of a row, +1 or -1, and f = w'x its score. x also has a constant
     feature for the bias. The supervised SVM minimises lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2,
     like scikit-learn's ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``.
 
     The transductive SVM minimises lambda/2 |w|^2 + 1/2 (mean loss of labelled rows) + lambda_u/2
-    (mean loss of unlabelled rows). The labels of unlabelled rows are then variables with a fixed
-    share of positives. ``multi-switch`` exchanges two labels where that lowers the loss, while the
-    weight of the unlabelled rows grows to lambda_u. ``deterministic-annealing`` replaces these
-    labels by probabilities, under an entropy whose temperature falls.
+    (mean loss of unlabelled rows). The labels of unlabelled rows are then variables too, with a
+    fixed share of positives. With ``multi-switch``, the labels of two rows are exchanged where that
+    lowers the loss, and the weight of the unlabelled rows grows step by step to lambda_u. With
+    ``deterministic-annealing``, the labels are replaced by probabilities, and half a temperature
+    times their entropy is subtracted from the loss; the temperature falls step by step.
 
     The ``y`` of :meth:`fit` is not the y of the formulas. In ``fit``, -1 marks an unlabelled row,
     and the classes are two other values, such as 0 and 1.
@@ -51,27 +54,29 @@ class SVMLin(Ranker):
     Parameters
     ----------
     lambda_, lambda_u : float
-        Regularisation of the weights, and weight of the unlabelled rows' loss.
+        Factor of the penalty on the weights, and factor of the unlabelled rows' loss.
     method : {"multi-switch", "deterministic-annealing", "supervised"}
-        "supervised" leaves unlabelled rows out.
+        How the labels of unlabelled rows are found; "supervised" leaves unlabelled rows out.
     positive_fraction : float, optional
         Share of positives among the unlabelled rows; by default the share among the labelled rows.
     max_switches : int
         Largest number of pairs of labels that are exchanged before the weights are fitted again.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
     coef_ : ndarray, shape (1, d)
         Weights of the features.
     bias_ : float
-        Weight of the constant feature; ``intercept_`` also holds Platt's threshold.
+        Weight of the constant feature. ``intercept_`` is this weight minus the score whose
+        probability is one half.
     soft_labels_ : ndarray, shape (n_unlabelled,)
         Probability of the positive class for each unlabelled row; 0 or 1 with multi-switch.
     annealing_levels_, annealing_objectives_ : ndarray, shape (k,)
         Weight of the unlabelled rows (or temperature) at every inner step, and the objective after
-        this step. The objective never rises while the level stays the same.
+        this step. While the weight or temperature stays the same, the objective never rises.
 
     Examples
     --------
@@ -118,12 +123,13 @@ class SVMLin(Ranker):
             X = X[sign != 0]
             weight = weight[sign != 0]
             sign = sign[sign != 0]
-        # The bias is the weight of a constant feature, so that Newton's method has weights only.
+        # With a constant feature the bias is a weight, too, so Newton's method needs no other
+        # variable.
         rows = np.column_stack([X, np.ones(len(X))])
         turn = None
         if rows.shape[1] > rows.shape[0]:
-            # n rows lie in a subspace of at most n dimensions: solve in the subspace, and turn the
-            # weights back.
+            # n rows lie in a subspace of at most n dimensions. So the problem is solved in the
+            # subspace, and the weights are transformed back.
             turn, triangle = qr(rows.T, mode="economic")
             rows = np.ascontiguousarray(triangle.T)
         labelled = sign != 0
@@ -131,7 +137,8 @@ class SVMLin(Ranker):
         cost = weight.copy()
         if self.method != "supervised":
             cost[labelled] /= weight[labelled].sum()
-            # Both losses are means, so lambda_u has the same meaning whatever the numbers of rows.
+            # The losses of labelled and of unlabelled rows are means, so the effect of lambda_u
+            # does not depend on the numbers of rows.
             cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)
         of_labelled = rows[labelled], sign[labelled], cost[labelled]
         w, is_finite = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
@@ -169,7 +176,7 @@ class SVMLin(Ranker):
         share: float,
         w: Floats,
     ) -> tuple[Floats, Floats, Steps, bool]:
-        """Fit by exchanging pairs of labels while the unlabelled weight grows.
+        """Fit by exchanging labels of pairs of rows, while the weight of the unlabelled rows grows.
 
         Parameters
         ----------
@@ -188,13 +195,14 @@ class SVMLin(Ranker):
         labels : ndarray (u,)
             Labels of the unlabelled rows, 0 or 1.
         steps : list of (float, list of float)
-            Weight or temperature, and the objective after every inner step.
+            For each weight of the unlabelled rows (or temperature), its value and the objective
+            after every inner step.
         converged : bool
         """
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
-        # The share of positives is fixed, because otherwise one label for all unlabelled rows would
-        # be optimal.
+        # The share of positives is fixed, because otherwise it could be optimal that all unlabelled
+        # rows have the same label.
         guess = _top_share(free_rows @ w, share)
         both = np.vstack([rows, free_rows])
         steps: Steps = []
@@ -205,8 +213,8 @@ class SVMLin(Ranker):
             # their labels would decide the result.
             costs = np.concatenate([cost, level * free_cost])
             values: list[float] = []
-            # Every exchange lowers the objective, so no labelling comes back and the loop ends. The
-            # limit is for the case that rounding prevents the end.
+            # Every exchange lowers the objective, so no labelling occurs twice and the loop ends.
+            # The limit is for the case that rounding errors prevent the end.
             for _ in range(_MAX_INNER * len(guess)):
                 y = np.concatenate([sign, guess])
                 w, settled = finite_newton(both, y, costs, lambda_, w)
@@ -231,8 +239,9 @@ class SVMLin(Ranker):
         share: float,
         start: Floats,
     ) -> tuple[Floats, Floats, Steps, bool]:
-        """Fit by deterministic annealing; parameters and results are those of
-        :func:`_multi_switch`.
+        """Fit by deterministic annealing.
+
+        Parameters and results are those of :func:`_multi_switch`, but the labels are probabilities.
 
         At a temperature T the objective is the expected loss plus T/2 sum cost (p ln p + (1 - p) ln
         (1 - p)), with p the probabilities of the unlabelled rows. The objective is minimised over w
@@ -241,10 +250,11 @@ class SVMLin(Ranker):
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
         w: Any = start
-        # At a high temperature only the entropy counts; it is optimal when all p equal the share.
+        # At a high temperature the entropy alone decides, and it is largest when all p equal the
+        # share.
         p: Floats = np.full(len(free_rows), share)
-        # Each unlabelled row is entered twice, as +1 with cost p and as -1 with cost 1 - p. The
-        # expected loss is then the loss of an ordinary L2-SVM.
+        # Each unlabelled row stands twice in ``stacked``: as +1 with cost p, and as -1 with cost 1
+        # - p. The expected loss is then the loss of an ordinary SVM with squared hinge.
         stacked = np.vstack([rows, free_rows, free_rows])
         ones = np.ones(len(free_rows))
         y = np.concatenate([sign, ones, -ones])
@@ -268,8 +278,8 @@ class SVMLin(Ranker):
                 is_finite = is_finite and settled
                 values.append(total())
                 f = free_rows @ w
-                # For fixed w, the optimal p is a sigmoid of the difference between the two losses
-                # of a row.
+                # For fixed w, the optimal p is a sigmoid of the difference between a row's loss as
+                # -1 and its loss as +1.
                 advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
                 old = p
                 p = _balanced_sigmoid(advantage, temperature, free_cost, share)
@@ -281,8 +291,8 @@ class SVMLin(Ranker):
             if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
                 w, settled = finite_newton(stacked, y, costs(), lambda_, w)
                 return w, p, steps, is_finite and settled
-            # Each temperature starts from the optimum of the last temperature, because the two
-            # optima are close to each other.
+            # The fit at each temperature starts from the optimum at the last temperature, because
+            # the two optima are close to each other.
             temperature *= 0.5
 
     @property
@@ -299,8 +309,8 @@ class SVMLin(Ranker):
 
 def _top_share(f: Floats, share: float) -> Floats:
     """Return labels: +1 for the given share of rows with the largest f, -1 for all others."""
-    # The share is a share of rows and not of weights, because an exchange swaps one row for one
-    # row.
+    # The share is a share of rows and not of weights, because an exchange of two labels keeps the
+    # number of positive rows, and not their weight.
     count = round(share * len(f))
     guess = np.full(len(f), -1.0)
     guess[np.argsort(-f, kind="stable")[:count]] = 1.0
@@ -308,21 +318,24 @@ def _top_share(f: Floats, share: float) -> Floats:
 
 
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
-    """Exchange labels of (+1, -1) pairs wherever an exchange lowers the loss, the best pair
-    first.
+    """Exchange the labels of pairs of a row +1 and a row -1 where this lowers the loss.
+
+    At most ``most`` pairs are exchanged, the best first. The result is whether any pair was.
     """
-    # ``price`` is how much more a row costs as +1 than as -1. Exchanging one +1 with one -1 keeps
-    # the share.
+    # ``price`` is the difference between a row's loss as +1 and its loss as -1. An exchange of one
+    # +1 with one -1 keeps the share.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
     up = np.flatnonzero(guess > 0)
     down = np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
     down = down[np.argsort(price[down], kind="stable")][:most]
-    # The +1 of highest price is paired with the -1 of lowest price, and so on. The gain falls from
-    # pair to pair, so that the pairs worth exchanging come first.
+    # The +1 of highest price is paired with the -1 of lowest price, then the +1 and the -1 that
+    # come next, and so on. The gain falls from pair to pair, so the pairs worth exchanging come
+    # first.
     pairs = min(len(up), len(down))
     gain = price[up[:pairs]] - price[down[:pairs]]
-    # Gains of rounding size do not count; otherwise a pair would be exchanged to and fro for ever.
+    # A gain that may be a rounding error does not count, because otherwise a pair could be
+    # exchanged to and fro for ever.
     better = gain > 1e-9 * np.abs(price).max(initial=0.0)
     guess[up[:pairs][better]] = -1.0
     guess[down[:pairs][better]] = 1.0
@@ -330,7 +343,11 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
 
 
 def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
-    """Return p = sigmoid((advantage - nu) / T), where nu makes the weighted mean of p the share."""
+    """Return p = sigmoid((advantage - nu) / T), with the number nu for which the mean of p is
+    ``share``.
+
+    T is the temperature, and the mean is weighted by ``cost``.
+    """
     # The mean of p falls as nu rises, so nu is found by bisection.
     z = advantage / temperature
     odds = float(np.log(share / (1.0 - share)))

@@ -1,7 +1,7 @@
-"""Provide SVMROC, a kernel machine on pairs of a positive and a negative row [W14 (2)].
+"""Provide SVMROC, a kernel machine on pairs of a positive and a negative row ([W14] (2)).
 
-SSLROC, its semi-supervised version, also ranks unlabelled points, and learns their soft labels [W14
-(3), (5)].
+SSLROC is its semi-supervised version, which also ranks unlabelled rows and learns soft labels for
+them ([W14] (3), (5)).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ZERO = 1e-8
 
 @dataclass(eq=False, repr=False)
 class SVMROC(base.Ranker):
-    """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
+    """Rank by the support vector machine for the area under the ROC curve ([W14] (2)).
 
     The learner minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm. Here w are the
     weights in the space of the kernel, and f the scores. A pair has a positive p and a negative q.
@@ -35,16 +35,17 @@ class SVMROC(base.Ranker):
     Parameters
     ----------
     C : float
-        Cost of a pair that misses its margin.
+        Cost of a unit of violation of a pair's margin (squared for ``norm=2``).
     norm : 1 or 2
         Hinge or squared hinge.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : {"auto", "interior-point", "cvxopt"}
         The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
         ("cvxopt", for small problems).
@@ -54,7 +55,8 @@ class SVMROC(base.Ranker):
     max_iter : int
         Most iterations of the solver.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
@@ -63,9 +65,9 @@ class SVMROC(base.Ranker):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 
@@ -116,7 +118,7 @@ class SVMROC(base.Ranker):
         costs: tuple[float, float],
         margin: float,
     ) -> None:
-        """Solve the problem and keep the support.
+        """Solve the problem and set the fitted attributes.
 
         ``costs`` are the cost of a pair of labelled points, and the cost of a pair with an
         unlabelled point; ``margin`` is M of :class:`SSLROC`.
@@ -131,14 +133,14 @@ class SVMROC(base.Ranker):
             kernels.check_precomputed(matrix)
         matrix = matrix[np.ix_(order, order)]
         base.require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
-        # The pivoted Cholesky factorisation needs a matrix that is symmetric in every bit.
+        # The pivoted Cholesky factorisation needs an exactly symmetric matrix.
         factor = kernel_factor(0.5 * (matrix + matrix.T))
         problem = PairwiseProblem(
             factor, len(groups[0]), len(groups[1]), weight[order], *costs, float(margin), self.norm
         )
         if self.solver == "cvxopt":
-            # The reference gets the matrix that the factor represents and not the kernel, so that
-            # it solves exactly the same problem as the interior-point method.
+            # The reference solver cvxopt gets the product of the factors and not the kernel matrix,
+            # so that it solves exactly the same problem as the interior-point method.
             solution = solve_cvxopt(factor @ factor.T, problem.general())
         else:
             solution = solve_pairwise(problem, self.tol, self.max_iter)
@@ -173,8 +175,8 @@ class SVMROC(base.Ranker):
         self.support_ = used[self.support_]
 
     def _scores(self, X: base.Floats) -> base.Floats:
-        # X has the kernel values with all n training points; only the columns of the support are
-        # used.
+        # A precomputed X has the kernel values with all n training rows. Only the columns of the
+        # support rows are used.
         if self.kernel == "precomputed":
             return np.asarray(X[:, self.support_] @ self.dual_coef_[0])
         kernel = kernels.settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)
@@ -182,34 +184,36 @@ class SVMROC(base.Ranker):
 
 
 class SSLROC(SVMROC):
-    """Learn to rank from labelled and unlabelled points [W14 (3), (5)], with C1 = C2 = C.
+    """Learn to rank from labelled and unlabelled rows ([W14] (3), (5)), with C1 = C2 = C.
 
-    The learner minimises the expression below over scores f and over soft labels d in [0, 1] of the
-    unlabelled points. w are the weights in the space of the kernel, p the positives, q the
-    negatives and m the unlabelled points:
+    The learner minimises the expression below over the scores f and over soft labels d of the
+    unlabelled rows, in [0, 1]. w are the weights in the space of the kernel. The indices p, q and m
+    stand for a positive, a negative and an unlabelled row, and each sum is over all pairs:
 
         1/2 |w|^2 + C/2 sum max(0, 1 - (f_p - f_q))^norm
                   + C/2 sum max(0, 1 - M - (f_m - f_q - M d_m))^norm
                   + C/2 sum max(0, 1 - (f_p - f_m + M d_m))^norm.
 
-    In ``y``, -1 stands for unlabelled. Without unlabelled rows the learner is SVMROC at C/2.
+    In ``y``, -1 stands for unlabelled. Without unlabelled rows the learner is :class:`SVMROC` with
+    the cost C/2.
 
     Parameters
     ----------
     C : float
         Costs C1 = C2 of [W14]; a pair costs C/2.
     M : float
-        Change of the margin of an unlabelled point's pair between d = 0 and d = 1. At large M the
-        unlabelled points have no effect.
+        The number by which the margin of a pair with an unlabelled row changes, when the row's soft
+        label d goes from 0 to 1. At large M the unlabelled rows have no effect.
     norm : 1 or 2
         Hinge or squared hinge.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
+        A function gets rows of the shapes (n, d) and (m, d) and returns their kernel values, of
+        shape (n, m).
     gamma : "scale", "auto" or float
-        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X), "auto"
-        1 / d, with d features.
+        gamma of the kernel exp(-gamma |u - v|^2) of rows u and v; "scale" is 1 / (d Var X) and
+        "auto" is 1 / d, with d features.
     degree, coef0 : int, float
-        Numbers of the polynomial kernel (gamma u'v + coef0)^degree.
+        Degree and constant of the polynomial kernel (gamma u'v + coef0)^degree.
     solver : {"auto", "interior-point", "cvxopt"}
         The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
         ("cvxopt", for small problems).
@@ -219,7 +223,8 @@ class SSLROC(SVMROC):
     max_iter : int
         Most iterations of the solver.
     platt_folds : int
-        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+        Number of folds for the out-of-fold scores that Platt's sigmoid is fitted to; with 0 it is
+        fitted to the scores of the training rows.
 
     Attributes
     ----------
@@ -231,9 +236,9 @@ class SSLROC(SVMROC):
     support_vectors_ : ndarray, shape (n_support, d)
         Features of these rows.
     dual_coef_ : ndarray, shape (1, n_support)
-        Their coefficients, signed by class.
+        Their coefficients in the kernel expansion.
     intercept_ : ndarray, shape (1,)
-        Added to the decision value.
+        The intercept, which is added to the kernel expansion.
     solution_ : Solution
         Solution of the optimisation problem, and how exact it is.
 

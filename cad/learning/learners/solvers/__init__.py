@@ -1,1 +1,1 @@
-"""Provide the convex problem of all kernel learners, its kernels and its solvers."""
+"""Provide the convex problem of all kernel learners (docs/methods.md 2), kernels and solvers."""

@@ -1,18 +1,20 @@
 """Solve pointwise problems exactly, from a rough solution, by a primal active-set method.
 
-A pointwise problem has rows (constraints) that are each about one training point. :mod:`.rows`
-explains its notation. A row is free when its dual lies strictly between its bounds. On a free row
-the constraint holds with equality, v_j = b.
+In a pointwise problem each row (constraint) is about one training point. :mod:`.rows` explains the
+notation: j is a row, gamma_j its dual, c_j its cost, b the intercept and v_j the intercept at which
+row j lies on its margin. A row is free if its dual lies strictly between its bounds 0 and c_j. A
+free row lies on its margin in the solution, v_j = b.
 
-With all other duals fixed, the step of the free duals, the intercept and the scale solves one
-linear system. Its kernel block is kept as a Cholesky factor that grows and shrinks by one row at a
-time. A step that meets a bound stops there, and the row is no longer free. After a full step, the
-rows that violate their constraint most become free. The number of steps is about the number of rows
-that change between free and bound. With hard margins (large costs) moving pairs of rows would take
-far more steps.
+While all other duals are fixed, the change of the free duals, the intercept and the scale is the
+solution of one linear system. The kernel block of this system is kept as a Cholesky factor, to
+which rows are added and from which they are removed. If a dual meets its bound during a step, the
+step ends there, and the row is no longer free. After a full step, the rows that violate their
+constraint most become free. The number of steps is about the number of rows that change between
+free and bound. With hard margins (large costs) sequential minimal optimisation (:mod:`.smo`) would
+take far more steps.
 
-LAPACK computes the first factor, and code compiled by numba everything else. The reason is that
-most problems are small, so that the calls of numpy would take longer than the computation.
+LAPACK computes the first factor, and code compiled by numba everything else. Most problems are
+small, so calls of numpy would take longer than the computation itself.
 """
 
 import numba
@@ -23,14 +25,15 @@ from scipy.linalg.lapack import dpotrf
 from cad.learning.learners.solvers.problem import Array
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, add_rows, inner
 
-# Added to the diagonal of the kernel, relative to its largest entry, so that points that depend on
-# each other (linear kernel, duplicates) can be factorised. Steps are repeated until the solution is
-# exact, so the addition has no effect on the solution.
+# Added to the diagonal of the kernel matrix, relative to its largest entry. So the matrix can be
+# factorised although some points depend linearly on others (as with a linear kernel or duplicates).
+# Steps are repeated until the solution is exact, so the addition has no effect on the solution.
 RIDGE = 1e-11
-# Most full steps before the method gives up, since it may be going round in circles. Ten steps are
-# usual; the hardest margins take some dozens.
+# Largest number of full steps. Then the method gives up, because it may visit the same points again
+# and again. Ten steps are usual; problems with the largest costs take some dozens.
 _MOST_ROUNDS = 300
-# Numba options that let a sum be taken in any order, so that inner products use vector registers.
+# Numba options that allow a sum to be computed in any order, so that inner products use vector
+# registers.
 _ANY_ORDER = {"reassoc", "nsz", "contract"}
 
 
@@ -44,25 +47,27 @@ def active_set(
     max_free: int,
     add_most: int,
 ) -> tuple[int, float]:
-    """Solve a pointwise problem exactly, from a start whose free rows are roughly right.
+    """Solve a pointwise problem exactly, from a start.
 
-    Free rows are those whose dual lies strictly between 0 and the row's cost.
+    The method is fast if the free rows of the start are mostly those of the solution. Free rows are
+    those whose dual lies strictly between 0 and the row's cost.
 
     Parameters
     ----------
     store : RowStore
-        Kernel rows; rows that are needed and absent are added.
+        Rows of the kernel matrix; those that are needed and not there are computed and added.
     rows : Rows
         Rows of the problem.
     iterate : Iterate
-        Start, changed in place. The duals gamma of the start lie between their bounds. They need
-        not fulfil the equations of intercept and scale.
+        Start, changed in place. The duals gamma of the start lie between their bounds. Their
+        balances of the intercept and the scale (``unmet``) need not be 0.
     unmet : ndarray, shape (2,)
-        Where ``rows`` are part of a larger problem: sums of sign * gamma and of q * sign * gamma
-        over the other rows, which stay fixed. q is a row's coefficient of the scale
-        (``Rows``). Zeros for a whole problem.
+        Sums of sign * gamma (the balance of the intercept) and of q * sign * gamma (the balance of
+        the scale) over rows that are not in ``rows`` and stay fixed. q is a row's coefficient of
+        the scale (``Rows``). Zeros if ``rows`` are the whole problem.
     tol : float
-        Largest violation at which to stop, in units of the margin.
+        The method stops when the largest violation of a constraint is at most this, in units of the
+        margin.
     max_free : int
         Largest number of free rows.
     add_most : int
@@ -71,7 +76,7 @@ def active_set(
     Returns
     -------
     steps : int
-        Number of steps done.
+        Number of steps that were made.
     violation : float
         Largest violation left; infinite when the method gave up. It may exceed ``tol``.
 
@@ -93,8 +98,8 @@ def active_set(
     ([0.5, 0.5], [-1.0, 1.0], True)
     """
     ridge = RIDGE * float(store.kernel.diagonal.max())
-    # The factor starts with little memory and grows: getting and clearing a large array takes a
-    # fifth of the time of a small fit.
+    # The factor starts with little memory, which is enlarged when needed, because to allocate and
+    # clear a large array takes a fifth of the time of a small fit.
     room = min(max_free, len(rows.free(iterate.gamma)) * 5 // 4 + 50)
     L = np.empty((room, room))
     free = np.empty(max_free, dtype=np.int64)
@@ -123,8 +128,8 @@ def active_set(
         free[size:end] = new[:count]
         _append_rows(L, size, store.block(points, rows.point[free[:end]]), ridge)
         size = end
-    # s may be negative during the steps; the caller checks whether s = 0 gives a solution in the
-    # end.
+    # The scale s may become negative in the steps, and is then set to 0. The caller checks whether
+    # this gives a solution.
     iterate.u[1] = max(iterate.u[1], 0.0)
     return steps, violation
 
@@ -134,7 +139,7 @@ def _factorise_free(
 ) -> int:
     """Factorise the kernel block of the free rows, one row for each point; return the block's size.
 
-    The size is -1 where too many rows are free, their kernel rows do not fit the memory, or the
+    The size is -1 if too many rows are free, if their kernel rows do not fit the memory, or if the
     block has no factor.
     """
     inside = rows.free(gamma)
@@ -148,8 +153,8 @@ def _factorise_free(
     if size:
         block = store.block(points, points)
         block.flat[:: size + 1] += ridge
-        # LAPACK's dpotrf expects column-major arrays, in which the lower triangle of this array is
-        # the upper triangle.
+        # LAPACK's dpotrf expects column-major arrays. For it the lower triangle of this row-major
+        # array is the upper triangle.
         triangle, info = dpotrf(block.T, lower=0, overwrite_a=1)
         if info != 0:
             return -1
@@ -159,11 +164,10 @@ def _factorise_free(
 
 
 def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) -> None:
-    """Move the duals of row ``j`` and of the free row of the same point, keeping the point's
-    coefficient.
+    """Change the duals of row ``j`` and of the free row of the same point.
 
-    Both duals move until one of them meets a bound. The row of the other dual is the free row
-    afterwards.
+    The point's coefficient stays the same. Both duals change until one of them meets a bound. The
+    row of the other dual is the free row afterwards.
     """
     for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
         i = free[k]
@@ -183,16 +187,15 @@ def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) ->
 def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
     """Find the rows that violate their constraint most, and put their numbers into ``new``.
 
-    Return the largest violation and the number of rows in ``new``. Rows at a bound count, except
-    the rows of a point that has a free row. Where no row counts, the number is 0, and ``new``
-    begins with the worst of all rows.
+    Return the largest violation and the number of rows in ``new``. Only rows at a bound are put
+    there, and none of a point that has a free row. If there is no such row, the number is 0, and
+    ``new`` begins with the row that violates its constraint most of all.
     """
     for i in range(len(taken)):
         taken[i] = 0.0
     for j in range(len(bad)):
         missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
-        # At gamma = 0 a row must keep its margin, and at gamma = c the row must not exceed its
-        # margin.
+        # At gamma = 0 a row must be on or beyond its margin, at gamma = c on it or short of it.
         bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
@@ -225,23 +228,23 @@ def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignor
 def _to_full_step(  # type: ignore[no-untyped-def]
     L, free, size, rows, iterate, unmet, kernel, tol, new, change, bad, work
 ):
-    """Step until no bound is in the way; rows that meet a bound are no longer free.
+    """Make steps until one meets no bound; rows whose dual meets a bound are no longer free.
 
     Parameters
     ----------
     L : ndarray, shape (room, room)
-        Cholesky factor of the free rows' kernel block with a ridge: only the lower triangle of the
-        first ``size`` rows counts.
+        Cholesky factor of the kernel block of the free rows, after ``RIDGE`` was added to its
+        diagonal. Only the lower triangle of the first ``size`` rows is used.
     free : ndarray of int64, shape (most_free,)
-        Numbers of the free rows, at most one per point; only the first ``size`` count.
+        Numbers of the free rows, at most one per point; only the first ``size`` are used.
     size : int
     rows, iterate, unmet, tol
         The same as in :func:`active_set`.
     kernel : KernelRows
         Kernel rows in memory, including the kernel rows of the free rows.
     new : ndarray of int64
-        Receives the rows that must become free, with the worst row first, as many as the array has
-        room for.
+        Receives the numbers of the rows that must become free, the worst row first, as many as the
+        array has room for.
     change : ndarray, shape (n,)
         Zeros.
     bad, work : ndarray, shapes (m,) and (5, most_free + 2)
@@ -251,9 +254,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     Returns
     -------
     steps : int
-        Steps done.
+        Number of steps that were made.
     size : int
-        Number of free rows left; -1 when the system has no solution that can be used.
+        Number of free rows afterwards; -1 if the linear system has no solution that can be used.
     violation : float
         Largest violation left.
     count : int
@@ -266,8 +269,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     balance = work[4]
     for k in range(size):
         tight[k] = iterate.f[rows.point[free[k]]]
-    # Balances of b and s, which must be 0. A full step makes the balances 0 even if they are not 0
-    # at the start.
+    # Balances of b and s: the sums of sign * gamma and of q * sign * gamma over all rows, which
+    # must be 0 in a solution. A full step makes them 0, even if they are not 0 at the start.
     balance[0] = unmet[0]
     balance[1] = unmet[1]
     for j in range(len(gamma)):
@@ -288,9 +291,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
             u[0] = goal[0]
             u[1] = goal[1]
             break
-        # In a shortened step all values move in proportion: the values of free rows towards their
-        # targets, the balances towards 0. So neither the kernel nor the other rows are needed
-        # before the full step.
+        # In a shortened step all values change in proportion: the decision values of free rows
+        # towards their targets, the balances towards 0. So neither the kernel nor the other rows
+        # are needed before the full step.
         for k in range(size):
             aim = rows.r[free[k]] + rows.q[free[k]] * goal[1] - goal[0]
             tight[k] += length * (aim - tight[k])
@@ -306,7 +309,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         for k in range(blocked, size):
             free[k] = free[k + 1]
             tight[k] = tight[k + 1]
-    # Update f = K A'gamma by the duals that changed: a product with few kernel rows.
+    # f = K A'gamma is updated for the duals that changed, by a product with few kernel rows.
     add_rows(kernel, change, iterate.f)
     violation, count = _violations(rows, iterate, free, size, tol, new, bad, change)
     for i in range(len(change)):
@@ -318,11 +321,12 @@ def _to_full_step(  # type: ignore[no-untyped-def]
 def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
     """Solve the linear system of a step; return the new b and s, and whether they can be used.
 
-    The step is written to ``work[0]``; two more rows of ``work`` are scratch memory.
+    The step is written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate
+    results.
 
     L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). b and s are
-    such that the step makes both balances 0. The half-solved vectors L^-1 r, L^-1 1 and L^-1 q are
-    enough to find them, so one backward substitution is needed instead of three.
+    the numbers for which the step makes both balances 0. The vectors L^-1 (r - f), L^-1 1 and L^-1
+    q are enough to find them, so one backward substitution is needed instead of three.
     """
     b = u[0]
     s = u[1]
@@ -335,15 +339,15 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
         slopes[k] = rows.q[free[k]]
     for k in range(2 + rows.learned):
         _solve_lower(L, size, work[k])
-    # Products 1'(LL')^-1 1 and 1'(LL')^-1 (r - f): eliminating the free block leaves an equation
-    # for b.
+    # These are the products 1'(LL')^-1 1 and 1'(LL')^-1 (r - f). After the free duals are
+    # eliminated from the system, they are the coefficients of an equation for b.
     a_bb = _dot(ones, ones, size)
     a_b = _dot(ones, step, size)
     if rows.learned:
         a_bs = _dot(ones, slopes, size)
         a_ss = _dot(slopes, slopes, size)
         determinant = a_bb * a_ss - a_bs * a_bs
-        # If all rows have the same coefficient of s, b and s cannot be told apart.
+        # If all free rows have the same coefficient of s, the equations do not determine b and s.
         if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
             return b, s, False
         right_b = a_b + balance[0]
@@ -364,10 +368,10 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
 
 @inner()
 def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
-    """Return the share of the step that stays in bounds, at most 1, and the place of the free row
-    that limits the share.
+    """Return the share of the step that keeps all duals within their bounds, at most 1.
 
-    The place is ``size`` where no row limits the share.
+    The second result is the place, among the free rows, of the row that limits the share, or
+    ``size`` if none does.
     """
     length = 1.0
     blocked = size
@@ -394,18 +398,18 @@ def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
         for k in range(place):
             row[k] = block[i, k]
         _solve_lower(L, place, row)
-        # For a point that depends on the others the difference is only rounding; the ridge replaces
-        # the difference.
+        # For a point that depends linearly on the others the difference is a rounding error, and
+        # may be negative; it is then replaced by the ridge.
         row[place] = np.sqrt(max(block[i, place] + ridge - _dot(row, row, place), ridge))
 
 
 @inner()
 def _remove(L, size, place):  # type: ignore[no-untyped-def]
-    """Take row ``place`` out of the factor.
+    """Remove row ``place`` from the factor.
 
-    Rows below move up, which leaves one entry beside the diagonal in each of them. Givens rotations
-    of neighbouring columns clear these entries. This takes O(size^2) operations, where factorising
-    again would take O(size^3).
+    The rows below move up by one, so each of them has one entry beyond the diagonal. Givens
+    rotations of neighbouring columns make these entries 0. This takes O(size^2) operations, whereas
+    a new factorisation would take O(size^3).
     """
     for i in range(place, size - 1):
         for k in range(i + 2):
@@ -440,7 +444,7 @@ def _solve_lower(L, size, x):  # type: ignore[no-untyped-def]
 
 @inner()
 def _solve_upper(L, size, x):  # type: ignore[no-untyped-def]
-    """Solve L' y = x in place, going through L by rows, whose entries are neighbours in memory."""
+    """Solve L' y = x in place, by the rows of L, because their entries are neighbours in memory."""
     for i in range(size - 1, -1, -1):
         x[i] /= L[i, i]
         value = x[i]

@@ -25,13 +25,14 @@ def solve_pointwise(
     gram : Gram
         Kernel of the training points.
     problem : Problem
-        Problem in which each row has one point only.
+        Problem in which each row (constraint) is about one training point.
     solver : str
-        "auto" and "hybrid": :func:`~cad.learning.learners.solvers.pointwise.solve_hybrid`; "smo":
-        sequential minimal optimisation only; "cvxopt": the slow reference, which ignores ``start``
-        and ``cache_mb``.
+        "auto" and "hybrid" stand for :func:`~cad.learning.learners.solvers.pointwise.solve_hybrid`,
+        "smo" for sequential minimal optimisation alone, and "cvxopt" for the slow reference, which
+        ignores ``start`` and ``cache_mb``.
     tol : float
-        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+        Relative duality gap at which to stop. The violation of the optimality (KKT) conditions must
+        be below ten times ``tol``.
     cache_mb : float
         Memory for kernel values when ``gram`` does not hold the whole matrix, MB.
     start : ndarray, shape (n,), optional
@@ -40,9 +41,9 @@ def solve_pointwise(
     Returns
     -------
     Solution
-        The solution, whose ``converged`` says whether ``tol`` was reached. Of several optimal
-        scales the solution has the smallest, and of several optimal intercepts the middle one
-        (:func:`~cad.learning.learners.solvers.face.settle_scalars`).
+        The solution, whose ``converged`` says whether ``tol`` was reached. If several scales are
+        optimal, the smallest is returned. If the optimal intercepts are an interval, its middle is
+        returned (:func:`~cad.learning.learners.solvers.face.settle_scalars`).
 
     Raises
     ------
@@ -68,7 +69,7 @@ def solve_pointwise(
     if not 0 < tol < 1:
         raise LearnerError(f"tol = {tol!r}, must lie in (0, 1)")
     if solver == "cvxopt":
-        # No memory limit holds here: cvxopt, the reference solver, needs the whole matrix.
+        # cvxopt, the reference solver, needs the whole matrix, whatever memory it takes.
         K = gram.kernel.between(gram.X, gram.X) if gram.matrix is None else gram.matrix
         solution = solve_cvxopt(K, problem, gap_tol=tol, kkt_tol=10 * tol)
     else:

@@ -1,7 +1,8 @@
-"""Solve any :class:`~.problem.Problem` as a quadratic program in cvxopt, as the reference.
+"""Solve any :class:`~.problem.Problem` as a quadratic program by the package cvxopt.
 
-This solver is slow and simple, and all other solvers are tested against it. cvxopt is licensed by
-GPL-3. It is in the extra ``reference``, and is imported only when this solver is chosen.
+This is the reference solver: it is slow and simple, and tests compare all other solvers with it.
+The licence of cvxopt is GPL-3. cvxopt is installed by the extra ``reference``, and imported only
+when this solver is chosen.
 """
 
 import numpy as np
@@ -21,8 +22,8 @@ def solve_cvxopt(
 ) -> Solution:
     """Solve a problem by its dual quadratic program in cvxopt.
 
-    The variables are the problem's duals gamma, and one more for each finite bound of an extra
-    scalar u (such as the intercept or the scale).
+    The variables are the duals gamma of the problem, and one variable for each finite bound of an
+    extra scalar u, such as the scale.
 
     Parameters
     ----------
@@ -31,11 +32,12 @@ def solve_cvxopt(
     problem : Problem
         Any problem.
     tol : float
-        cvxopt's absolute, relative and feasibility tolerance.
+        Value of cvxopt's absolute, relative and feasibility tolerances.
     max_iter : int
         Largest number of iterations.
     gap_tol, kkt_tol : float
-        Largest relative gap and KKT violation at which the solution counts as converged.
+        Largest relative duality gap, and largest violation of the optimality (KKT) conditions, at
+        which the solution counts as converged.
 
     Returns
     -------
@@ -45,14 +47,14 @@ def solve_cvxopt(
     Raises
     ------
     CadError
-        Where cvxopt is not installed.
+        If cvxopt is not installed.
 
     Notes
     -----
-    With g the sum of the duals times the coefficients of an extra scalar, and lower and upper its
-    bounds, the dual objective has the term max(lower g, upper g). The term is written as upper p -
-    lower q with g = p - q and p, q >= 0. The multipliers of the equations g = p - q are the extra
-    scalars u.
+    For an extra scalar, let g be the sum of the duals times the scalar's coefficients, and lower
+    and upper its bounds. The dual objective has the term max(lower g, upper g). The term is written
+    as upper p - lower q with g = p - q and p, q >= 0. The multipliers of the equations g = p - q
+    are the extra scalars u.
 
     Examples
     --------
@@ -84,7 +86,8 @@ def solve_cvxopt(
     P = np.zeros((size, size))
     P[:m, :m] = A @ K @ A.T
     if problem.r == 2:
-        # This is the term -sum gamma^2 / (4 c) of the squared hinge.
+        # This is the term sum gamma^2 / (4 c), which the squared hinge adds to the minimised dual
+        # objective.
         P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
     q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
     # E x = B'gamma - p + q: the balance g of each scalar, with the variables p and q of its bounds.

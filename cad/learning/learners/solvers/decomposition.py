@@ -1,10 +1,10 @@
-"""Move pairs of rows, one block of points at a time, without the whole kernel matrix.
+"""Solve pointwise problems by blocks of points, without the whole kernel matrix.
 
 This method is for problems whose kernel rows do not fit the memory (:mod:`.rows`). A block holds
-the points whose rows violate their constraints most, and points of the last block that still move.
-The kernel matrix of the block is small, so that moving a pair in it costs little. One matrix
-product then adds all changes to the decision values. Points that stay at a bound are left out, as
-in shrinking.
+the points whose rows violate their constraints most, and points of the last block whose duals still
+change. Within a block the duals of two rows are changed at a time (:mod:`.smo`). The kernel matrix
+of the block is small, so such a move costs little. One matrix product then updates the decision
+values of all points. Points whose duals stay at a bound are in no block.
 """
 
 import numpy as np
@@ -15,21 +15,21 @@ from cad.learning.learners.solvers.problem import Array
 from cad.learning.learners.solvers.rows import Iterate, KernelRows, Rows
 from cad.learning.learners.solvers.smo import between, smo
 
-# A block has a fifth of the points, within these limits. Larger blocks need fewer passes over all
-# points, smaller ones need fewer kernel values.
+# A block has a fifth of the points, but its number of points lies within these limits. Larger
+# blocks need fewer passes over all points, smaller blocks need fewer kernel values.
 _SMALLEST_BLOCK = 512
 _LARGEST_BLOCK = 4096
-# Largest share of a block that new violating points may take.
+# Largest share of a block for points that were not in the last block.
 _NEW = 0.5
-# A block is solved until its violation is this share of the violation at its choice, or of the
-# tolerance.
+# A block is solved until its violation is below _INNER times the violation when it was chosen, or
+# below _INNER_LAST times the tolerance.
 _INNER = 0.1
 _INNER_LAST = 0.5
 _INNER_MOVES = 100
 
 
 def block_size(cache_mb: float, n_points: int) -> int:
-    """Return how many points make a block, so that its kernel matrix fits half the budget.
+    """Return the number of points of a block, whose kernel matrix fits half of the memory.
 
     Parameters
     ----------
@@ -50,9 +50,10 @@ def block_size(cache_mb: float, n_points: int) -> int:
 def smo_by_blocks(
     gram: Gram, size: int, rows: Rows, iterate: Iterate, scale: Array, eps: float, limit: int
 ) -> tuple[int, float]:
-    """Move pairs of rows by sequential minimal optimisation, one block of points at a time.
+    """Change the duals of two rows at a time, in one block of points after another.
 
-    The kernel values of each block are computed anew.
+    This is sequential minimal optimisation. The kernel values of each block are computed when it is
+    chosen.
 
     Parameters
     ----------
@@ -63,26 +64,28 @@ def smo_by_blocks(
     rows : Rows
         Rows of the problem.
     iterate : Iterate
-        Feasible start, changed in place.
+        Start that fulfils the constraints of the dual problem, changed in place.
     scale : ndarray, shape (3,)
-        Anchor, weight rho and sum of the learned scale's proximal term, as described at
-        :func:`~cad.learning.learners.solvers.smo.smo`. The sum is updated in place.
+        Three numbers that give the scale s, as in :func:`~cad.learning.learners.solvers.smo.smo`:
+        s = max(0, anchor + rho * total). The first two belong to the term (s - anchor)^2 / (2 rho)
+        of the objective. The third, total, is the sum over the rows of their coefficients of s
+        times their dual variables; it is updated in place.
     eps : float
         Violation at which to stop.
     limit : int
-        Largest number of moves.
+        Largest number of changed pairs.
 
     Returns
     -------
     moves : int
-        Number of pairs that were moved.
+        Number of changed pairs.
     violation : float
-        Largest violation left.
+        Largest remaining violation of a constraint.
 
     Examples
     --------
-    Two points, at -1 and 1 on a line, are of different classes. A third point is on the right side
-    already. With the decision value f(x) = x the first two points meet their margins:
+    Two points, at -1 and 1 on a line, are of different classes. A third point, at 3, is beyond its
+    margin. With the decision value f(x) = x the first two points lie on their margins:
 
     >>> from cad.learning.learners.solvers.kernels import Kernel
     >>> gram = Gram(Kernel("linear"), np.array([[-1.0], [1.0], [3.0]]), None)
@@ -98,8 +101,8 @@ def smo_by_blocks(
     gamma = iterate.gamma
     c = rows.c
     block = np.zeros(0, dtype=np.int64)
-    # One array serves all blocks, because allocating memory for each matrix took as long as
-    # computing the matrix.
+    # All blocks use the same array, because to allocate memory for each matrix took as long as to
+    # compute the matrix.
     memory = np.empty(size * size)
     place = np.full(len(iterate.f), -1, dtype=np.int64)
     moves = 0
@@ -143,8 +146,10 @@ def smo_by_blocks(
 def _next_block(
     size: int, rows: Rows, gamma: Array, up: Array, down: Array, last: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the points of the next block, sorted: the points that violate most, and some points of
-    the last block.
+    """Return the points of the next block, in ascending order.
+
+    They are the points whose rows violate their constraints most, and some points of the last
+    block.
     """
     point = rows.point
     half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)

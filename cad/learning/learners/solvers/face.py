@@ -1,4 +1,4 @@
-"""Choose one intercept and scale where the optimal values are not unique."""
+"""Choose one intercept and scale if the optimal values are not unique."""
 
 from dataclasses import replace
 from itertools import product
@@ -17,14 +17,14 @@ _RISE = 1e-7
 
 
 def settle_scalars(problem: Problem, solution: Solution) -> Solution:
-    """Return the optimal solution of smallest scale s, with b in the middle of its interval.
+    """Return the optimal solution with the smallest scale s, and for it the middle intercept b.
 
     The decision values f are unique, but the intercept b and the scale s, which divides f + b
     before it becomes a probability, need not be. The optimal (b, s) form a polygon, because the
-    dual gamma of each row sets a linear constraint. The row meets its margin exactly if its dual
-    lies between the bounds. It keeps the margin if the dual is 0, and does not exceed the margin if
-    the dual is at its cost. For a fixed s an interval of b is left. By this choice all solvers and
-    starts give the same answer up to their tolerance.
+    dual gamma of each row gives a linear constraint. The row lies on its margin if its dual lies
+    between the bounds 0 and cost. It lies on or beyond its margin if the dual is 0, and on its
+    margin or short of it if the dual is the cost. For a fixed s the optimal b are an interval. By
+    this choice all solvers, from all starts, return the same solution up to their tolerance.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     """
     learned = len(problem.lower) == 2
     share = solution.gamma / problem.c
-    # The slack t - a'f - B u is <= 0 unless the row is at its cost, and >= 0 unless its dual is 0.
+    # The slack t - a'f - B u of a row is <= 0 if its dual is below the cost, and >= 0 if its dual
+    # is above 0.
     above = share < 1 - _AT_BOUND
     below = share > _AT_BOUND
     free = above & below
@@ -47,11 +48,12 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     room = problem.slack(solution.f, np.zeros(B.shape[1]))
     G = np.vstack([-B[above], B[below]])
     h = np.concatenate([-room[above], room[below]])
-    # The constraints are widened by the solver's own error, so that its solution meets them.
+    # The constraints are relaxed by the solver's error, so that its solution fulfils them.
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
     corner = solution.u
     if learned:
-        # This is a point of the polygon with the smallest s. Its b may be any value of an interval.
+        # The linear program finds the smallest s of the polygon of optimal (b, s). Its b may be
+        # any of the intercepts that are optimal for this s; their middle is taken below.
         program = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
         if program.status != 0:
             return solution
@@ -60,9 +62,9 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     low = ends[G[:, 0] < 0].max(initial=-np.inf)
     high = ends[G[:, 0] > 0].min(initial=np.inf)
     b = (low + high) / 2 if np.isfinite([low, high]).all() else corner[0]
-    # Rounding in the linear program may give a point slightly outside the optimal set, so it is
-    # moved back towards the solver's solution. Where C is large, even a tiny error of the intercept
-    # costs too much, and the solver's own intercept is kept.
+    # Rounding in the linear program may give a point slightly outside the optimal set. So points
+    # are also tried that lie nearer to the solver's solution. If C is large, even a tiny error of
+    # the intercept may raise the objective too much. Then the solver's intercept is tried.
     for intercept, back in product((b, solution.u[0]), (0.0, 1e-4, 1e-3, 1e-2)):
         u = (1 - back) * np.append(intercept, corner[1:]) + back * solution.u
         primal = problem.primal(solution.beta, solution.f, u)

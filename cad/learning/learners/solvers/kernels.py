@@ -1,4 +1,4 @@
-"""Provide kernels, and the training kernel matrix: the whole matrix, or its values on demand.
+"""Provide kernels, and the kernel matrix of the training points: whole, or its values on demand.
 
 The papers' Gaussian kernel is exp(-|u - v|^2 / (2 sigma^2)); here gamma = 1 / (2 sigma^2).
 """
@@ -22,17 +22,17 @@ KernelFunction = Callable[[Array, Array], Array]
 
 KERNELS = ("linear", "rbf", "poly", "precomputed")
 
-# A precomputed matrix of at most this size is checked for negative eigenvalues as a whole. Of a
-# larger matrix this number of evenly spread points is checked, and the support vectors after the
-# solution.
+# A kernel matrix from the caller is checked for negative eigenvalues. Up to this number of points
+# the whole matrix is checked. For more points, this number of evenly spread points is checked at
+# first, and the support vectors after the solution.
 _PROOF_SIZE = 400
 # Up to this size, computing the whole matrix is faster than computing rows on demand.
 _WHOLE_SIZE = 1500
-# With at least this many points per dimension, solving in the feature space is faster than any
-# method that uses the kernel.
+# With at least this many points per dimension of the feature space, a solution in the feature space
+# is faster than any method that uses kernel values.
 _POINTS_PER_DIMENSION = 3
-# Number of kernel values (rows x columns) that are computed together: they stay in the processor's
-# cache.
+# Number of kernel values (rows x columns) that are computed together, so that they stay in the
+# processor's cache.
 _CACHED_VALUES = 100_000
 _BLOCK = 128
 
@@ -47,11 +47,12 @@ class Kernel:
         Name of the kernel of two rows u and v: "linear" u'v, "rbf" exp(-gamma |u - v|^2), "poly"
         (gamma u'v + coef0)^degree; or "precomputed" or "callable".
     gamma, coef0 : float
-        Numbers of the formulas.
+        gamma and coef0 in these formulas.
     degree : int
         Degree of "poly".
     function : callable, optional
-        For "callable": takes two arrays (n, d) and (m, d), returns kernel values (n, m).
+        For "callable", a function of two arrays of the shapes (n, d) and (m, d) that returns kernel
+        values of shape (n, m).
     """
 
     name: str
@@ -64,7 +65,7 @@ class Kernel:
         """Return kernel values, shape (n, m), of the rows of X (n, d) and Y (m, d).
 
         For a precomputed kernel X already holds the kernel values, and X itself is returned.
-        ``out`` may lend memory for the result.
+        ``out`` may be an array in which the result is computed.
         """
         if self.name == "precomputed":
             return X
@@ -73,7 +74,9 @@ class Kernel:
         return self.finish(np.matmul(self.left(X), self.right(Y).T, out=out))
 
     def left(self, X: Array) -> Array:
-        """Return the left factor of rows X: ``finish(left(X) @ right(Y).T)`` are kernel values.
+        """Return the left factor of the rows of X.
+
+        The kernel values of X and Y are ``finish(left(X) @ right(Y).T)``.
 
         For "linear" and "poly" the factor is X itself, shape (n, d). For "rbf" the factor has shape
         (n, d + 2), and the exponent is one inner product: -gamma |u - v|^2 = (2 gamma u, -gamma
@@ -123,8 +126,9 @@ class Kernel:
         """
         which, weight = _multinomial(X.shape[1] + 1, self.degree)
         Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
-        # (z'z')^degree is a sum over monomials of (number of ways) z^m z'^m, so each side is
-        # weighted by the square root of the number of ways.
+        # The power ``degree`` of an inner product is a sum over monomials. A term has as many
+        # copies as there are orders of its variables, so each side is multiplied by the square root
+        # of this number.
         made = Z[:, which[0]] * weight
         for column in which[1:]:
             made *= Z[:, column]
@@ -150,10 +154,10 @@ def settle_kernel(
     X: Array,
     weight: Array | None = None,
 ) -> Kernel:
-    """Return a kernel with gamma as a number.
+    """Return a kernel in which gamma is a number.
 
-    ``gamma="scale"`` is 1 / (d Var X), with d features, where the variance uses the weights
-    of the samples; "auto" is 1 / d.
+    For ``gamma="scale"`` it is 1 / (d Var X), with d features and the variance weighted by the
+    samples' weights. For "auto" it is 1 / d.
 
     Parameters
     ----------
@@ -197,7 +201,8 @@ def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
     if gamma == "scale":
         share = np.full(len(X), 1.0 / len(X)) if weight is None else weight / weight.sum()
         variance = float(share @ np.mean((X - (share @ X.mean(axis=1))) ** 2, axis=1))
-        # Even constant features have a tiny variance by rounding, which counts as 0 here.
+        # Even constant features may have a tiny variance from rounding errors, which counts as 0
+        # here.
         return 1.0 / (X.shape[1] * variance) if variance > (1e-12 * np.abs(X).max()) ** 2 else 1.0
     if isinstance(gamma, str) or not np.isfinite(gamma) or gamma <= 0:
         raise ValueError(f'gamma = {gamma!r}, must be "scale", "auto" or a number > 0')
@@ -206,7 +211,7 @@ def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
 
 @dataclass(frozen=True)
 class Gram:
-    """Hold the kernel of the training points, with its whole matrix or with values on demand.
+    """Hold the kernel of the training points, with the whole matrix or with values on demand.
 
     Parameters
     ----------
@@ -249,7 +254,7 @@ class Gram:
         return _POINTS_PER_DIMENSION * self.kernel.dimensions(self.X) <= self.n_points
 
     def factor(self, limit: int) -> Array | None:
-        """Return L (n, r) with L L' the kernel matrix; None where r would exceed ``limit``.
+        """Return L, shape (n, r), with L L' the kernel matrix; None if r would exceed ``limit``.
 
         For a linear kernel L holds the features, for a polynomial kernel the monomials. For other
         kernels L is a pivoted Cholesky factor, which needs only r rows of the kernel matrix.
@@ -266,8 +271,8 @@ class Gram:
         L = np.zeros((n, limit), order="F")
         row = np.empty((1, n))
         for k in range(limit + 1):
-            # ``remainder`` is the diagonal of K - L L'. No entry of K - L L' is larger than the
-            # largest entry on its diagonal.
+            # ``remainder`` is the diagonal of K - L L'. If its largest entry is negligible, so are
+            # all entries of K - L L', because none is larger.
             pivot = int(np.argmax(remainder))
             if remainder[pivot] <= enough or k == n:
                 return L[:, :k]
@@ -294,11 +299,12 @@ class Gram:
         return self.kernel.left(self.X), self.kernel.right(self.X)
 
     def prove(self, support: NDArray[np.intp]) -> None:
-        """Raise an error for a given matrix that is not positive semi-definite on some points.
+        """Raise an error if the caller's kernel matrix is not positive semi-definite on some
+        points.
 
-        :func:`make_gram` checks only a part of a large matrix that the caller gave. For such a
-        matrix this method checks the part of the support vectors. For any other matrix it does
-        nothing.
+        :func:`make_gram` checks only a part of a large matrix from the caller. For such a matrix
+        this method checks the part that belongs to the support vectors. For any other matrix it
+        does nothing.
 
         Parameters
         ----------
@@ -308,7 +314,7 @@ class Gram:
         Raises
         ------
         ValueError
-            For such a matrix; the message has the lowest eigenvalue.
+            If this part has a negative eigenvalue; the message has the lowest one.
         """
         by_caller = self.kernel.name in ("precomputed", "callable")
         if by_caller and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
@@ -365,7 +371,10 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
 
 
 def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
-    """Return the training kernel: its whole matrix if given or small, else values on demand.
+    """Return the kernel of the training points.
+
+    It holds the whole matrix if the caller gave it or if it is small, else values are computed on
+    demand.
 
     Parameters
     ----------
@@ -379,8 +388,8 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
     Raises
     ------
     ValueError
-        For a precomputed (or callable) kernel that is not square, symmetric or positive
-        semi-definite, or holds NaN.
+        For a matrix of a precomputed or callable kernel that is not square, not symmetric or not
+        positive semi-definite, or that holds NaN.
 
     Examples
     --------
@@ -401,12 +410,12 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
 
 
 def check_precomputed(K: Array) -> None:
-    """Raise an error for a matrix that is no kernel matrix.
+    """Raise an error for a matrix that cannot be a kernel matrix.
 
     Parameters
     ----------
     K : ndarray, shape (n, n)
-        Matrix to check. If there are more than 400 points, only some evenly spread points are
+        Matrix to check. If it has more than 400 points, only at most 400 evenly spread points are
         checked for negative eigenvalues.
 
     Raises
@@ -433,14 +442,16 @@ def check_precomputed(K: Array) -> None:
         asymmetry = _asymmetry(K)
     if asymmetry > 1e-8 * max(size, 1e-300):
         raise ValueError(f"the kernel matrix is not symmetric: entries differ by {asymmetry:.3g}")
-    # Regions of a patient are neighbours, so taking every k-th row takes some of each patient.
+    # The regions of a patient are neighbouring rows, so every k-th row is a sample of many
+    # patients.
     every = -(-len(K) // _PROOF_SIZE)
     _prove_semi_definite(K[::every, ::every].copy(), size)
 
 
 def _prove_semi_definite(block: Array, size: float) -> None:
-    """Raise an error for a block of a kernel matrix with a negative eigenvalue, beyond 1e-8 of
-    ``size``.
+    """Raise an error if a block of a kernel matrix has an eigenvalue below -1e-8 times ``size``.
+
+    ``size`` is the largest absolute value on the diagonal of the matrix.
 
     The upper triangle of ``block`` is overwritten by its factor.
     """
@@ -461,17 +472,18 @@ def _prove_semi_definite(block: Array, size: float) -> None:
 
 
 def _probed_symmetric(K: Array, tolerance: float) -> bool:
-    """Return whether K v and K' v agree to ``tolerance``, and are finite, for a random vector v.
+    """Return whether K v and K' v agree to ``tolerance``, for a random vector v.
 
-    The entries of v have sizes from 1 to 2 and random signs. One wrong entry of K then shows in
-    full, and several wrong entries cancel only by an unlikely accident. NaN and infinity in K
-    spread to the products.
+    If they agree, K is symmetric, except by an unlikely accident. The entries of v have absolute
+    values from 1 to 2 and random signs, so a pair of mirrored entries that differ by x changes the
+    difference of K v and K' v by at least x. If K holds NaN or infinity, so do the products, and
+    the result is False.
     """
     v = _random_probe(len(K))
     product = np.zeros(len(K))
     mirrored = np.zeros(len(K))
-    # If K is symmetric, so is its transpose. The one of the two that is contiguous in memory is
-    # checked.
+    # K is symmetric exactly if its transpose is. The one of the two whose rows are contiguous in
+    # memory is checked.
     rows = np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
     _add_both_products(rows, v, product, mirrored)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -481,10 +493,11 @@ def _probed_symmetric(K: Array, tolerance: float) -> bool:
 
 @numba.njit(cache=True, fastmath={"reassoc", "contract"})
 def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
-    """Add K v to ``product`` and K' v to ``mirrored``, reading each entry of K once.
+    """Add K v to ``product`` and K' v to ``mirrored``; each entry of K is read once.
 
     Four rows are handled at once, because v and K' v do not fit the processor's first cache. If
-    fewer than four rows are left at the end, the last row with weight 0 fills the places.
+    fewer than four rows are left at the end, the last row is used for the missing ones, with weight
+    0.
     """
     n = len(v)
     for i in range(0, n, 4):
@@ -517,15 +530,16 @@ def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
 
 @lru_cache(maxsize=1)
 def _random_probe(n: int) -> Array:
-    """Return a random vector of n entries with sizes from 1 to 2 and random signs."""
+    """Return a random vector of n entries with absolute values from 1 to 2 and random signs."""
     rng = np.random.default_rng(0)
     signed: Array = rng.uniform(1.0, 2.0, n) * rng.choice([-1.0, 1.0], n)
     return signed
 
 
 def _asymmetry(K: Array) -> float:
-    """Return the largest difference between mirrored entries, computed by blocks that suit the
-    cache.
+    """Return the largest difference between an entry of K and its mirror image.
+
+    It is computed by blocks that fit the processor's cache.
     """
     largest = 0.0
     for i in range(0, len(K), _BLOCK):

@@ -1,5 +1,5 @@
-"""Solve pointwise problems with few feature dimensions by an interior-point method in feature
-space.
+"""Solve pointwise problems by an interior-point method in the space of the features, if it has few
+dimensions.
 
 The kernel matrix is K = L L', where L has r columns: the features of a linear kernel, or the
 monomials of a polynomial kernel. The problem then has r weights w and the scalars u (intercept,
@@ -8,10 +8,11 @@ scale), however many rows there are::
     min over w, u, xi >= 0    1/2 |w|^2 + c' xi ,    Z x - t + xi = v >= 0 ,    x = (w, u)
 
 Z = (A L, B) are the coefficients of the constraints, with A and B as in :mod:`.problem`. t are the
-margins of the constraints, c their costs, xi their shortfall and v their surplus. Mehrotra's
-predictor and corrector needs about fifteen steps, whatever C is. The main cost of a step is a
-product of (rows x r) matrices. The active-set method (:mod:`.active_set`) does worse where more
-rows than dimensions are free, because its step is then not unique.
+margins of the constraints, c their costs, xi their shortfall and v their surplus; ' stands for
+transposition. Mehrotra's method of a predictor and a corrector needs about fifteen steps, whatever
+C is. A step takes the time of a product of (rows x r) matrices. The active-set method
+(:mod:`.active_set`) is less suited if more rows are free than there are dimensions, because its
+step is then not unique.
 """
 
 from collections.abc import Callable
@@ -24,18 +25,19 @@ from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
 
 _STEPS = 100
-# A step goes this share of the way to the nearest bound.
+# A step goes this share of the way at whose end a variable would reach its bound.
 _CLOSE = 0.999
-# Values of the remaining complementarity, relative to the objective, at which the solver decides
-# which rows are on their margin. The first value is mostly exact enough, which saves the last
-# steps. If the exact solution fails, the next value is used.
+# Values of the complementarity (the sum of the products of the variables and their duals, 0 at the
+# optimum) relative to the objective, at which the solver guesses which rows are on their margin.
+# The guess at the first value is mostly right, which saves the last steps. If the exact solution of
+# these rows does not solve the problem, the solver continues to the next value.
 _ENOUGH = (1e-4, 1e-7, 1e-11)
 # Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
-# Relative gap of the exact solution, if the solver decided rightly which rows are on their margin.
+# Largest relative gap of the exact solution at which the guess of the rows counts as right.
 _EXACT = 1e-9
-# Residual, in units of the margin, up to which the equations of the rows on their margin count as
-# solved.
+# Largest residual, in units of the margin, at which the equations of the rows on their margin count
+# as solved.
 _SOLVED = 1e-9
 
 
@@ -47,25 +49,28 @@ def solve_low_rank(
     gap_tol: float = 1e-6,
     kkt_tol: float = 1e-5,
 ) -> Solution:
-    """Solve a pointwise problem through a factor of its kernel matrix.
+    """Solve a pointwise problem by means of a factor of its kernel matrix.
 
     Parameters
     ----------
     factor : ndarray, shape (n, r)
         L with K = L L', where K is the kernel matrix of the training points.
     times : callable
-        Takes coefficients beta (n,) and returns K beta (n,). It is used to measure the solution.
+        Function of coefficients beta, shape (n,), that returns K beta, shape (n,). The quality of
+        the solution is measured with it.
     problem : Problem
         A pointwise problem. Its extra scalars are the intercept b, or b and the scale s >= 0 that
         divides decision values before they become probabilities.
     gap_tol, kkt_tol : float
-        Largest relative gap and KKT violation at which the solution counts as converged.
+        Largest relative duality gap, and largest violation of the optimality (KKT) conditions, at
+        which the solution counts as converged.
 
     Returns
     -------
     Solution
-        The exact solution for the rows on the margin, if the interior point shows which rows these
-        are. Otherwise the better of this solution and the interior point's own.
+        The exact solution for the rows on the margin, if the interior-point method finds which rows
+        these are. Otherwise the better of two: the solution for its guess of these rows, and the
+        last point of the method itself.
 
     Examples
     --------
@@ -86,9 +91,7 @@ def solve_low_rank(
     state = _start_of_duals(Z, problem)
 
     def system(give: Array) -> Array:
-        """Return the lower triangle of Z' diag(give) Z; all rows of one point are added
-        together.
-        """
+        """Return Z' diag(give) Z, of which only the lower triangle is set."""
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
         # The upper left block is the sum of give_j l_i l_i', where row j belongs to point i and l_i
         # is row i of the factor. The sign of a row is squared, so it drops out, and the numbers
@@ -128,10 +131,10 @@ class _State:
     """Hold the state of the interior-point method: x, gamma, c - gamma, v and xi.
 
     x are weights and scalars, gamma the duals, v the surplus and xi the shortfall of the rows. All
-    of them but x are > 0. c - gamma (``back``) is a variable of its own, because near the bound the
-    computed difference would be only rounding. ``price`` is the multiplier of s >= 0, None without
-    s. ``left`` is the complementarity relative to the objective before the last step; 0 when no
-    further step is possible.
+    of them but x are above 0. c - gamma (``back``) is a variable of its own, because near the bound
+    the computed difference would be mostly a rounding error. ``price`` is the multiplier of s >= 0,
+    None if there is no s. ``left`` is the complementarity before the last step, relative to the
+    objective; it is 0 if no further step is possible.
     """
 
     x: Array
@@ -146,8 +149,8 @@ class _State:
 
 
 def _start_of_duals(Z: Array, problem: Problem) -> _State:
-    """Return a start with duals in the middle of their bounds, and surpluses of about one
-    margin.
+    """Return a start: duals are in the middle between their bounds, surplus and shortfall at least
+    1.
     """
     n_scalars = len(problem.lower)
     # The scalars are the intercept and, if the scale is learned, the scale s.
@@ -173,7 +176,7 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
 
 @dataclass
 class _Change:
-    """Hold a step of the interior-point method: a change of each variable of :class:`_State`."""
+    """Hold a step of the interior-point method: the change of each variable of :class:`_State`."""
 
     x: Array
     gamma: Array
@@ -182,7 +185,9 @@ class _Change:
     price: float
 
     def reach(self, state: _State) -> float:
-        """Return the share of the change, at most 1, after which the state meets a bound."""
+        """Return the share of the change, at most 1, after which a variable of the state meets a
+        bound.
+        """
         worst = max(
             -(self.gamma / state.gamma).min(),
             (self.gamma / state.back).max(),
@@ -195,8 +200,9 @@ class _Change:
         return float(1.0 / worst)
 
     def complementarity(self, state: _State, length: float) -> float:
-        """Return the complementarity gamma'v + (c - gamma)'xi + s price after a step of this
-        length.
+        """Return the complementarity after a step of this length.
+
+        It is gamma'v + (c - gamma)'xi + s price.
         """
         total = (state.gamma + length * self.gamma) @ (state.v + length * self.v)
         total += (state.back - length * self.gamma) @ (state.xi + length * self.xi)
@@ -216,7 +222,7 @@ class _Change:
 
 
 def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _State) -> None:
-    """Move the state by one predictor and corrector step."""
+    """Change the state by one step, which consists of a predictor and a corrector."""
     t = problem.t
     c = problem.c
     gamma = state.gamma
@@ -229,12 +235,13 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
     state.left = mu * count / max(objective, 1e-300)
     state.steps = state.steps + 1
-    # Residuals of the rows' equations and of the gradient by x. Both residuals are 0 after the
-    # first full step.
+    # Residuals of the rows' equations, and of the gradient with respect to x. A full step makes
+    # both 0.
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price
-    # With the rows' equations eliminated, dx solves (I + Z' give Z) dx = right.
+    # After the other variables are eliminated, the change dx of x is the solution of (I + Z'
+    # diag(give) Z) dx = right, where I has 1 for the weights only.
     give = 1.0 / (xi / back + v / gamma)
     system = system_of(give)
     system.flat[:: len(system) + 1] += state.quadratic
@@ -245,7 +252,9 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         return
 
     def solve(to_v: Array, to_xi: Array, to_s: float) -> _Change:
-        """Return the step that changes the three kinds of products by the given amounts."""
+        """Return the step that changes the products gamma v, back xi and s price by given
+        amounts.
+        """
         h = off_rows - to_xi / back + to_v / gamma
         right = off_x + Z.T @ (give * h)
         right[-1] += to_s / s
@@ -255,8 +264,8 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         dxi = (to_xi + xi * dg) / back
         return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
 
-    # The predictor tries to make all products 0. The length of its step tells how much centring is
-    # needed.
+    # The predictor is the step that would make all products 0. The shorter it must be, the larger
+    # is the value ``centre`` that the corrector gives to all products.
     ahead = solve(-gamma * v, -back * xi, -s * price)
     remaining = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(remaining, 0.0) / mu) ** 3
@@ -274,15 +283,17 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
 
 
 def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
-    """Return (gamma, u), where rows are either at a bound or exactly on their margin.
+    """Return (gamma, u) of a point at which each row is at a bound or exactly on its margin.
 
-    A row is put at 0 where its surplus exceeds its share of the cost, and at c where its shortfall
-    exceeds the rest of the cost. All other rows are solved to lie on their margin. Where the
-    equations of these rows depend on each other, gamma changes as little as possible.
+    The dual of a row is put at 0 if its surplus exceeds gamma / c, and at c if its shortfall
+    exceeds (c - gamma) / c. The duals of the other rows are computed so that these rows lie on
+    their margin. If the equations of these rows depend on each other, gamma changes as little as
+    possible.
     """
     c = problem.c
     k = len(problem.lower)
-    # Of a variable and its dual, one goes to 0 and the other does not.
+    # At the optimum one of a variable and its dual is 0. Here it is taken to be the one that is
+    # nearer to 0.
     low = state.v > state.gamma / c
     high = state.xi > state.back / c
     gamma = np.where(low, 0.0, np.where(high, c, state.gamma))
@@ -290,7 +301,7 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array
     W = Z[:, :-k]
     B = Z[:, -k:]
     if state.price is not None and state.x[-1] <= state.price:
-        B = B[:, :1]  # s is at its bound, so only the balance of b is left
+        B = B[:, :1]  # s is at its bound 0, so only b is computed
     size = len(tight)
     free = B.shape[1]
     system = np.zeros((size + free, size + free))
@@ -298,8 +309,8 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array
     system[:size, size:] = B[tight]
     system[size:, :size] = B[tight].T
     right = np.concatenate([problem.t[tight] - W[tight] @ (W.T @ gamma), -(B.T @ gamma)])
-    # Linear system [[W W', B], [B', 0]] (change of gamma, u) = right: with its solution the
-    # remaining rows lie on their margin, and the balances become 0.
+    # The linear system is [[W W', B], [B', 0]] (change of gamma, u) = right. With its solution the
+    # rows ``tight`` lie on their margin, and the balances are 0.
     change = dgesv(system, right)[2]
     if not np.abs(system @ change - right).max(initial=0.0) <= _SOLVED:
         change = np.linalg.lstsq(system, right, rcond=1e-12)[0]

@@ -1,8 +1,10 @@
-"""Minimise linear L2-SVMs by modified finite Newton (Sindhwani and Keerthi 2006), in numba.
+"""Minimise linear SVMs with squared hinge loss by the modified finite Newton method.
+
+The method is that of Sindhwani and Keerthi 2006. It is compiled by numba.
 
 As long as the same rows miss their margin, the objective is a quadratic function. A step computes
 the minimum of this quadratic, and then the exact minimum of the objective on the line to that
-point. When the rows that miss their margin stay the same, the minimum of the quadratic is the
+point. If the same rows miss their margin at the minimum of the quadratic, this minimum is the
 solution.
 """
 
@@ -27,7 +29,7 @@ def finite_newton(
     rows, y, cost : ndarray (n, d), (n,), (n,)
         Features, class +1 or -1, and weight of the loss of every row.
     lambda_ : float
-        Regularisation, > 0.
+        Factor of the penalty, above 0.
     start : ndarray (d,)
         Weights to start from; the array stays unchanged.
 
@@ -36,7 +38,7 @@ def finite_newton(
     w : ndarray (d,)
         Weights of the features.
     converged : bool
-        Whether w is the minimiser: the same rows miss their margin as at the step before.
+        Whether w is the minimiser, up to rounding.
     """
     w = start.copy()
     f = rows @ w
@@ -56,9 +58,9 @@ def finite_newton(
             change = max(change, abs(move))
             size = max(size, abs(w[k]))
             w[k] += move
-        # f is computed anew and not updated, because rounding errors would accumulate.
+        # f is computed from w again, because rounding errors would accumulate in updates of f.
         f = rows @ w
-        # A step of rounding size no longer changes which rows miss their margin.
+        # A step that is only a rounding error no longer changes which rows miss their margin.
         if change <= 1e-14 * size:
             return w, True
     return w, False
@@ -66,7 +68,9 @@ def finite_newton(
 
 @njit(cache=True)
 def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chosen: Floats) -> Any:
-    """Return the minimiser of the quadratic that holds while the violations at f stay the same.
+    """Return the minimiser of the quadratic that equals the objective near f.
+
+    It equals the objective while the same rows miss their margin.
 
     ``chosen`` is memory of the shape of ``rows``. The rows that miss their margin are copied there,
     weighted by the root of their cost. One product of matrices then gives the second derivative.
@@ -98,7 +102,7 @@ def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
     for i in range(len(y)):
         if cost[i] > 0.0:
             margin = 1.0 - y[i] * f_aim[i]
-            # Exactly on the margin, the loss and its slope are 0 on both sides.
+            # Rows on the margin may count as both, because their loss and its slope are 0 there.
             active = y[i] * f[i] < 1.0
             if (active and margin < -1e-10) or (not active and margin > 1e-10):
                 return False
@@ -112,8 +116,8 @@ def _exact_step(
     """Return t such that w + t (aim - w) is the minimum on the line from ``w`` through ``aim``.
 
     The derivative along the line is piecewise linear and rises; its slope changes where a row meets
-    its margin. The function goes through these places in order, up to the place where the
-    derivative crosses 0.
+    its margin. These places are visited in ascending order, up to the one before which the
+    derivative becomes 0.
     """
     n = len(y)
     # Derivative of the objective along w + t step: ``value`` at t = 0, and its ``slope`` up to the
@@ -144,7 +148,8 @@ def _exact_step(
         t = where[order[k]]
         if value + slope * (t - reached) >= 0.0:
             break
-        # There is no zero before this place: compute the derivative there and change its slope.
+        # The derivative has no zero before this place, so its value and its new slope are computed
+        # here.
         value += slope * (t - reached)
         reached = t
         i = which[order[k]]

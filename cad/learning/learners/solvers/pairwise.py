@@ -1,17 +1,20 @@
-"""Solve pairwise hinge problems: thousands of rows, each about a pair of some hundred points.
+"""Solve pairwise problems, with thousands of rows (constraints) on pairs of some hundred points.
 
-Positives p, negatives q and unlabelled points m give these rows (docs/methods.md 2), where f are
-scores, d soft labels and M the margin of unlabelled points:
+The training points are positives p, negatives q and unlabelled points m. Their rows are the
+following (docs/methods.md 2). f are scores, d soft labels, and M is the number by which the margins
+change when a soft label goes from 0 to 1:
 
     f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1.
 
-A primal-dual interior-point method (Mehrotra's predictor and corrector) solves them. A row is about
-two points and at most one d. So the normal equations are a weighted graph over the points. The
-matrix of the equations is computed from sums over rows, and d is eliminated by its diagonal. A step
-costs O(pairs + n^3) operations, with n the number of points. No matrix over pairs is made.
+A primal-dual interior-point method (Mehrotra's predictor and corrector) solves the problem. A row
+is about two points and at most one d. So the rows' part of the normal equations is the Laplacian
+matrix of a weighted graph whose nodes are the points. It is computed from sums over rows. d is
+eliminated, because its part of the matrix is diagonal. A step costs O(pairs + n^3) operations, with
+n the number of points. No matrix over pairs is made.
 
-Numba functions compute the sums over the rows of a point without a list of these rows. Everything
-else is computed by numpy and LAPACK. Predictor and corrector share one Cholesky factor.
+Functions compiled by numba compute the sums over the rows of a point without a list of these rows.
+Everything else is computed by numpy and LAPACK. Predictor and corrector use the same Cholesky
+factor.
 """
 
 from __future__ import annotations
@@ -29,29 +32,30 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 from cad.learning.learners.solvers.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
-# Steps aim at products of variables and multipliers whose sum is this share of the wanted gap.
+# The sum of the products of variables and multipliers is not reduced below this share of the wanted
+# gap.
 _AIM = 0.01
 _CAREFUL_AFTER = 20
-# Multipliers start at this share of their largest possible value, and slacks at this number of
-# margins.
+# First values: multipliers start at _FIRST times their largest possible value, slacks and
+# shortfalls at _ROOM (in units of the margin) or more.
 _FIRST = 0.3
 _ROOM = 0.5
-# A step goes this share of the way to the nearest bound.
+# A step goes this share of the way at whose end a variable would reach its bound.
 _CLOSE = 0.999
 _SHORTEST = 1e-10
 # Least product of a variable and its multiplier, relative to the mean product.
 _LEAST = 0.1
-# Shares of the diagonal that are added, one after another, until the equations are positive
-# definite in spite of rounding.
+# Shares of the diagonal that are added to it. The next one is tried if the matrix is not positive
+# definite because of rounding errors.
 _RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 
 
 @dataclass(frozen=True)
 class PairwiseProblem:
-    """Hold one SVMROC or SSLROC problem; the points are in the order positives, negatives,
-    unlabelled.
+    """Hold the problem of SVMROC or SSLROC.
 
-    Every row of the problem is a pair of points.
+    The points are in this order: positives, negatives, unlabelled points. Every row (constraint) of
+    the problem is about a pair of points.
 
     Attributes
     ----------
@@ -65,9 +69,9 @@ class PairwiseProblem:
     labelled_cost, unlabelled_cost : float
         Cost of a pair of labelled points, and of a pair with an unlabelled point.
     margin : float
-        M of [W14] (3): by how much the margins change when a soft label d goes from 0 to 1.
+        M of [W14] (3): the number by which the margins change when a soft label d goes from 0 to 1.
     norm : int
-        1 = hinge, 2 = squared hinge.
+        1 for the hinge loss, 2 for the squared hinge loss.
     """
 
     factor: Floats
@@ -81,7 +85,7 @@ class PairwiseProblem:
 
     @property
     def hinge(self) -> bool:
-        """Return whether the loss is the hinge, not its square."""
+        """Return whether the loss is the hinge; otherwise it is the squared hinge."""
         return self.norm == 1
 
     @property
@@ -91,7 +95,7 @@ class PairwiseProblem:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Return the numbers of the problem's rows of three kinds, which come one after another.
+        """Return the numbers of rows of each of three kinds, which come one after another.
 
         The kinds are pairs (positive, negative), (unlabelled, negative) and (positive, unlabelled).
         """
@@ -119,7 +123,12 @@ class PairwiseProblem:
 
     @cached_property
     def pull(self) -> Floats:
-        """Return the largest pull of all rows on each soft label: ``margin`` times their costs."""
+        """Return the largest possible pull on each soft label d.
+
+        A row of an unlabelled point pulls on its d with ``margin`` times the row's multiplier. The
+        multiplier is at most the row's cost, so the result is ``margin`` times the sum of the
+        costs.
+        """
         _, of_negative, of_positive = self.blocks(self.cost)
         total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
         return self.margin * total
@@ -137,7 +146,7 @@ class PairwiseProblem:
         return value[:second].reshape(p, q), *of_unlabelled
 
     def general(self) -> Problem:
-        """Return the problem in the general form, a :class:`Problem`, for reference solvers."""
+        """Return the problem in the general form, a :class:`Problem`, for the reference solver."""
         p = self.n_positive
         q = self.n_negative
         m = self.n_unlabelled
@@ -146,8 +155,8 @@ class PairwiseProblem:
         of_m = p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
         minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
-        # Unlabelled points come last. So the larger number of a pair is its unlabelled point, if
-        # the pair has one.
+        # Unlabelled points come last. So the larger of the two numbers of a pair is its unlabelled
+        # point, if the pair has one.
         soft = np.maximum(plus, minus) - (p + q)
         pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
         row = np.arange(len(plus))
@@ -183,29 +192,30 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
     problem : PairwiseProblem
         The problem.
     tol : float
-        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+        Relative duality gap at which to stop. The violation of the optimality (KKT) conditions must
+        be below ten times ``tol``.
     max_iter : int
         Largest number of iterations.
 
     Returns
     -------
     Solution
-        The most exact iterate, which is equal to the last bit on every run. Its ``u`` holds the
-        soft labels. ``converged`` says whether ``tol`` was reached.
+        The most exact of all steps' results. It is the same to the last bit in every run. Its ``u``
+        holds the soft labels. ``converged`` says whether ``tol`` was reached.
     """
     state = _start_inside(problem)
     best: Solution | None = None
     for iteration in range(max_iter + 1):
         solution = _certified(problem, state, iteration, tol)
-        # In ill-conditioned problems rounding can spoil the last steps, so the best iterate is
-        # kept.
+        # In ill-conditioned problems rounding errors can make the last steps worse, so the best
+        # result is kept.
         if best is None or _merit(solution) < _merit(best):
             best = solution
         if solution.converged or iteration == max_iter:
             break
         try:
-            # Products smaller than the gap needs make the equations ill-conditioned, so that
-            # rounding errors enter the multipliers.
+            # Products that are smaller than the gap requires would make the equations
+            # ill-conditioned, and the multipliers inexact.
             smallest = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
             length = _step(problem, state, smallest, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
@@ -223,16 +233,20 @@ def _merit(solution: Solution) -> float:
 class _State:
     """Hold the state of the interior-point method: w, x and y.
 
-    w are the weights. Each entry of x times the same entry of y must become 0.
+    w are the weights of the columns of L, where the kernel matrix is K = L L'. The scores are
+    f = L w.
 
     x is [s, lower, upper, xi]: slacks of the rows, multipliers of 0 <= d <= 1, and the shortfall of
-    the rows. y is [gamma, d, room, nu]: multipliers of the rows, soft labels, room = 1 - d (kept
-    because d near 1 is too coarse), and multipliers of xi >= 0. For the squared hinge xi = gamma /
-    (2 cost), and x and y have no fourth part.
+    the rows. y is [gamma, d, room, nu]: multipliers of the rows, soft labels, room = 1 - d, and
+    multipliers of xi >= 0. At the optimum the product of each entry of x with the entry of y at the
+    same place is 0. room is a variable of its own, because floating-point numbers near 1 are too
+    coarse to compute it from d. For the squared hinge xi = gamma / (2 cost), and x and y have no
+    fourth part.
 
-    In the end w = L'A'gamma, but w is kept as a variable. The steps of gamma have larger rounding
-    errors. With w computed from gamma, 101 of 5,400 larger problems ended above the gap, instead of
-    1.
+    At the optimum w = L'A'gamma, with the matrix A of the rows' coefficients of f. Yet w is a
+    variable of its own, because the steps of gamma have larger rounding errors. When w was computed
+    from gamma, 101 of 5,400 large test problems did not reach the wanted gap. With w as a variable,
+    1 problem does not reach it.
     """
 
     w: Floats
@@ -251,7 +265,7 @@ def _constraint_values(
 
 
 def _start_inside(problem: PairwiseProblem) -> _State:
-    """Return a start inside all bounds.
+    """Return a start strictly between all bounds.
 
     The multipliers of 0 <= d <= 1 are a fixed share of the largest pull of the rows on d.
     """
@@ -270,8 +284,8 @@ def _start_inside(problem: PairwiseProblem) -> _State:
     return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
 
 
-# Rows come in three blocks: (positive, negative), (unlabelled, negative), (positive, unlabelled).
-# Loops go through one block at a time, so that inner loops are contiguous in memory.
+# Rows come in three blocks: (positive, negative), (unlabelled, negative), (positive, unlabelled). A
+# loop handles one block at a time, so that inner loops read neighbours in memory.
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -320,7 +334,7 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     """
     m = len(d)
     out = np.empty(p * q + m * q + p * m)
-    # An unlabelled point enters all its rows as f_m - M d_m.
+    # In all its rows an unlabelled point occurs as f_m - M d_m.
     moved = f[p + q :] - margin * d
     first = 0
     for i in range(p):
@@ -343,19 +357,21 @@ def _factorise(
 ) -> tuple[Floats, Floats, Floats]:
     """Return the Cholesky factor of I + L' S L, cross terms, and the diagonal of d.
 
-    S is the matrix of all rows after d is eliminated. A row acts as a spring between two points, so
-    without d the rows form the Laplacian of a weighted graph. The rows of an unlabelled point are
-    not joined to the point itself. They are joined to a node at f_i - M d_i, which a spring of
-    theta / M^2 joins to the point. Eliminating this node gives a graph again (the star-mesh
-    transform). The weights of this graph are sums and products of positive numbers, so there is no
-    cancellation. The cross terms are A' W B, divided by the diagonal of d.
+    S is the matrix of all rows after d is eliminated. A row acts as a spring between two points,
+    with ``stiffness``, so without d the rows are the Laplacian of a weighted graph. The springs of
+    an unlabelled point i do not end at the point itself. They end at a node at f_i - M d_i, which
+    another spring, of strength theta / M^2, connects to the point. When this node is eliminated,
+    the result is a graph again (the star-mesh transform). Its weights are sums, products and
+    quotients of positive numbers, so no precision is lost by cancellation. The cross terms are A' W
+    B, divided by the diagonal of d, with W the diagonal matrix of ``stiffness``.
     """
     n = len(problem.factor)
     p = problem.n_positive
     margin = problem.margin
     labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
-    # Column i: the springs from the node of unlabelled point i to the positives and the negatives.
+    # Column i has the springs from the node of unlabelled point i to the positives and the
+    # negatives.
     star = np.concatenate([of_positive, of_negative.T])
     diagonal = theta / margin**2
     total = star.sum(axis=0)
@@ -367,7 +383,7 @@ def _factorise(
     weight[:labelled, labelled:] = share * diagonal
     weight[labelled:, :labelled] = weight[:labelled, labelled:].T
     np.fill_diagonal(weight, 0.0)
-    # With minus their sums on the diagonal, the weights are the matrix -S.
+    # With minus the sum of each column on the diagonal, ``weight`` is the matrix -S.
     np.fill_diagonal(weight, -weight.sum(axis=0))
     system = -(problem.factor.T @ weight @ problem.factor)
     lean = np.concatenate([share, np.diag(-total / (total + diagonal))]) / margin
@@ -375,17 +391,17 @@ def _factorise(
 
 
 def _cholesky(system: Floats) -> Floats:
-    """Return the Cholesky factor of I + ``system``, with a ridge if needed; ``system`` is changed.
+    """Return the Cholesky factor of I + ``system``, if needed with a ridge; ``system`` is changed.
 
-    A small ridge makes steps less exact. But each step corrects the error of the last step, so the
-    gap still closes.
+    The ridge is added to the diagonal. A small ridge makes steps less exact. But each step corrects
+    the error of the last step, so the gap still goes to 0.
     """
     diagonal = np.einsum("ii->i", system)
     diagonal += 1.0
     for ridge in _RIDGES:
         diagonal *= 1.0 + ridge
         chol: Floats
-        # The matrix is symmetric, and its transpose has the memory order that LAPACK wants.
+        # The matrix is symmetric, and its transpose has the order in memory that LAPACK needs.
         chol, info = dpotrf(system.T, lower=1, clean=0)
         if info == 0:
             return chol
@@ -393,16 +409,16 @@ def _cholesky(system: Floats) -> Floats:
 
 
 def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: bool) -> float:
-    """Move the state by one step, in place.
+    """Change the state by one step, in place.
 
     Parameters
     ----------
     smallest : float
-        Lower limit of the step's aim for the sum of the products, which must vanish in the end.
+        Least sum of the products x y at which the step aims; at the optimum the sum is 0.
     careful : bool
-        Whether the corrector weighs the predictor's second-order products by the squared length of
-        the predictor's step. With full weight the solver takes fewer steps, but goes round in
-        circles in one problem of a thousand.
+        Whether the corrector multiplies the predictor's second-order products by the squared length
+        of the predictor's step. Without this factor the solver takes fewer steps, but does not
+        converge in one problem of a thousand.
 
     Returns
     -------
@@ -412,18 +428,19 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
     Raises
     ------
     numpy.linalg.LinAlgError
-        When rounding has made the equations indefinite beyond repair.
+        If because of rounding errors the matrix is not positive definite even with the largest
+        ridge.
     """
     count = len(state.x)
     inverse = 1.0 / state.y
-    # Products near 0 make equations that rounding spoils, so x is raised. The next step reduces x
-    # again.
+    # With products near 0 the equations have large rounding errors, so x is raised. The next step
+    # reduces x again.
     np.maximum(
         state.x, (max(smallest, _LEAST * float(state.x @ state.y)) / count) * inverse, out=state.x
     )
     towards = _equations(problem, state, inverse)
     mean = float(state.x @ state.y) / count
-    # First the predictor, then the corrector (Mehrotra).
+    # ``ahead`` is the predictor and ``change`` the corrector (Mehrotra).
     ahead = towards(0.0)
     reach = _reach(state, ahead)
     bent = ahead.x * ahead.y
@@ -442,7 +459,8 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
 def _equations(
     problem: PairwiseProblem, state: _State, inverse: Floats
 ) -> Callable[[Floats | float], _State]:
-    """Return a function that computes the change of state from the wanted products x y.
+    """Return a function that computes the change of state after which the products x y have given
+    values.
 
     ``inverse`` is 1 / y.
     """
@@ -455,8 +473,8 @@ def _equations(
     ratio = state.x * inverse
     gamma, d, _, _ = _constraint_values(problem, state.y)
     missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
-    # With its slacks eliminated, each row is the equation (ease + give) dgamma = asked - _sides(df,
-    # dd).
+    # After the slacks are eliminated, each row is an equation (ease + give) dgamma = right -
+    # _sides(df, dd).
     ease, low, high, give = _constraint_values(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost
@@ -464,7 +482,7 @@ def _equations(
     stiffness = 1.0 / (ease + give)
     chol, lean, big = _factorise(problem, stiffness, low + high)
     points, onto_d = _onto(gamma, p, q, margin, n)
-    # This is how much the state misses w = L'A'gamma.
+    # The residual of the condition w = L'A'gamma.
     left_w = factor.T @ points - state.w
 
     def towards(products: Floats | float) -> _State:
@@ -472,7 +490,7 @@ def _equations(
         to_s, to_lower, to_upper, to_xi = _constraint_values(problem, target)
         right = missing + to_s - to_xi if hinge else missing + to_s
         points, more_d = _onto(stiffness * right, p, q, margin, n)
-        # The condition d = B'gamma - upper + lower holds with the new multipliers.
+        # The new multipliers fulfil the condition of d, B'gamma + lower - upper = 0.
         rest_d = onto_d + more_d + to_lower - to_upper
         dw = dpotrs(chol, left_w + factor.T @ (points - lean @ rest_d), lower=1)[0]
         df = factor @ dw
@@ -492,9 +510,10 @@ def _reach(state: _State, change: _State) -> float:
 
 
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
-    """Return the state as a solution, with objectives and KKT violation computed from (gamma, d).
+    """Return the state as a solution.
 
-    The violation of the balance of each d is relative to the largest pull of its rows.
+    Objectives and violation of the optimality (KKT) conditions are computed from gamma and d. The
+    violation of the balance of each d is relative to the largest pull of its rows.
     """
     p = problem.n_positive
     q = problem.n_negative
@@ -511,8 +530,9 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
     if problem.hinge:
         primal = norm2 + float(cost @ missed)
-        # At the optimum gamma = c where the margin is missed, and 0 where the margin is kept. So a
-        # step along t - A f - B d that is clipped to 0 and c must not change gamma.
+        # At the optimum gamma = c for a row short of its margin, and 0 for a row beyond it. So if
+        # gamma / c is changed by the shortfall t - A f - B d and clipped to [0, 1], it must stay
+        # the same.
         off = np.clip(share + short, 0.0, 1.0) - share
     else:
         primal = norm2 + float(cost @ missed**2)

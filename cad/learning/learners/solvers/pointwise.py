@@ -1,14 +1,17 @@
-"""Solve pointwise problems fast: by moves of pairs of rows first, then by an exact active-set
-method.
+"""Solve pointwise problems, in which each row (constraint) is about one training point.
 
-Moves of pairs (SMO) show cheaply which rows matter. The active-set method then makes the rough
-solution exact. If it fails, SMO goes on with a tenth of the tolerance. Kernel rows are computed
-when first needed. If they do not fit the memory, pairs are moved by blocks, and the active-set
-method works on the points that may still change.
+A fast approximate method comes first, then an exact one.
 
-Problems with kernels of few dimensions are solved in the kernel's feature space: at once where the
-dimensions are known, else after the active-set method has failed. Problems of few points that moves
-of pairs solve too slowly are solved there, too.
+First, sequential minimal optimisation (SMO, :mod:`.smo`) moves pairs of rows: it changes the duals
+of two rows at a time. It finds in little time which rows lie on their margin. Then the active-set
+method (:mod:`.active_set`) makes the rough solution exact. If it fails, SMO continues to a tenth of
+the tolerance. Kernel rows are computed when they are first needed. If they do not fit the memory,
+pairs are moved by blocks (:mod:`.decomposition`), and the active-set method is used on the points
+that may still change.
+
+If the feature space of the kernel has few dimensions, the problem is solved in this space
+(:mod:`.lowrank`). For a linear or polynomial kernel this is tried first. For other kernels whose
+whole matrix is in memory it is tried if SMO is slow and the active-set method fails.
 """
 
 from dataclasses import dataclass, field
@@ -24,31 +27,33 @@ from cad.learning.learners.solvers.problem import Array, Problem, Solution, cert
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
 from cad.learning.learners.solvers.smo import smo
 
-# Violation at which the first moves of pairs stop: a smaller violation would cost more passes over
-# all rows than it saves steps of the active-set method.
+# Violation at which the first moves of pairs stop. A smaller violation would take more time in
+# passes over all rows than it would save in steps of the active-set method.
 _FIRST_EPS = 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
-# If the active-set method still fails after this number of rounds, another method is tried.
+# If the active-set method still fails after this number of rounds, the method in feature space is
+# tried.
 _CRAWLING = 8
-# Most dimensions for the method in feature space after the active-set method has failed.
+# Largest number of dimensions for the method in feature space.
 _MOST_DIMENSIONS = 500
 _ROUNDS = 40
-# Most free rows of the active-set method: the size of its Cholesky factor.
+# Largest number of free rows of the active-set method, which is the size of its Cholesky factor.
 _MAX_FREE = 3000
-# When pairs are moved by blocks: violation at which the active-set method follows, on the points
-# that may still change.
+# If pairs are moved by blocks, the active-set method is tried below the violation _PART_EPS, on at
+# most _MAX_PART points that may still change, and at most _PART_ROUNDS times with more points.
 _PART_EPS = 0.05
 _PART_ROUNDS = 8
 _MAX_PART = 8500
-# Weight of the proximal term on the scale, in kernel units per squared logit. The weight is about
-# the curvature of a pair of rows, so that moves of pairs stay well conditioned.
+# Weight rho of the proximal term of the scale (:mod:`.smo`), in units of the kernel per squared
+# logit. With this weight the term's curvature is about that of a pair of rows, so moves of pairs
+# stay well conditioned.
 _RHO = 0.3
 _LARGEST_RHO = 1e3
-# Number of rows of a large kernel that are computed together.
+# Number of rows of a large kernel matrix that are computed together.
 _ROWS_AT_ONCE = 31
 _FIRST_SCALE = 0.5
-# Violation at which the active set stops, in units of the margin.
+# Violation at which the active-set method stops, in units of the margin.
 _EXACT = 1e-10
 
 
@@ -61,28 +66,32 @@ def solve_hybrid(
     start: Array | None = None,
     polish: bool = True,
 ) -> Solution:
-    """Solve a pointwise problem: moves of pairs of rows first, then an exact method.
+    """Solve a pointwise problem by moves of pairs of rows, then by an exact method.
+
+    A move of a pair changes the duals of two rows (sequential minimal optimisation).
 
     Parameters
     ----------
     gram : Gram
         Kernel of the training points.
     problem : Problem
-        Problem of :func:`cad.learning.learners.solvers.problem.pointwise_problem`: each row has one
-        point only.
+        Problem of :func:`cad.learning.learners.solvers.problem.pointwise_problem`, in which each
+        row is about one point.
     tol : float
-        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
+        Relative duality gap at which to stop. The violation of the optimality (KKT) conditions must
+        be below ten times ``tol``.
     cache_mb : float
         Memory for kernel values when ``gram`` does not hold the whole matrix, MB.
     start : ndarray, shape (n,), optional
         Coefficients beta of a similar problem to start from.
     polish : bool
-        Whether exact methods (active set, interior point) may follow the moves of pairs.
+        Whether exact methods (the active-set method, an interior-point method) may follow the moves
+        of pairs.
 
     Returns
     -------
     Solution
-        The solution, which is equal to the last bit on every run. ``converged`` says whether
+        The solution, which is the same to the last bit in every run. ``converged`` says whether
         ``tol`` was reached.
 
     Examples
@@ -110,7 +119,7 @@ def solve_hybrid(
 
 @dataclass
 class _Work:
-    """Hold the inputs and the current state of one solve."""
+    """Hold the inputs and the current state while one problem is solved."""
 
     gram: Gram
     problem: Problem
@@ -121,7 +130,7 @@ class _Work:
     iterate: Iterate = field(init=False)
     # None when the needed kernel rows do not fit the memory
     store: RowStore | None = field(init=False)
-    # Three numbers: anchor and weight of the proximal term, and sum_j w_j gamma_j (see
+    # Three numbers of the scale: anchor and weight of its proximal term, and sum_j w_j gamma_j (see
     # :func:`.smo.smo`).
     scale: Array = field(init=False)
     iterations: int = 0
@@ -161,10 +170,10 @@ class _Work:
         return violation
 
     def _with_next(self, unfetched: int) -> NDArray[np.intp]:
-        """Return point ``unfetched``, whose kernel row is missing, and the points that are likely
-        to be next.
+        """Return point ``unfetched``, whose kernel row is missing, and points likely to be needed
+        next.
 
-        The likely next points are the points that violate their constraints most.
+        These are the points without a kernel row whose rows violate their constraints most.
         """
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
@@ -176,8 +185,9 @@ class _Work:
         return np.append(point[worst[violation[worst] > 0]], unfetched)
 
     def finish(self, start: Iterate) -> Solution | None:
-        """Return the exact solution by the active set, or None if it fails; ``start`` is not
-        changed.
+        """Return the exact solution by the active-set method, or None if it fails.
+
+        ``start`` is not changed.
         """
         assert self.store is not None  # noqa: S101 (the caller's)
         rows = self.rows
@@ -203,7 +213,8 @@ class _Work:
     def in_feature_space(self, limit: int) -> Solution | None:
         """Return the solution by the interior-point method in feature space.
 
-        The result is None where there are more than ``limit`` dimensions or the method fails.
+        The result is None if the space has too many dimensions (more than ``limit`` or 500), or if
+        the method fails.
         """
         factor = self.gram.factor(min(_MOST_DIMENSIONS, limit))
         if factor is None:
@@ -214,11 +225,11 @@ class _Work:
         return solution if solution.converged else None
 
     def finish_part(self, eps: float) -> Solution | None:
-        """Return the exact solution by an active set on the points that may still change.
+        """Return the exact solution by the active-set method on the points that may still change.
 
-        The kernel of these points is small enough for the memory; all other points keep their
-        duals. If other points turn out to violate their constraints, they are added and the problem
-        is solved again. The result is None when the points are too many or the active-set method
+        The kernel matrix of these points fits the memory; the duals of all other points stay the
+        same. If other points then violate their constraints, they are added and the problem is
+        solved again. The result is None if the points become too many or the active-set method
         fails.
         """
         points = np.zeros(0, dtype=np.int64)
@@ -239,7 +250,11 @@ class _Work:
         return None
 
     def judged(self, iterate: Iterate, solver: str) -> Solution:
-        """Return an iterate as a solution, with f computed anew; ``iterate`` gets this f, too."""
+        """Return an iterate as a solution.
+
+        The decision values f are computed again from the duals, because rounding errors have
+        accumulated in them. ``iterate`` gets these f, too.
+        """
         problem = self.problem
         iterate.f[:] = (self.store or self.gram).times(problem.coefficients(iterate.gamma))
         return certify(
@@ -254,7 +269,7 @@ class _Work:
         )
 
     def keep_best(self) -> Solution:
-        """Return the better one of the current state and the best solution so far."""
+        """Return the better of the current state and the best solution so far."""
         solution = self.judged(self.iterate, "smo")
         if self.best is None or solution.converged or not self.best.gap < solution.gap:
             self.best = solution
@@ -262,8 +277,10 @@ class _Work:
 
 
 def _alternate(work: _Work, polish: bool) -> Solution:
-    """Move pairs, each round until a tenth of the last round's violation, then try the active-set
-    method.
+    """Alternate between moves of pairs and the exact methods until a solution is found.
+
+    Each round moves pairs until the violation is below a limit, and then tries the active-set
+    method. The limit of the next round is a tenth (by blocks a third) of it.
     """
     _balance(work.rows, work.iterate.gamma)
     if work.iterate.gamma.any():
@@ -271,8 +288,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     n_rows = len(work.rows.point)
     scale = work.scale
     softest = scale[1]
-    # Only few moves of pairs come before the first try of the active-set method, because with hard
-    # margins moves progress slowly.
+    # Before the active-set method is tried first, the number of moves is small, because with hard
+    # margins moves make slow progress.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps = _FIRST_EPS
     imbalance = np.inf
@@ -287,9 +304,9 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.iterate)
-            # Moves of pairs converge slowly where a precomputed matrix has low rank (the matrix of
-            # a linear kernel, for example). They also converge slowly where soft labels cost 10^4
-            # times as much as certain labels.
+            # Moves of pairs converge slowly if a precomputed matrix has low rank, for example the
+            # matrix of a linear kernel. They also converge slowly if soft labels cost 10^4 times as
+            # much as certain labels.
             crawl = violation > eps or round_number >= _CRAWLING
             if solution is None and crawl and not failed and work.gram.matrix is not None:
                 failed = True
@@ -302,19 +319,20 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             limit = min(4 * limit, 300 * (n_rows + 300))
             continue
         if work.rows.learned:
-            # The anchor has moved: stay at this eps until the condition of the scale holds about as
-            # well. The weight of the proximal term rises only where moving the anchor is not
-            # enough.
+            # The anchor has changed, so the next round has the same eps, until the condition of the
+            # scale holds about as well as the others. The weight of the proximal term is raised
+            # only if the change of the anchor is not enough.
             last = imbalance
             imbalance = _scale_imbalance(work.rows, work.iterate)
             if imbalance > max(work.tol, eps):
-                # Small costs mean small duals, which need a softer proximal term to move the scale.
+                # With small costs the duals are small, so a larger weight is needed for them to
+                # change the scale.
                 stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
                 if imbalance > 0.3 * last and scale[1] < stiffest:
                     scale[1] *= 10
                     continue
                 if moved:
-                    continue  # otherwise no pair reacts to the anchor, and only a smaller eps helps
+                    continue  # if no pair was moved, only a smaller eps helps
         if eps <= 2e-4 or not polish:
             best = work.keep_best()
             if best.converged:
@@ -326,23 +344,23 @@ def _alternate(work: _Work, polish: bool) -> Solution:
 
 
 def spread_coefficients(problem: Problem, beta: Array) -> Array:
-    """Return dual variables, shape (m,), that give the points coefficients close to ``beta``.
+    """Return dual variables, shape (m,), for which the points' coefficients are close to ``beta``.
 
-    Duals lie between 0 and their costs. A point may have several rows of one sign. The row of the
-    largest margin then gets as much of the point's coefficient as its cost allows. The row of the
-    next margin gets as much of the rest, and so on. A part of the coefficient that the costs do not
-    allow is lost.
+    Duals lie between 0 and their costs. A point may have several rows of one sign. The row with the
+    largest margin then gets as much of the point's coefficient as its cost allows. The row with the
+    next largest margin gets as much of the rest as its cost allows, and so on. What is then left of
+    the coefficient is lost.
 
     Parameters
     ----------
     problem : Problem
         The pointwise problem of m rows.
     beta : ndarray, shape (n,)
-        Wanted coefficient of every point.
+        Coefficient that every point should have.
 
     Examples
     --------
-    The cost of 1 allows no coefficient of -3:
+    With costs of 1 a coefficient of -3 is not possible, and becomes -1:
 
     >>> import numpy as np
     >>> from cad.learning.learners.solvers.problem import pointwise_problem
@@ -359,8 +377,8 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
     point = problem.A.indices
     sign = problem.A.data
     order = np.lexsort((-problem.t, point))
-    # Position of a row among the rows of its point; rows of equal position belong to different
-    # points.
+    # ``turn`` is the position of a row among the rows of its point. Rows of equal position belong
+    # to different points.
     turn = np.arange(len(order)) - np.searchsorted(point[order], point[order])
     for k in range(int(turn.max(initial=-1)) + 1):
         rows = order[turn == k]
@@ -372,8 +390,9 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
 
 def _balance(rows: Rows, gamma: Array) -> None:
-    """Make sum sign gamma = 0 by lowering duals of the sign with the larger sum, free duals
-    first.
+    """Make sum_j sign_j gamma_j = 0.
+
+    For this, duals of the sign with the larger sum are lowered, the free ones first.
     """
     excess = float(rows.sign @ gamma)
     if excess == 0.0:
@@ -390,9 +409,10 @@ def _balance(rows: Rows, gamma: Array) -> None:
 
 
 def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
-    """Return the error in the optimality condition of the scale, relative to the terms of its sum.
+    """Return the violation of the optimality condition of the scale.
 
-    The condition is that sum w gamma is 0, or at most 0 where s = 0.
+    The condition is that sum_j w_j gamma_j is 0, or at most 0 if s = 0. The violation is relative
+    to the sum of the terms' absolute values.
     """
     terms = -rows.q * rows.sign * iterate.gamma
     total = float(terms.sum())
@@ -405,11 +425,11 @@ def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
 def _unsettled(
     rows: Rows, iterate: Iterate, points: NDArray[np.int64], reach: float, eps: float
 ) -> tuple[NDArray[np.int64], float]:
-    """Return ``points`` together with the points of rows that may still change, and the reach that
+    """Return ``points`` together with the points whose rows may still change, and the reach that
     was used.
 
-    A row may change if its violation is within ``reach``. The reach is lowered, down to ``eps``,
-    until the points are few enough.
+    A row may still change if it violates its constraint, or would at a change of its decision value
+    by ``reach``. The reach is lowered, down to ``eps``, until the points are few enough.
     """
     slack = rows.slack(iterate)
     while True:
@@ -425,7 +445,10 @@ def _unsettled(
 def _solve_part(
     gram: Gram, rows: Rows, trial: Iterate, chosen: NDArray[np.int64]
 ) -> tuple[int, float]:
-    """Run the active-set method on the chosen points; the caller computes f of the other points."""
+    """Run the active-set method on the chosen points.
+
+    The caller computes the decision values of the other points.
+    """
     place = np.full(len(trial.f), -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     within = place[rows.point] >= 0

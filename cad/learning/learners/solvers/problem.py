@@ -1,12 +1,14 @@
-"""Define the convex problem of all kernel learners, and solutions that measure their own error.
+"""Define the convex problem of all kernel learners, and solutions that state how exact they are.
 
 Training points x_1..x_n with kernel matrix K have decision values f = K beta. Extra scalars u are
 the intercept, the sigmoid's scale or soft labels; each is free or has bounds. Row j is a constraint
-with coefficients a_j and b_j, margin t_j and cost c_j (docs/methods.md 2)::
+with coefficients a_j and b_j, margin t_j and cost c_j (docs/methods.md 2). The loss is a hinge (r =
+1) or a squared hinge (r = 2)::
 
     min over beta, u   1/2 beta' K beta + sum_j c_j max(0, t_j - a_j' f - b_j' u)^r
 
-Its dual has one variable gamma_j in [0, c_j] per row (for r = 1; no upper bound for r = 2)::
+The dual problem has one variable gamma_j per row. It lies in [0, c_j] for r = 1, and has no upper
+bound for r = 2::
 
     max over gamma     t' gamma - 1/2 beta' K beta - sum_k max(lower_k g_k, upper_k g_k)
                        [ - sum_j gamma_j^2 / (4 c_j)  for r = 2 ]
@@ -25,24 +27,27 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# An objective or balance below this share of the sum of costs is only rounding.
+# An objective or balance below this share of the sum of costs may be only a rounding error.
 _FLOOR = 1e-9
-# Where a cost is below this share of the largest dual, KKT violations (of the optimality
-# conditions) are measured relative to the largest dual. Otherwise rounding would dominate.
+# If the cost of a row is below this share of the largest dual, its violation of the optimality
+# (KKT) conditions is measured relative to this share of the largest dual. Relative to its cost the
+# violation would be mostly a rounding error.
 _UNSEEN = 1e-5
 
 
 class LearnerError(CadError, ValueError):
-    """Report an input that a learner refuses: the value, the broken rule and advice."""
+    """Report an input that a learner refuses, with the value, the rule that it breaks, and
+    advice.
+    """
 
 
 @dataclass(frozen=True)
 class Problem:
     """Hold a convex problem without its kernel matrix K.
 
-    Row j demands a_j' f + b_j' u >= t_j, where f are the decision values of the training points and
-    u are extra scalars such as the intercept. A row that falls short costs c_j (shortfall)^r. The
-    module's docstring has the whole problem and its dual.
+    Row j is the constraint a_j' f + b_j' u >= t_j, where f are the decision values of the training
+    points and u are extra scalars such as the intercept. If the left side falls short of t_j, the
+    row costs c_j (shortfall)^r. The module's docstring has the whole problem and its dual.
 
     Parameters
     ----------
@@ -62,7 +67,8 @@ class Problem:
     Raises
     ------
     ValueError
-        When shapes disagree, a number is NaN, a cost is not positive or a box is empty.
+        If shapes do not match, a number is NaN, a cost is not above 0, or a lower bound is above
+        its upper bound.
     """
 
     A: sparse.csr_array
@@ -101,7 +107,7 @@ class Problem:
         return int(self.A.shape[0])
 
     def dense(self) -> tuple[Array, Array]:
-        """Return the coefficients of the constraints as two dense arrays, for reference solvers.
+        """Return the coefficients of the constraints as two dense arrays, for the reference solver.
 
         The first array, A, has shape (n_rows, n_points) and holds the coefficients of the points'
         decision values. The second array, B, has shape (n_rows, k) and holds the coefficients of
@@ -121,10 +127,10 @@ class Problem:
         return coefficients
 
     def slack(self, f: Array, u: Array) -> Array:
-        """Return how far every row (constraint) falls short of its margin; negative beyond the
-        margin.
+        """Return how far every row (constraint) falls short of its margin.
 
-        The result is t - A f - B u, with the margins t and the coefficients A and B of the rows.
+        The value is negative for a row beyond its margin. The result is t - A f - B u, with the
+        margins t and the coefficients A and B of the rows.
 
         Parameters
         ----------
@@ -143,7 +149,7 @@ class Problem:
         return slack
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
-        """Return the primal objective: half of beta'f, plus the costs of missed margins.
+        """Return the primal objective: half of beta'f, plus the costs of all shortfalls.
 
         ``beta`` and ``f``, shape (n,), are the points' coefficients and decision values; ``u``,
         shape (k,), are the extra scalars, such as the intercept.
@@ -154,7 +160,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """Hold a solution of a :class:`Problem` and the measures of how exact it is.
+    """Hold a solution of a :class:`Problem`, and numbers that say how exact it is.
 
     Parameters
     ----------
@@ -170,11 +176,11 @@ class Solution:
         Relative duality gap (primal - dual) / max(abs(primal), abs(dual), 1e-9 sum c).
     kkt : float
         Largest violation of the optimality conditions (Karush, Kuhn and Tucker), in units of the
-        margin. For an extra scalar the violation is the error of its balance B' gamma, relative to
-        the terms of the sum. If the scalar has two bounds, it is relative to the costs of the
+        margin. For an extra scalar it is the error of its balance, its entry of B' gamma, relative
+        to the terms of this sum. If the scalar has two bounds, it is relative to the costs of the
         scalar's rows.
     iterations : int
-        Iterations of the solver.
+        Number of iterations of the solver.
     converged : bool
         Whether gap and kkt are within the limits that the caller gave.
     solver : str
@@ -219,19 +225,21 @@ def certify(
     problem : Problem
         The problem that was solved.
     f : ndarray, shape (n,)
-        Decision values of the training points at ``gamma``, without intercept. The caller computes
-        them, because the caller holds the kernel.
+        Decision values of the training points for the duals ``gamma``, without intercept. The
+        caller computes them, because they need the kernel.
     gamma, u : ndarray, shapes (m,) and (k,)
         Dual variables and extra scalars. The solution has copies of them that are clipped to their
         bounds.
     iterations, solver
-        Stored in the solution.
+        Number of iterations and name of the solver; they are stored in the solution.
     gap_tol, kkt_tol : float
-        Largest relative gap and KKT violation at which the solution counts as converged.
+        Largest relative duality gap, and largest violation of the optimality (KKT) conditions, at
+        which the solution counts as converged.
 
     Examples
     --------
-    For points at 1 and -1 of a line the best weight is 1, and each dual is half of this weight:
+    For points at 1 and -1 on a line, of different classes, the best weight is 1, and each dual is
+    half of this weight:
 
     >>> import numpy as np
     >>> problem = pointwise_problem(
@@ -247,7 +255,7 @@ def certify(
     if problem.r == 1:
         gamma = np.minimum(gamma, problem.c)
     u = np.minimum(np.maximum(u, problem.lower), problem.upper)
-    # Values are clipped first, so that the dual objective belongs to a feasible point and is a true
+    # Duals are clipped to their bounds before they are used, so that the dual objective is a valid
     # lower bound.
     beta = problem.coefficients(gamma)
     slack = problem.slack(f, u)
@@ -259,8 +267,8 @@ def certify(
         missed *= missed
         dual -= float(np.sum(gamma**2 / (4 * problem.c)))
     primal = half_norm + float(problem.c @ missed)
-    # If the optimum is 0 there is no relative gap, so the gap is divided by at least a share of the
-    # sum of costs.
+    # If the optimum is 0, the relative gap is not defined. So the gap is divided by at least a
+    # share of the sum of costs.
     gap = (primal - dual) / max(abs(primal), abs(dual), _FLOOR * float(problem.c.sum()), 1e-300)
     kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, g, u))
     converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
@@ -270,8 +278,8 @@ def certify(
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
     """Return sum max(lower g, upper g) over the extra scalars.
 
-    Where a bound is infinite and rounding gives g the sign that would select this bound, u replaces
-    the bound.
+    If g is not 0 because of a rounding error and its sign selects an infinite bound, u is used in
+    place of the bound.
     """
     bound = np.where(g > 0, problem.upper, problem.lower)
     return float(np.where(np.isfinite(bound), bound, u) @ g)
@@ -281,25 +289,27 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if not problem.n_rows:
         return 0.0
     if problem.r == 2:
-        # Optimality for the squared hinge: gamma = 2 c max(0, slack).
+        # The condition of optimality for the squared hinge is gamma = 2 c max(0, slack).
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
-    # The dual of a row that misses its margin equals the row's cost. The dual of a row beyond its
-    # margin is 0. A dual is exact only to the rounding of the largest dual. So a violation must not
-    # be divided by a cost far below that rounding, because the quotient would be noise.
+    # At the optimum the dual of a row short of its margin is the row's cost, and the dual of a row
+    # beyond its margin is 0. The rounding error of all duals is that of the largest one. So a
+    # violation is not divided by a much smaller cost, because the quotient would be mostly a
+    # rounding error.
     size = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
     room = np.where(slack > 0, problem.c - gamma, gamma) / size
     return float(np.minimum(np.abs(slack), room).max())
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
-    """Return the largest violation of the balance g of an extra scalar u.
+    """Return the largest violation of the balance g = B' gamma over the extra scalars u.
 
-    A u_k inside its bounds needs g_k = 0. At its upper bound it needs g_k >= 0, at its lower bound
-    g_k <= 0.
+    For u_k between its bounds g_k must be 0. At its upper bound g_k must be at least 0, at its
+    lower bound at most 0.
 
-    The violation is relative to the terms of the sum g_k. For a u_k with two bounds the violation
-    is relative to the largest amount that its rows could add. The reason is that the gap contains
-    the error of such a u_k already, and nearly all terms of the sum may be 0.
+    The violation is relative to the sum of the absolute values of the terms of g_k. For u_k with
+    two bounds nearly all of these terms may be 0, so the violation is relative to the largest value
+    that the sum could have. This is enough, because the gap contains the error of such a u_k
+    already.
     """
     if not len(g):
         return 0.0
@@ -321,9 +331,12 @@ def pointwise_problem(
     c: Array,
     scale: Array | None = None,
 ) -> Problem:
-    """Return a pointwise problem: row j is about one point i, sign_j (f_i + b) + scale_j s >= t_j.
+    """Return a pointwise problem, in which each row (constraint) is about one point.
 
-    f_i is the decision value of point i without the intercept b, t_j the margin of the row.
+    Row j, about point i, is sign_j (f_i + b) + scale_j s >= t_j.
+
+    f_i is the decision value of point i without the intercept b. t_j is the margin of the row, and
+    s the scale, if it is learned.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Define the arrays of pointwise problems that numba functions share, and their notation.
+"""Define the arrays of pointwise problems that functions compiled by numba use, and their notation.
 
 Row j is about one point i = point_j: sign_j (f_i + b) + w_j s >= t_j, at cost c_j. Here f_i is the
 decision value, b the intercept, s the scale and t_j the margin. Divided by its sign, the row
@@ -23,16 +23,16 @@ from cad.learning.learners.solvers.kernels import Gram
 from cad.learning.learners.solvers.problem import Array, Problem
 
 Ints = NDArray[np.int64]
-# Options for functions that only compiled functions call: leaving out the interface to Python saves
-# a third of the compile time.
+# Decorator for functions that only compiled functions call. They need no interface to Python, which
+# saves a third of the compile time.
 inner = partial(numba.njit, cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 class Rows(NamedTuple):
-    """Hold the rows of a pointwise problem, each an equation of its point's decision value f + b.
+    """Hold the rows (constraints) of a pointwise problem.
 
-    Row j demands that sign (f + b) reach a margin. On the margin, f + b = r + q s. The scale s
-    divides decision values before they become probabilities.
+    A row is about the decision value f + b of one point: sign (f + b) must reach a margin. On the
+    margin, f + b = r + q s. The scale s divides decision values before they become probabilities.
 
     Parameters
     ----------
@@ -57,10 +57,10 @@ class Rows(NamedTuple):
     learned: bool
 
     def slack(self, iterate: Iterate) -> Array:
-        """Return how far every row falls short of its margin, shape (m,); negative beyond the
-        margin.
+        """Return how far every row falls short of its margin, shape (m,).
 
-        ``iterate`` has the decision values (one per point), the intercept and the scale.
+        The value is negative for a row beyond its margin. ``iterate`` has the decision values (one
+        per point), the intercept and the scale.
         """
         b, s = iterate.u
         missed: Array = self.sign * (self.r + self.q * s - iterate.f[self.point] - b)
@@ -97,7 +97,7 @@ class Rows(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """Hold the variables on the way to the solution; the solvers change the arrays in place.
+    """Hold the variables of a solver between two steps. The solvers change the arrays in place.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Iterate(NamedTuple):
 
 
 class KernelRows(NamedTuple):
-    """Hold those rows of the kernel matrix that are in memory.
+    """Hold the rows of the kernel matrix that are in memory.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class KernelRows(NamedTuple):
 
 
 def as_rows(problem: Problem) -> Rows:
-    """Return a pointwise problem as the flat arrays that the compiled kernels walk through.
+    """Return a pointwise problem as the arrays that the compiled functions use.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def as_rows(problem: Problem) -> Rows:
 
 
 class RowStore:
-    """Compute rows of the training kernel matrix on demand, and keep them.
+    """Compute rows of the training points' kernel matrix when they are needed, and keep them.
 
     Few rows of a large kernel matrix are needed, mainly the rows of the support vectors. A row that
     was computed stays in memory. If ``gram`` holds the whole matrix, all rows are there at once.
@@ -222,11 +222,13 @@ class RowStore:
         return block
 
     def times(self, beta: Array) -> Array:
-        """Return the kernel matrix times ``beta``, shape (n,); the matrix's rows need not be in
-        memory.
+        """Return the kernel matrix times ``beta``, shape (n,).
+
+        The rows that this needs do not have to be in memory.
         """
         values, slot, _ = self.kernel
-        # K is symmetric, so K beta is a sum of the kernel rows of the support, which are in memory.
+        # K is symmetric, so K beta is a weighted sum of the kernel rows of the points whose beta is
+        # not 0. If one of them is not in memory, ``gram`` computes the product.
         if (slot[beta != 0] < 0).any():
             return self._gram.times(beta)
         out = np.zeros(values.shape[1])
@@ -236,7 +238,8 @@ class RowStore:
 
 @numba.njit(cache=True, fastmath={"contract"})
 def add_rows(kernel, weight, out):  # type: ignore[no-untyped-def]
-    """Add kernel rows to ``out``, each times its weight; unlike numpy, without a copy of the rows.
+    """Add kernel rows to ``out``, each times its weight, without the copy of the rows that numpy
+    makes.
 
     Parameters
     ----------

@@ -1,14 +1,18 @@
-"""Solve pointwise problems by sequential minimal optimisation: two rows at a time, in numba.
+"""Solve pointwise problems by sequential minimal optimisation, compiled by numba.
 
-:mod:`.rows` explains the notation. A row whose dual can raise the coefficient of its point needs
-v_j <= b. A row whose dual can lower this coefficient needs v_j >= b. Each move changes the pair of
-rows that violates these conditions most (second-order choice, Fan, Chen and Lin 2005). A move keeps
-the balance of the intercept exactly.
+In this method a move changes the duals of two rows, and all others stay the same.
 
-A learned scale has another condition, sum_j w_j gamma_j <= 0. A proximal term (s - anchor)^2 / (2
-rho) makes the solution meet this condition. The caller moves the anchor until the term vanishes
-(method of multipliers). Then s = max(0, anchor + rho sum_j w_j gamma_j) is known at every step, and
-moves of pairs are sufficient.
+:mod:`.rows` explains the notation; v_j is the intercept at which row j lies on its margin, and b
+the intercept. The coefficient of a point is the sum of sign_j gamma_j over its rows. At the optimum
+v_j <= b for each row whose dual may change so that the coefficient grows, and v_j >= b for each row
+whose dual may change so that it falls. A move changes a pair of rows that violates these two
+conditions. It is chosen by the gain of the objective (second-order choice, Fan, Chen and Lin 2005).
+A move keeps the sum of sign_j gamma_j over all rows, which must be 0.
+
+A learned scale has another condition, sum_j w_j gamma_j <= 0, which moves of pairs cannot fulfil.
+So the proximal term (s - anchor)^2 / (2 rho) is added to the objective. With it s = max(0, anchor +
+rho sum_j w_j gamma_j) follows from the duals, and moves of pairs are sufficient. The caller sets
+the anchor to the last s until the term is 0 and the condition holds (method of multipliers).
 """
 
 import numba
@@ -16,8 +20,8 @@ import numpy as np
 
 from cad.learning.learners.solvers.rows import inner
 
-# Numba options for comparisons of numbers that are never NaN: loops over all rows then use vector
-# registers.
+# Numba options that assume that no number is NaN. Comparisons in loops over all rows then use
+# vector registers.
 _NO_NAN = {"nnan", "nsz"}
 
 
@@ -32,7 +36,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     rows : Rows
         Rows of the problem.
     iterate : Iterate
-        Feasible start, changed in place. Its u (intercept b and scale s) is written but not read.
+        Start with duals between their bounds and a sum of sign * gamma of 0, changed in place. Its
+        u (intercept b and scale s) is set but not used.
     scale : ndarray, shape (3,)
         Three numbers that give the scale s, which divides decision values before they become
         probabilities: s = max(0, anchor + rho * total). The first two, anchor and rho, belong to
@@ -47,12 +52,12 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     Returns
     -------
     moves : int
-        Number of pairs that were moved.
+        Number of pairs that were changed.
     violation : float
-        Largest violation left.
+        Largest remaining violation.
     unfetched : int
-        Number of a point whose kernel row is needed but not in memory; -1 if no row is needed. The
-        caller adds the row and calls again.
+        Number of a point whose kernel row is needed but not in memory; -1 if there is none. The
+        caller adds the row and calls this function again.
     """
     values, slot, diagonal = kernel
     point = rows.point
@@ -70,8 +75,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     v = np.empty(m)
     gain = np.empty(m)
     bend = np.empty(m)
-    # A row at its bound cannot move further. An infinite penalty excludes such a row without a
-    # branch, so that the loops below can be vectorised.
+    # The dual of a row at its bound cannot change further in one direction. An infinite penalty
+    # excludes such a row without a branch, so the loops below can be vectorised.
     raising = np.empty(m)
     lowering = np.empty(m)
     for j in range(m):
@@ -80,10 +85,12 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     moves = 0
     unfetched = -1
     while True:
-        # Scale that the proximal term gives for these duals, at least 0.
+        # s is the scale that is optimal for the present duals, with the proximal term.
         s = max(0.0, anchor + rho * total)
-        # best = max v_j over rows that may raise, lowest = min v_j over rows that may lower. While
-        # best > lowest, no intercept b lies between them.
+        # v_j is the intercept at which row j lies on its margin. ``best`` is the largest v_j of the
+        # rows whose dual may change so that the coefficient of their point grows, and ``lowest``
+        # the least v_j of the rows whose dual may change so that it falls. At the optimum there is
+        # an intercept b with best <= b <= lowest.
         best = -np.inf
         lowest = np.inf
         for j in range(m):
@@ -95,22 +102,23 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         iterate.u[1] = s
         if not violation > eps or moves >= limit:
             break
-        # The maximum and its place are found in two passes, because the first pass vectorises.
+        # The maximum and its place are found in two passes, because the first pass can be
+        # vectorised.
         i = _first_equal(v, raising, best)
         a = point[i]
         if slot[a] < 0:
             unfetched = a
             break
         column_a = values[slot[a]]
-        # The objective gains difference^2 / curvature when this pair is moved.
+        # The gain of the objective by a move of this pair is difference^2 / curvature / 2.
         k_aa = bend[i]
         q_i = q[i]
         most_gain = 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
-            # This is the second derivative of the dual along the pair: |phi_i - phi_j|^2 of the
-            # kernel, plus a part from the proximal term. The latter is there because a move of the
-            # pair changes s.
+            # This is the second derivative of the dual objective along the move. It is the squared
+            # distance of the two points in the space of the kernel, plus a part from the proximal
+            # term, because the move changes s.
             step_q = q_i - q[j]
             curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
             gain[j] = difference * difference / max(curvature, 1e-12)
@@ -130,14 +138,14 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         delta = (best - v[partner]) / max(curvature, 1e-12)
         room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
         room_o = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
-        # Both coefficients move by the same amount, so the balance B'gamma = 0 of the intercept is
-        # kept exactly.
+        # One coefficient grows and the other falls by the same amount, so the sum of sign * gamma
+        # stays 0 exactly.
         delta = min(delta, room_i, room_o)
         _move(gamma, c, i, sign[i] * delta, delta >= room_i)
         _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
         _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
         _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
-        # Update f by the kernel columns of both points. The columns of two rows of the same point
+        # f changes by the kernel columns of both points. For two rows of the same point the columns
         # cancel.
         if a != o:
             for k in range(n):
@@ -150,8 +158,10 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
 
 @inner()
 def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-untyped-def]
-    """Write both penalties of row j: 0 where its dual may raise (or lower) its point's coefficient,
-    else -inf (or inf).
+    """Write both penalties of row j.
+
+    ``raising[j]`` is 0 if the dual may change so that the coefficient of the row's point grows,
+    else -inf. ``lowering[j]`` is 0 if the dual may change so that it falls, else inf.
     """
     up = gamma < c if sign > 0 else gamma > 0
     down = gamma > 0 if sign > 0 else gamma < c
@@ -170,10 +180,11 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def between(best, lowest):  # type: ignore[no-untyped-def]
-    """Return the number halfway between two bounds of the intercept, in either order.
+    """Return the number halfway between two bounds of the intercept.
 
-    ``best`` is the lower bound and ``lowest`` the upper bound, once no pair can be moved. If one
-    bound is infinite, the result is the other bound. If both bounds are infinite, the result is 0.
+    In a solution ``best`` is the lower bound and ``lowest`` the upper bound. Before, ``best`` is
+    the larger one. If one bound is infinite, the result is the other bound. If both bounds are
+    infinite, the result is 0.
     """
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
@@ -184,7 +195,7 @@ def between(best, lowest):  # type: ignore[no-untyped-def]
 
 @inner()
 def _move(gamma, c, j, step, to_bound):  # type: ignore[no-untyped-def]
-    """Add ``step`` to the dual of row j; set the dual to exactly its bound where ``to_bound`` is
+    """Add ``step`` to the dual of row j, or set the dual to exactly its bound if ``to_bound`` is
     true.
     """
     gamma[j] += step

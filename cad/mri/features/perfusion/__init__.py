@@ -1,1 +1,1 @@
-"""Perfusion: from dynamic signal to kinetic parameters."""
+"""Compute parameters of perfusion from the signal of a dynamic contrast series."""

@@ -1,4 +1,7 @@
-"""Arterial input functions: a population's curve (Parker, Georgiou) or one measured in a vessel."""
+"""Compute arterial input functions: how much contrast agent the artery has at each time.
+
+An input function is the curve of a population (Parker, Georgiou), or is measured in a vessel.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +29,8 @@ GEORGIOU_ALPHA = 5.26
 GEORGIOU_BETA = 0.032
 GEORGIOU_TAU = 0.129
 
-# The population curve rises within seconds. Between sparse frames it is therefore sampled at this
-# step.
+# Longest step between samples of a population's curve. The curve rises within seconds, so that
+# samples at the frames would not be enough.
 FINE_STEP_S = 1.0
 
 
@@ -38,11 +41,11 @@ class InputFunction:
     Parameters
     ----------
     times : ndarray, shape (n_fine,)
-        Seconds, strictly increasing.
+        Times of the samples in seconds, strictly increasing.
     plasma : ndarray, shape (n_fine,)
-        mM in plasma.
+        Concentration of contrast agent in plasma at these times, mM.
     at_frames : ndarray of int, shape (n_times,)
-        Positions in ``times`` of the frames of the tissue curve.
+        Positions in ``times`` of the frames of the dynamic series.
     """
 
     times: np.ndarray
@@ -70,7 +73,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     Parameters
     ----------
     times : ndarray
-        Seconds.
+        Times of the samples, seconds.
     delay : float
         Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
 
@@ -91,7 +94,8 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     True
     """
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
-    # The exponent of the sigmoid is bounded, because minutes may be far below zero.
+    # The exponent of the sigmoid is bounded: times may be long before the bolus, and exp would
+    # overflow.
     rise = np.clip(-PARKER_S * (minutes - PARKER_TAU), None, 700.0)
     blood = PARKER_ALPHA * np.exp(-PARKER_BETA * minutes) / (1.0 + np.exp(rise))
     for area, centre, width in PARKER_GAUSSIANS:
@@ -111,7 +115,7 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     Parameters
     ----------
     times : ndarray
-        Seconds.
+        Times of the samples, seconds.
     delay : float
         Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
 
@@ -137,7 +141,8 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
         since = minutes - number * GEORGIOU_TAU
         begun = since > 0
         shape = (number + 1) * GEORGIOU_ALPHA + number
-        # Logarithms are used, because the powers of late passes leave the range of numbers.
+        # The product is computed by logarithms, because the powers of late passes are too large for
+        # floating-point numbers.
         log = shape * np.log(since[begun]) - since[begun] / GEORGIOU_BETA
         passes[begun] += np.exp(log - (shape + 1) * np.log(GEORGIOU_BETA) - gammaln(shape + 1))
     late = np.clip(minutes, 0.0, None)
@@ -158,7 +163,7 @@ def population_input(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Frame times, seconds.
+        Times of the frames, seconds.
     delay : float
         When the bolus reaches the artery, seconds on the frames' clock.
     haematocrit : float
@@ -184,9 +189,9 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Frame times, seconds.
+        Times of the frames, seconds.
     plasma : ndarray, shape (n_times,)
-        mM in plasma at the frames.
+        Concentration in plasma at the frames, mM.
     delay : float
         Shift in seconds. Where the shift needs the input before the first frame, the first frame's
         value is taken.
@@ -202,8 +207,8 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     plasma = np.asarray(plasma, float)
     if delay == 0:
         return InputFunction(times, plasma, np.arange(len(times)))
-    # The shifted curve has its corners between the frames. The corners are kept, or the peak is
-    # lost.
+    # The corners of the shifted curve lie between the frames. They are kept as samples; otherwise
+    # the peak of the curve would be cut off.
     corners = times + delay
     fine = np.union1d(times, corners[(corners > times[0]) & (corners < times[-1])])
     fine = fine[np.concatenate([[True], np.diff(fine) > 1e-9]) | np.isin(fine, times)]
@@ -219,7 +224,7 @@ class ArterialInput:
     name : str
         ``parker``, ``georgiou`` or ``measured``.
     times : ndarray, shape (n_times,)
-        Frame times, seconds.
+        Times of the frames, seconds.
     delay : float
         Seconds. For a population's input: when the bolus arrives on the frames' clock. For a
         measured input: how much later the bolus reaches the tissue than the artery.
@@ -244,21 +249,21 @@ class ArterialInput:
 
 
 def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Divide every interval between frames into equal parts no longer than a step.
+    """Divide every interval between frames into equal parts that are not longer than a step.
 
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     step : float
-        Longest part, s.
+        Length that no part may exceed, s.
 
     Returns
     -------
     fine : ndarray, shape (n_fine,)
-        Seconds.
+        The original times and those between them, seconds.
     at_frames : ndarray of int, shape (n_times,)
-        Positions of the original times.
+        Positions of the original times in ``fine``.
 
     Examples
     --------
@@ -271,8 +276,9 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     intervals = np.diff(times)
     n_steps = np.maximum(np.ceil(intervals / step - 1e-9).astype(int), 1)
     at_frames = np.concatenate([[0], np.cumsum(n_steps)])
-    # All intervals are divided at once, because a delay is searched with dozens of input functions.
-    # The order of operations is that of np.linspace, so that results agree to the last bit.
+    # All intervals are divided at once and not in a loop, because the search for a delay makes
+    # dozens of input functions. The order of operations is that of np.linspace, so that the results
+    # agree with it to the last bit.
     number = np.arange(at_frames[-1]) - np.repeat(at_frames[:-1], n_steps)
     fine = number * np.repeat(intervals / n_steps, n_steps) + np.repeat(times[:-1], n_steps)
     return np.concatenate([fine, times[-1:]]), at_frames

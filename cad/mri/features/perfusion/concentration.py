@@ -1,4 +1,4 @@
-"""Signal and contrast-agent concentration, by the spoiled gradient-echo equation.
+"""Compute the concentration of contrast agent from signals, by the spoiled gradient-echo equation.
 
 S is the signal, S0 its scale, a the flip angle, TR the repetition time, R1 = 1 / T1 the relaxation
 rate. With E1 = exp(-TR R1) the signal is S = S0 sin(a) (1 - E1) / (1 - E1 cos(a)). Contrast agent
@@ -61,26 +61,27 @@ def concentration_from_signal(
     Parameters
     ----------
     signal : ndarray, shape (..., n_times)
-        Arbitrary units.
+        Signal of each curve over time, arbitrary units.
     baseline : ndarray, shape (...)
         Signal before contrast.
     t1 : ndarray, shape (...)
         T1 before contrast, s.
     repetition_time, relaxivity : float
-        Seconds, 1/(s mM).
+        Repetition time (s), and relaxivity of the contrast agent (1/(s mM)).
     flip_angle : float, or ndarray of shape (...)
         Degrees: one angle for all curves, or an angle for each curve (transmit field).
 
     Returns
     -------
     ndarray, shape of ``signal``
-        mM. Noise may make a concentration negative, and nothing is clipped. NaN where no
-        concentration gives the signal (at or above the signal of fully relaxed spins) and where
+        Concentration, mM. Noise may make it negative, and nothing is clipped. It is NaN where no
+        concentration gives the signal (at or above the signal of fully relaxed spins), and where
         baseline or T1 is not positive.
 
     Examples
     --------
-    0.5 mM of an agent of 4.5 1/(s mM) come back:
+    The signals are made for 0 and 0.5 mM of an agent with a relaxivity of 4.5 1/(s mM). The
+    function returns these concentrations:
 
     >>> import numpy as np
     >>> t1 = 1 / (1 / 1.4 + 4.5 * 0.5)
@@ -102,7 +103,8 @@ def concentration_from_signal(
     usable = (baseline > 0) & (t1 > 0)
     r10 = 1.0 / np.where(usable, t1, np.nan)
     e10 = np.exp(-repetition_time * r10)
-    # The scale is 1 / (S0 sin(a)), so that x below is the fraction of the fully relaxed signal.
+    # The scale is 1 / (S0 sin(a)), so that x below is the signal as a fraction of the signal of
+    # fully relaxed spins.
     scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
     x = np.asarray(signal, float) * scale[..., None]
     x = np.where(x < 1, x, np.nan)
@@ -116,16 +118,16 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
     Parameters
     ----------
     signal : ndarray, shape (..., n_times)
-        Arbitrary units.
+        Signal of each curve over time, arbitrary units.
     n_baseline : int
-        Number of frames before the bolus, with the skipped frames.
+        Number of frames before the bolus, including the skipped frames.
     skip : int
         Frames at the start that have not reached the steady state.
 
     Raises
     ------
     CadError
-        When no frame is left.
+        When no frame before the bolus is left.
 
     Examples
     --------

@@ -1,10 +1,11 @@
-"""Compiled curves of the kinetic models, and their fits.
+"""Compute the curves of the kinetic models and their fits, in functions compiled by numba.
 
 A curve is the exact convolution with an input that is linear in pieces. A fit is a linear estimate
 for all voxels, followed by a bounded refinement of some voxels.
 
-Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion. Every kernel is
-compiled for one signature. Curves are voxel-major, shape (n_voxels, n_times).
+Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion. Every function is
+always called with the same types, so that it is compiled only once. Arrays of curves have a row per
+voxel, shape (n_voxels, n_times).
 """
 
 from typing import NamedTuple
@@ -23,11 +24,11 @@ class Grid(NamedTuple):
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        The frames.
+        Times of the frames.
     dt : ndarray, shape (n_fine - 1,)
         Steps between the samples of the input.
     plasma : ndarray, shape (n_fine,)
-        The input, mM.
+        Concentration in plasma at the samples of the input, mM.
     frame_index : ndarray of int64, shape (n_times,)
         Index of each frame among the samples of the input.
     """
@@ -38,7 +39,8 @@ class Grid(NamedTuple):
     frame_index: np.ndarray
 
 
-# Below this k dt the closed forms of the step lose digits, and their series is used.
+# If the rate k times the step dt is below this, the closed formulas of :func:`_step` lose digits,
+# and series replace them.
 _SERIES_BELOW = 0.05
 _MAX_STEPS = 40
 _TOLERANCE = 1e-7
@@ -46,10 +48,14 @@ _TOLERANCE = 1e-7
 
 @njit(cache=True, fastmath=False)
 def _step(x: float) -> tuple[float, float, float, float, float]:
-    """Return e^-x, phi1 = int_0^1 e^{-xu}, phi2 = int_0^1 (1-u) e^{-xu}, and both derivatives."""
+    """Return e^-x, two integrals over u from 0 to 1, and the derivatives of both by x.
+
+    The integrals are phi1 = int e^{-xu} du and phi2 = int (1 - u) e^{-xu} du.
+    """
     e = np.exp(-x)
     if abs(x) < _SERIES_BELOW:
-        # (1 - e) / x loses digits near 0; seven terms of its series, in Horner form, do not.
+        # Near x = 0 the formula (1 - exp(-x)) / x loses digits. The first terms of its series, in
+        # Horner form, do not.
         p1 = 1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6))))
         p2 = 0.5 - x / 6 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6 * (1 - x / 7))))
         d1 = -0.5 + x / 3 * (1 - x * 3 / 8 * (1 - x * 4 / 15 * (1 - x * 5 / 24 * (1 - x * 6 / 35))))
@@ -94,9 +100,9 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
     ([0.0, 0.632, 0.865], [0.0, -0.264, -0.594])
     """
     _, dt, plasma, frame_index = grid
-    # The integral up to a sample decays by exp(-k dt) and gains the step's own part. One pass is
-    # therefore enough, and no n x n convolution is needed. The slope in k follows the same
-    # recursion, differentiated.
+    # From one sample to the next, the integral decays by exp(-k dt) and gains the part of this
+    # step. So one pass over the samples is enough, and no n x n convolution is needed. The
+    # derivative by k follows from differentiating this recursion.
     value = 0.0
     slope = 0.0
     last = -1.0
@@ -108,8 +114,8 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
         frame = 1
     for i in range(len(dt)):
         step = dt[i]
-        # Frames are mostly evenly spaced, so that the exponential is computed once and not at every
-        # step.
+        # The exponential is computed again only if the step differs from the one before; frames are
+        # mostly evenly spaced.
         if step != last:
             e, p1, p2, d1, d2 = _step(k * step)
             last = step
@@ -125,7 +131,10 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
 
 @njit(cache=True)
 def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) -> None:
-    """Write A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and slopes; t in min from arrival."""
+    """Write the Brix curve A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and its derivatives.
+
+    The time t is in minutes from the arrival of the bolus.
+    """
     amount = p[0]
     kep = p[1]
     kel = p[2]
@@ -137,12 +146,14 @@ def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) ->
             jac[0, i] = jac[1, i] = jac[2, i] = 0.0
             continue
         slow = np.exp(-kel * time)
-        # The formula uses phi1 of (kep - kel) t, which stays exact where both rates coincide.
+        # The curve is computed by phi1 of (kep - kel) t, because the formula is 0 / 0 where both
+        # rates are equal.
         _, p1, _, d1, _ = _step(gap * time)
         shape = slow * time * p1
         bend = slow * time * time * d1
         f[i] = amount * kep * shape
-        # No flag is used, because a literal True and False would have the kernel compiled twice.
+        # Slopes are always computed. A flag to switch them off would have the kernel compiled
+        # twice, once for the literal True and once for False.
         jac[0, i] = kep * shape
         jac[1, i] = amount * (shape + kep * bend)
         jac[2, i] = amount * kep * (-time * shape - bend)
@@ -201,7 +212,8 @@ def curve_and_slopes(
     convolve(ktrans / ve, grid, h, g)
     for i in range(len(f)):
         f[i] = ktrans * h[i]
-        # Ktrans is a factor of the integral and also in the rate kep = Ktrans / ve: product rule.
+        # Ktrans is a factor of the integral, and is also in the rate kep = Ktrans / ve. So the
+        # derivative has two terms.
         jac[0, i] = h[i] + ktrans * g[i] / ve
         jac[1, i] = -ktrans * ktrans * g[i] / (ve * ve)
         jac[2, i] = 0.0
@@ -231,8 +243,8 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
 
     Examples
     --------
-    The input is constant and ve is 0.4: the first voxel fills at kep = 0.5/min, the second voxel
-    does not fill:
+    The input is constant and ve is 0.4. Contrast agent fills the first voxel at kep = 0.5/min; the
+    second voxel has a Ktrans of 0 and stays empty:
 
     >>> import numpy as np
     >>> minutes = np.array([0.0, 1.0, 2.0])
@@ -289,8 +301,8 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
     >>> x.round(6).tolist()
     [1.0, 2.0]
     """
-    # A = L L' is factored, then L z = b and L' x = z are solved. The steps are written out, because
-    # a call into LAPACK costs more than the whole of a 3 x 3 system.
+    # The matrix is factored as L L', then L z = b and L' x = z are solved. The steps are written
+    # out, because a call of LAPACK would take longer than to solve a 3 x 3 system.
     low = np.zeros((3, 3))
     for i in range(n):
         for j in range(i + 1):
@@ -298,7 +310,8 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
             for k in range(j):
                 s -= low[i, k] * low[j, k]
             if i == j:
-                # Such a pivot is lost to rounding: two columns are the same to 13 digits.
+                # A pivot as small as this is only rounding error: two columns are equal to 13
+                # digits.
                 if s <= 1e-13 * abs(a[i, i]) or s <= 0.0:
                     return False
                 low[i, i] = np.sqrt(s)
@@ -321,7 +334,7 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
 def linear_rows(
     design: np.ndarray, curves: np.ndarray, times: np.ndarray, n_columns: int, out: np.ndarray
 ) -> None:
-    """Fit each curve by linear least squares on common rows and on integrals of the curve itself.
+    """Fit each curve by linear least squares, as a sum of common rows and of its own integrals.
 
     Parameters
     ----------
@@ -330,10 +343,10 @@ def linear_rows(
     curves : ndarray, shape (n_voxels, n_times)
         The curves.
     times : ndarray, shape (n_times,)
-        Minutes.
+        Times of the frames, minutes.
     n_columns : int
-        Number of all rows, at most 3. After the common rows comes the curve's integral over time,
-        and then the integral of this integral, both by the trapezoid rule.
+        Number of all rows, at most 3: first the common rows, then the curve's integral over time,
+        then the integral of this integral. Both integrals use the trapezoid rule.
     out : ndarray, shape (n_voxels, 3)
         Written in place: coefficients of the rows; NaN where the system is singular.
 
@@ -352,9 +365,11 @@ def linear_rows(
     """
     n_voxels, n_times = curves.shape
     n_fixed = design.shape[0]
-    # Work arrays are made once for all voxels, because allocation would cost more than the sums.
+    # Work arrays are made once for all voxels, because to allocate them would take longer than the
+    # sums.
     rows = np.zeros((3, n_times))
-    # written as arrays, these rows would take as long to compile as all else here
+    # The loop is written out. As an array operation it would take as long to compile as the rest of
+    # the function.
     for i in range(n_fixed):
         for t in range(n_times):
             rows[i, t] = design[i, t]
@@ -365,15 +380,15 @@ def linear_rows(
     for v in range(n_voxels):
         y = curves[v]
         for r in range(n_fixed, n_columns):
-            # The second row of the curve's own is the integral of the first: the double integral of
-            # the curve.
+            # The first of the curve's own rows is its integral. The second is the integral of the
+            # first.
             source = y if r == n_fixed else rows[r - 1]
             total = 0.0
             rows[r, 0] = 0.0
             for i in range(1, n_times):
                 total += 0.5 * (times[i] - times[i - 1]) * (source[i] + source[i - 1])
                 rows[r, i] = total
-        # Normal equations of the design's rows R: a = R R', b = R y.
+        # These are the normal equations of the rows R: a = R R', b = R y.
         for i in range(n_columns):
             b[i] = 0.0
             for t in range(n_times):
@@ -383,8 +398,8 @@ def linear_rows(
                 for t in range(n_times):
                     s += rows[i, t] * rows[j, t]
                 a[i, j] = s
-        # Integrals over minutes and plasma in mM differ by orders of magnitude. Columns are
-        # therefore scaled to unit length before the pivots are judged.
+        # The rows are in different units, minutes and mM, and differ by orders of magnitude. They
+        # are scaled to unit length, so that small pivots can be told from rounding errors.
         solvable = True
         for i in range(n_columns):
             size[i] = np.sqrt(a[i, i])
@@ -466,11 +481,13 @@ def refine_rows(
         cost = 0.0
         for t in range(n_times):
             cost += (y[t] - f[t]) ** 2
-        damping = 1e-3  # nearly Gauss-Newton, because the linear estimate is close already
+        damping = 1e-3  # the first step is nearly Gauss-Newton: the start is close to the optimum
         finished = 0
         for _ in range(_MAX_STEPS):
             n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
-            # Half the negative slope of the cost is J' (y - f), and Gauss-Newton's Hessian is J' J.
+            # J are the derivatives of the curve f by the parameters, and y is the measured curve.
+            # Half the negative gradient of the cost is J' (y - f), and the Hessian of Gauss and
+            # Newton is J' J.
             for i in range(n_par):
                 grad[i] = 0.0
                 for t in range(n_times):
@@ -481,8 +498,8 @@ def refine_rows(
                         s += jac[i, t] * jac[j, t]
                     hess[i, j] = s
                     hess[j, i] = s
-                # The gradient is projected: a parameter that would leave the box is held for this
-                # step only.
+                # A parameter on a bound that the step would move outwards is held for this step
+                # only.
                 outward = (p[i] <= lower[i] and grad[i] < 0) or (p[i] >= upper[i] and grad[i] > 0)
                 if not outward and hess[i, i] > 0:
                     free[n_free] = i
@@ -492,7 +509,8 @@ def refine_rows(
                 break
             accepted = False
             while damping < 1e12:
-                # The normal equations get a unit diagonal, so that one damping suits Ktrans and ve.
+                # The normal equations are scaled to a diagonal of 1, so that one damping suits
+                # parameters of different size, such as Ktrans and ve.
                 for i in range(n_free):
                     b[i] = grad[free[i]] / np.sqrt(hess[free[i], free[i]])
                     for j in range(i + 1):
@@ -517,8 +535,8 @@ def refine_rows(
                 new = 0.0
                 for t in range(n_times):
                     new += (y[t] - f[t]) ** 2
-                # A step that lowers the cost is taken and the damping falls; else the damping grows
-                # tenfold.
+                # If the step lowers the cost it is taken, and the damping becomes smaller. If not,
+                # the damping becomes ten times as large, and another step is tried.
                 if new < cost:
                     accepted = True
                     if cost - new <= _TOLERANCE * cost:
@@ -579,7 +597,7 @@ def fit_tofts_rows(
 
     Examples
     --------
-    The linear estimate is Ktrans = 0.2 and -kep = -0.5, so that ve is 0.2 / 0.5:
+    The linear estimate is Ktrans = 0.2/min and kep = 0.5/min, so that ve is 0.2 / 0.5:
 
     >>> import numpy as np
     >>> minutes = np.arange(6.0)

@@ -19,11 +19,13 @@ from cad.mri.imaging.geometry import on_grid, resample_image, resample_mask
 from cad.mri.imaging.study import Protocol, Study
 from cad.mri.imaging.volume import Dynamic
 
-# The delay of a population's input is searched around the arrival that the tissue shows.
+# Limits (s) of the delays that are searched. The delay of a population's input is searched around
+# the arrival of the bolus in the tissue; the other limits hold for an input measured in a vessel.
 _ARRIVAL_SEARCH_S = (-12.0, 6.0)
 _VESSEL_DELAY_S = (-2.0, 8.0)
 _TRIM = 0.05
-# An input with a lower peak than this (mM in plasma) is inflow or partial volume, not an artery.
+# A measured input with a lower peak than this (mM in plasma) is refused. Inflow or partial volume
+# must have lowered it.
 _MIN_INPUT_PEAK = 0.5
 
 
@@ -64,7 +66,7 @@ class Kinetics:
         Parameters
         ----------
         signal : ndarray, shape (..., n_times)
-            Arbitrary units.
+            Signal of each curve over time, arbitrary units.
         t1 : ndarray, shape (...)
             T1 before contrast, seconds.
         b1 : ndarray, shape (...), optional
@@ -91,7 +93,7 @@ def find_reference(
     """Find the region that shows the contrast bolus, its mean signal and when the bolus arrives.
 
     The gland, the regions, ``inside`` and the whole image are tried in turn, and the first that
-    shows a bolus is taken. Regions that are cysts, for example, show no bolus.
+    shows a bolus is taken. There may be none in the regions, for example if they are cysts.
 
     Parameters
     ----------
@@ -102,7 +104,7 @@ def find_reference(
     inside : ndarray of bool, shape (z, y, x)
         Voxels that will be measured.
     notes : list of str
-        Gets a sentence, in place, where the first choice shows no bolus.
+        List to which a sentence is appended if the first choice shows no bolus.
 
     Returns
     -------
@@ -112,7 +114,7 @@ def find_reference(
         Mean signal of this region, without the lowest and highest twentieth of its voxels in each
         frame.
     bolus : Bolus
-        Arrival of the bolus in that mean.
+        Arrival of the bolus in this mean signal.
 
     Raises
     ------
@@ -121,7 +123,8 @@ def find_reference(
 
     Examples
     --------
-    Nothing is drawn. Two of four voxels are measured, and they show the bolus:
+    The study has neither gland nor regions. Two of four voxels are measured, and they show the
+    bolus:
 
     >>> import numpy as np
     >>> from cad.mri.imaging.volume import Volume
@@ -142,7 +145,8 @@ def find_reference(
         for name, mask in regions.items()
         if mask is not None
     }
-    # The order is this because fat and muscle hide the bolus more, the larger the region is.
+    # The smallest region comes first. The larger the region is, the more do fat and muscle hide the
+    # bolus.
     candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}
     first: CadError | None = None
     for name, region in candidates.items():
@@ -152,8 +156,8 @@ def find_reference(
         try:
             bolus = find_bolus(np.asarray(dynamic.times, float), mean_signal)
         except CadError as error:
-            # Of several failures the first is reported, because a bolus was to be expected in the
-            # gland.
+            # If no candidate shows a bolus, the error of the first is reported: the bolus was most
+            # to be expected there.
             if first is None:
                 first = error
             continue
@@ -174,7 +178,7 @@ def _robust_mean(signals: np.ndarray) -> np.ndarray:
     count = signals.shape[1]
     cut = int(_TRIM * count)
     middle = slice(cut, count - cut)
-    # Voxels are ranked anew in each frame, because a vessel is an outlier only in the early frames.
+    # Voxels are sorted again in each frame, because a vessel is an outlier only in early frames.
     ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
     # The mean is of float64, because a sum of 10^5 float32 signals loses digits that the baseline
     # needs.
@@ -195,7 +199,7 @@ def b1_map(
     study : Study
         Study with or without a map of the transmit field.
     settings : PerfusionSettings
-        ``b1`` says whether the map is used.
+        Settings, of which ``b1`` says whether the map of the transmit field is used.
     dynamic : Dynamic
         The dynamic series, whose grid is used.
     needed : ndarray of bool, shape (z, y, x)
@@ -206,12 +210,12 @@ def b1_map(
     Returns
     -------
     ndarray, shape (z, y, x), or None
-        None where flip angles are taken as stated.
+        The ratio; None if flip angles are taken as stated.
 
     Raises
     ------
     CadError
-        Where settings demand a map that the study lacks.
+        If the settings demand a map that the study lacks.
 
     Examples
     --------
@@ -250,7 +254,8 @@ def b1_map(
         f"flip angles corrected by the transmit field, median {median:.2f}"
         + (f"; as stated in {lost} of {int(needed.sum())} voxels without a value" if lost else "")
     )
-    # A voxel outside of the map keeps the stated angle, and the note above counts it.
+    # A voxel for which the map has no value keeps the stated angle, and is counted in the note
+    # above.
     return np.where(valid, ratio, 1.0)
 
 
@@ -267,9 +272,9 @@ def t1_map(
     Parameters
     ----------
     study : Study
-        With or without flip-angle images.
+        Study with or without flip-angle images.
     settings : PerfusionSettings
-        ``t1`` and the assumed T1.
+        Settings: whether T1 is measured (``t1``), and which T1 is assumed.
     dynamic : Dynamic
         The dynamic series, whose grid is used.
     needed : ndarray of bool, shape (z, y, x)
@@ -310,8 +315,8 @@ def t1_map(
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
     except CadError as error:
-        # If the settings demand flip angles, a fixed T1 must not replace them, because every
-        # concentration depends on T1.
+        # If the settings demand that T1 is measured by flip angles, an assumed T1 must not replace
+        # it: every concentration depends on T1.
         if settings.t1 == "vfa":
             raise
         notes.append(f"tissue T1 fixed at {tissue:g} s: {error.problem}")
@@ -342,7 +347,8 @@ def _t1_from_flip_angles(
             "the repetition time of the flip-angle images is missing",
             hint="add RepetitionTime (seconds) to their JSON sidecars",
         )
-    # Signals are resampled, and T1 is not: a larger voxel would show a mean of signals.
+    # The signals are resampled to the grid, and T1 is fitted to them afterwards. A larger voxel
+    # would also show the mean of signals, and not the mean of T1.
     signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
     angles = np.array([a for a, _ in study.vfa])
     fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=None if b1 is None else b1[needed])
@@ -361,7 +367,7 @@ def sequence_of(dynamic: Dynamic, notes: list[str]) -> tuple[float, float] | Non
     dynamic : Dynamic
         The dynamic series.
     notes : list of str
-        Gets the reason, in place, where the result is None.
+        List to which the reason is appended where the result is None.
     """
     try:
         return spgr.check_sequence(dynamic.repetition_time, dynamic.flip_angle)
@@ -385,15 +391,15 @@ def choose_input(
     Parameters
     ----------
     study : Study
-        With or without a mask of an artery.
+        Study with or without a mask of an artery.
     kinetics : Kinetics
         Which input is wanted; when the bolus arrives; repetition time and flip angle.
     dynamic : Dynamic
-        Signal over time.
+        The dynamic series.
     mean_signal : ndarray, shape (n_times,)
         Mean signal of the reference region, in which the delay of the input is fitted.
     t1 : ndarray, shape (z, y, x)
-        Seconds.
+        T1 of each voxel, seconds.
     b1 : ndarray, shape (z, y, x), or None
         Ratio of actual to stated flip angle; None for 1.
     reference : ndarray of bool, shape (z, y, x)
@@ -435,7 +441,7 @@ def choose_input(
         return None, "none"
     settings = kinetics.settings
     bolus = kinetics.bolus
-    # The delay is searched with the mean curve of the reference region.
+    # The delay of the input is found by fitting the mean curve of the reference region.
     mean_t1 = np.array([np.nanmean(t1[reference])])
     tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean(b1, reference))
     if not np.isfinite(tissue).all():
@@ -468,7 +474,7 @@ def choose_input(
 
 
 def _mean(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
-    """Return the mean of a map over a mask as one value, shape (1,)."""
+    """Return the mean of a map over a mask, as an array of shape (1,); None without a map."""
     return None if b1 is None else np.array([b1[where].mean()])
 
 
@@ -485,9 +491,10 @@ def _measured(
     if not vessel.any():
         raise CadError("the vessel mask has no voxel on the grid of the dynamic series")
     settings = kinetics.settings
-    # Signals are averaged before they are converted: voxels near saturation have no concentration.
+    # Signals are averaged before they are converted to a concentration, because voxels near
+    # saturation have none.
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
-    # The artery has a bolus of its own, seconds before the tissue, so that its baseline ends
+    # The bolus reaches the artery seconds before the tissue, so that the artery's baseline ends
     # earlier.
     blood = replace(kinetics, bolus=find_bolus(kinetics.times, signal)).concentration(
         signal[None],
@@ -500,7 +507,8 @@ def _measured(
             "frames",
             hint="set arterial_input: parker",
         )
-    # Contrast agent stays out of red cells, so that C_p = C_b / (1 - Hct).
+    # Contrast agent does not enter red cells. The concentration in plasma is therefore that in
+    # blood divided by 1 - haematocrit.
     plasma: np.ndarray = blood / (1.0 - settings.haematocrit)
     if plasma.max() < _MIN_INPUT_PEAK:
         raise CadError(
@@ -514,7 +522,7 @@ def _measured(
 def _delayed(
     arterial: aif.ArterialInput, bounds: tuple[float, float], tissue: np.ndarray
 ) -> aif.ArterialInput:
-    """Return the input at the delay whose refined fit of the mean tissue curve is best."""
+    """Return the input at the delay with which extended Tofts fits the mean tissue curve best."""
     delay = best_delay(
         lambda d: float(fit_extended_tofts(tissue, arterial.inlet(d), refine=True).residual[0]),
         bounds,

@@ -31,12 +31,15 @@ from cad.mri.imaging.volume import Dynamic, Volume
 
 # Number of voxels in a chunk: concentrations and fits of one chunk stay in the processor's cache.
 _CHUNK = 2048
-_PAUSE = 3.0  # in multiples of the usual interval
-# Largest distance of a voxel's delay from the study's delay; the bounds of OSIPI's tests.
+_PAUSE = 3.0  # an interval between frames of this many usual (median) intervals is a pause
+# Largest difference (s) of a voxel's delay from the study's delay; these are the bounds of OSIPI's
+# tests.
 DELAY_RANGE_S = 10.0
-# From this interval (s) on, the delay of the mean curve and vp of the voxels cannot be told apart.
+# If frames are this far (s) apart or more, the delay of the input and vp change the curves in much
+# the same way, and cannot be told apart.
 _SPARSE_S = 6.0
-# End of the early time in s: the contrast agent has arrived and has hardly left.
+# Seconds from the arrival of the bolus to the end of the early time, in which the contrast agent
+# has hardly left the tissue.
 EARLY_S = 60.0
 
 
@@ -47,7 +50,7 @@ class RegionCurve:
     Parameters
     ----------
     time_s : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     signal : ndarray, shape (n_times,)
         Mean signal, arbitrary units.
     concentration_mM : ndarray, shape (n_times,)
@@ -55,7 +58,7 @@ class RegionCurve:
     fit_mM : ndarray, shape (n_times,)
         Fit of the extended Tofts model, or of the Tofts model where the settings name only that.
     params : dict of str to float
-        ``<model>_<parameter>`` of the mean curve.
+        Parameters of the fits of the mean curve, by name ``<model>_<parameter>``.
     """
 
     time_s: np.ndarray
@@ -75,7 +78,7 @@ class PerfusionMaps:
         By name of the parameter: float32 on the DCE grid, NaN outside the mask and where the signal
         gives no concentration.
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     arrival : float
         Bolus arrival, seconds.
     n_baseline : int
@@ -87,7 +90,8 @@ class PerfusionMaps:
     notes : list of str
         Sentences on values that were assumed, replaced or left out.
     reference_baseline : float
-        Mean signal before the bolus, where the bolus was found: in the gland, else in the regions.
+        Mean signal before the bolus in the region that shows the bolus: the gland, else the regions
+        (:func:`cad.mri.features.perfusion.kinetics.find_reference`).
     """
 
     maps: dict[str, Volume]
@@ -159,7 +163,8 @@ def perfusion_maps(
     Parameters
     ----------
     study : Study
-        With a dynamic series; flip-angle images, gland and vessel masks are used where present.
+        Study with a dynamic series. Flip-angle images, gland and vessel masks are used if it has
+        them.
     settings : PerfusionSettings
         T1, relaxivity, haematocrit, input function, models, refinement.
     mask : ndarray of bool, shape of the DCE grid, optional
@@ -174,9 +179,9 @@ def perfusion_maps(
     Raises
     ------
     CadError
-        Naming the patient: no dynamic series, no bolus, no baseline frame, an empty mask,
-        flip-angle images that the settings demand and that are absent or unusable, or a measured
-        input that is no artery's.
+        For a study without a dynamic series, without a bolus or without a frame before it; for an
+        empty mask; for flip-angle images that the settings demand and that are absent or unusable;
+        and for a measured input that cannot be an artery's. The error names the patient.
 
     Examples
     --------
@@ -235,7 +240,7 @@ def _perfusion_maps(
 
 
 def _pauses(times: np.ndarray) -> list[str]:
-    """Report where the clock jumps: nothing was measured in the gap."""
+    """Return a note on the longest pause between frames, in which nothing was measured."""
     steps = np.diff(times)
     longest = int(np.argmax(steps))
     if steps[longest] <= _PAUSE * np.median(steps):
@@ -247,7 +252,9 @@ def _pauses(times: np.ndarray) -> list[str]:
 
 
 def _input_notes(kinetics: Kinetics) -> list[str]:
-    """Report a delay of the input that is each voxel's own, or that sparse frames hardly show."""
+    """Return a note if each voxel has its own delay of the input, or if frames are so far apart
+    that the delay and vp cannot be told apart.
+    """
     if kinetics.arterial is None:
         return []
     if kinetics.settings.delay == "voxel":
@@ -298,7 +305,9 @@ def _all_maps(
 def _fit_chunk(
     kinetics: Kinetics, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None
 ) -> tuple[dict[str, np.ndarray], dict[str, models.KineticFit], np.ndarray | None]:
-    """Fit curves (n_voxels, n_times): semi-quantitative values, model fits, concentrations."""
+    """Return for curves (n_voxels, n_times) the values without a model, the fits of the models, and
+    the concentrations.
+    """
     times = kinetics.times
     bolus = kinetics.bolus
     settings = kinetics.settings
@@ -348,7 +357,8 @@ def _tissue_fits(
         return {name: fit(concentration, inlet) for name, fit in chosen.items()}, None
     bounds = (arterial.delay - DELAY_RANGE_S, arterial.delay + DELAY_RANGE_S)
     delays = models.curve_delays(concentration, arterial.inlet, bounds)
-    # A delay on its bound is no minimum, so that its fit counts as failed.
+    # If the best delay lies on its bound, the fit may be better still beyond it. The fit then
+    # counts as failed.
     edge = (delays <= bounds[0]) | (delays >= bounds[1])
     fits: dict[str, models.KineticFit] = {}
     for name, fit in chosen.items():

@@ -1,9 +1,10 @@
-"""Kinetic models: Tofts, extended Tofts, Patlak (from concentration) and Brix (from signal).
+"""Fit kinetic models: Tofts, extended Tofts, Patlak (to concentration) and Brix (to signal).
 
-Each model has its curve (exact for an input that is linear between its samples), a linear
-least-squares estimate for many voxels at once (Murase, Magn Reson Med 51 (2004) 858) and a bounded
-non-linear refinement. Symbols and units follow OSIPI's lexicon: Ktrans and kep in 1/min, ve and
-vp as fractions.
+The curves of the models are exact for an input that is linear between its samples. A fit is a
+linear least-squares estimate for many voxels at once (Murase, Magn Reson Med 51 (2004) 858), which
+can be refined by bounded non-linear least squares. Patlak's model is linear and needs no
+refinement. Symbols and units follow OSIPI's lexicon: Ktrans and kep in 1/min, ve and vp as
+fractions.
 """
 
 from collections.abc import Callable
@@ -25,11 +26,11 @@ PARAMETERS: dict[ModelName, tuple[str, ...]] = {
     "brix": ("amplitude", "kep", "kel"),
     "patlak": ("ktrans", "vp"),
 }
-# Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1. ve stays above zero, because kep is
-# infinite at zero.
+# The bounds of the parameters are those of OSIPI's tests: 0 to 5 per minute for Ktrans, 0 to 1 for
+# ve and vp. But ve stays above zero, because kep would be infinite at zero.
 KTRANS_MAX = 5.0
 VE_MIN = 1e-3
-# The smallest and largest value of each model's parameters.
+# For each model: the smallest values of its three parameters, then the largest values.
 BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     "tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 0.0)),
     "extended_tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 1.0)),
@@ -37,7 +38,8 @@ BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, fl
 }
 _CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
 _EDGE = 1e-9
-# Rates (1/min) of an enhancing tissue: the start of a refinement without a usable estimate.
+# Rates kep and kel (1/min) of a typical enhancing tissue. A refinement starts from these if there
+# is no usable estimate.
 _BRIX_START = (1.0, 0.05)
 
 
@@ -56,10 +58,10 @@ class KineticFit:
     residual : ndarray, shape (n_curves,)
         Root mean square of curve minus model, unit of the curve.
     failed : ndarray of bool, shape (n_curves,)
-        True for a curve whose fit failed: not a number, singular, a parameter on its bound, or not
-        converged.
+        True for a curve whose fit failed: the curve has NaN, the equations are singular, a
+        parameter lies on its bound, or the refinement did not converge.
     fitted : ndarray, shape (n_curves, n_times)
-        Model curves.
+        The fitted curves of the model.
     """
 
     parameters: dict[str, np.ndarray]
@@ -81,7 +83,7 @@ def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
     ve : float
         Volume fraction of the extravascular extracellular space, above 0.
     inlet : InputFunction
-        Plasma input, with the frames.
+        Plasma input, which also holds the times of the frames.
     """
     return extended_tofts(ktrans, ve, 0.0, inlet)
 
@@ -98,7 +100,7 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
     ve, vp : float
         Volume fractions of the extravascular extracellular space (above 0) and of plasma.
     inlet : InputFunction
-        Plasma input, with the frames.
+        Plasma input, which also holds the times of the frames.
     """
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
@@ -119,7 +121,7 @@ def brix(
     kep, kel : float
         Exchange and elimination rate, 1/min.
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     arrival : float
         Bolus arrival, seconds on the same clock.
 
@@ -204,9 +206,9 @@ def fit_brix(
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        S / S_baseline - 1.
+        Relative enhancement S / S_baseline - 1 of each curve over time.
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the samples, seconds.
     arrival : float
         Bolus arrival, seconds on the same clock.
     refine : bool
@@ -323,7 +325,7 @@ def curve_delays(
     Returns
     -------
     ndarray, shape (n_curves,)
-        Seconds.
+        The delay of each curve, seconds.
 
     Examples
     --------
@@ -372,7 +374,7 @@ def fit_each_at(
     fit : callable
         Takes curves and an input function, such as :func:`fit_patlak`.
     curves : ndarray, shape (n_curves, n_times)
-        mM.
+        Concentration of each curve over time, mM.
     inlet_at : callable
         Takes a delay in s and returns the input function moved by this delay.
     delays : ndarray, shape (n_curves,)
@@ -380,7 +382,7 @@ def fit_each_at(
 
     Examples
     --------
-    The input begins with each curve's delay, and both curves are lines from there on:
+    Each curve has its own delay of the input, and is a straight line from there on:
 
     >>> import numpy as np
     >>> minutes = np.arange(6.0)
@@ -413,7 +415,8 @@ def fit_each_at(
 def _grid(inlet: InputFunction) -> Grid:
     minutes = inlet.times / SECONDS_PER_MINUTE
     dt = np.diff(minutes)
-    # Equal steps differ in their last digits; rounded, they share one exponential in the kernel.
+    # Steps that should be equal differ in their last digits. They are rounded, so that the kernel
+    # computes one exponential for all of them.
     dt = np.round(dt, 12)
     frame_index = np.require(inlet.at_frames, np.int64, ["C", "W"])
     return Grid(minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index)
@@ -440,14 +443,14 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
-    # Read-only input (memory maps of parallel workers) would need a second signature of the
-    # kernels.
+    # The curves are made writable. Read-only arrays, such as the memory maps of parallel workers,
+    # are another type, for which the kernels would be compiled again.
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
     stale = failed.copy()
-    # A linear estimate that leaves the physical range means nothing. An enhancing curve is then
-    # fitted within the bounds, even where the settings demand no refinement.
+    # A linear estimate outside the physical range says nothing about the tissue. If the curve
+    # enhances, it is then fitted within the bounds, even if the settings demand no refinement.
     again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
     again &= usable
     if again.any():
@@ -461,7 +464,10 @@ def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> Kine
 def _estimate_tofts(
     model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return estimated parameters, where they left their range, and model curves (void there)."""
+    """Return estimated parameters, the curves for which they left their range, and model curves.
+
+    Where parameters left their range, the model curve is not valid.
+    """
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
         grid.frame_index
@@ -481,9 +487,14 @@ def _estimate_tofts(
 def _estimate_brix(
     model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Make the estimates of the Brix model; the rates are the roots of k^2 - sum k + product."""
+    """Return estimated parameters of the Brix model, the curves for which this failed, and model
+    curves.
+
+    The two rates are the roots of k^2 - (sum of the rates) k + (product of the rates).
+    """
     after = np.clip(grid.times, 0.0, None)
-    # Only samples after the arrival obey the equation; earlier noise is set to zero.
+    # Only samples after the arrival of the bolus obey the equation. Earlier samples are noise, and
+    # are set to zero.
     late = np.where(grid.times > 0, data, 0.0)
     coefficients = np.zeros((len(data), 3))
     kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
@@ -496,7 +507,7 @@ def _estimate_brix(
     rates = np.stack([total / 2 + root, total / 2 - root], axis=1)
     clipped = np.clip(rates, lower[1:], upper[1:])
     at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
-    # The amplitude is the least-squares amplitude of the true curve at these rates.
+    # The amplitude is fitted by least squares to the curve of the model with these rates.
     unit = _curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
     power = (unit**2).sum(axis=1)
     amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
@@ -514,15 +525,18 @@ def _estimate_brix(
 def _refine(
     model: ModelName, data: np.ndarray, start: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Refine parameters by bounded least squares; tell which end on a bound or do not converge."""
+    """Refine parameters by bounded least squares; tell for which curves this failed.
+
+    A fit failed if it did not converge, or if a parameter ends on a bound.
+    """
     refined = np.ascontiguousarray(start)
     lower, upper = map(np.array, BOUNDS[model])
     converged = np.zeros(len(data), np.uint8)
     kernels.refine_rows(_CODE[model], data, refined, lower, upper, grid, converged)
     n = len(PARAMETERS[model])
     on_bound = (refined[:, :n] >= upper[:n] - _EDGE).any(axis=1)
-    # vp and kel may well be zero. Ktrans or amplitude, and ve or kep, mean a failed fit at their
-    # least.
+    # vp and kel (the third parameter) may well be zero. If one of the first two parameters, Ktrans
+    # and ve or amplitude and kep, is at its lower bound, the fit failed.
     on_bound |= (refined[:, :2] <= lower[:2] + _EDGE).any(axis=1)
     return refined, (converged == 0) | on_bound
 

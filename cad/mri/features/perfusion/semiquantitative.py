@@ -8,8 +8,8 @@ from numba import njit
 from cad.base.errors import CadError
 
 SECONDS_PER_MINUTE = 60.0
-# A bolus counts as seen when the mean curve rises by at least this share of its baseline, and by
-# this many standard deviations of the frames before the rise.
+# A bolus is found if the mean curve rises by at least MIN_RISE of its baseline, and by at least
+# MIN_RISE_SD standard deviations of the frames before the rise.
 MIN_RISE = 0.05
 MIN_RISE_SD = 5.0
 _SAFE_BASELINE = 3
@@ -22,7 +22,7 @@ class Bolus(NamedTuple):
     Parameters
     ----------
     arrival : float
-        Seconds on the frames' clock.
+        Time at which the bolus arrives, in seconds on the frames' clock.
     n_baseline : int
         Number of frames at the start that certainly precede the arrival.
     """
@@ -37,7 +37,7 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     curve : ndarray, shape (n_times,)
         Mean signal of a region that enhances.
 
@@ -64,8 +64,8 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
         raise CadError("the mean dynamic curve holds values that are not numbers")
     arrival = float(bolus_arrival(times, curve[None])[0])
     n_baseline = int(np.searchsorted(times, arrival + 1e-9))
-    # The corner lags behind the first contrast. Where there are enough frames, the last baseline
-    # frame is dropped.
+    # The first contrast agent comes a little before the corner that was found. If there are enough
+    # frames, the last frame before the corner is therefore not used for the baseline.
     n_baseline -= n_baseline > _SAFE_BASELINE
     smooth = np.convolve(curve, np.ones(3) / 3, mode="valid")
     level = float(curve[:n_baseline].mean()) if n_baseline else float(curve[0])
@@ -88,18 +88,18 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
 
 
 def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
-    """Find when the bolus arrives in each curve: the corner of a constant and a straight rise.
+    """Find when the bolus arrives in each curve, by fitting a constant and then a straight rise.
 
-    The corner is the meeting point of the constant and the straight rise. It is searched at
-    quarters of a frame, by least squares on the frames up to the first that reaches 60 % of the
-    largest enhancement (linear-linear method, Cheong et al., Phys Med Biol 48 (2003) N83).
+    The arrival is the corner at which the constant ends and the rise begins. It is searched in
+    steps of a quarter of a frame, by least squares on the frames up to the first that reaches 60 %
+    of the largest enhancement (linear-linear method, Cheong et al., Phys Med Biol 48 (2003) N83).
 
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     curves : ndarray, shape (n_curves, n_times)
-        Any unit.
+        Values of each curve over time, any unit.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     True
     """
     out = np.zeros(len(curves))
-    # The kernel is called with one signature, whatever types the arguments have.
+    # The arguments are converted to the one type for which the kernel is compiled.
     _arrivals(np.require(times, float, ["C", "W"]), np.require(curves, float, ["C", "W"]), out)
     return out
 
@@ -128,9 +128,9 @@ def semiquantitative(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     signal : ndarray, shape (n_curves, n_times)
-        Arbitrary units.
+        Signal of each curve over time, arbitrary units.
     baseline : ndarray, shape (n_curves,)
         Mean signal before the bolus.
     arrival : float
@@ -191,16 +191,16 @@ def initial_area(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds.
+        Times of the frames, seconds.
     curves : ndarray, shape (n_curves, n_times)
-        mM, or any unit.
+        Values of each curve over time, mM or any other unit.
     arrival, duration : float
-        Seconds.
+        Arrival of the bolus, and time from then on to integrate over, seconds.
 
     Returns
     -------
     ndarray, shape (n_curves,)
-        Curve unit times seconds.
+        The area of each curve, in the unit of the curve times seconds.
 
     Raises
     ------
@@ -225,7 +225,8 @@ def initial_area(
     knots = np.concatenate([[max(arrival, times[0])], inner, [end]])
     before = np.clip(np.searchsorted(times, knots, side="right") - 1, 0, len(times) - 2)
     share = (knots - times[before]) / (times[before + 1] - times[before])
-    # Each frame has a weight in the area, so that all curves need one matrix product.
+    # The area is a weighted sum of the frames with the same weights for all curves, so that one
+    # matrix product gives all areas.
     step = np.diff(knots)
     width = 0.5 * (np.concatenate([[0.0], step]) + np.concatenate([step, [0.0]]))
     weight = np.zeros(len(times))
@@ -254,7 +255,8 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         for i in range(1, n_times):
             lowest = min(lowest, y[i])
             top = max(top, y[i])
-        # Plateau and wash-out are no part of the rise, so that the fit ends at 60 % of the top.
+        # Plateau and wash-out do not belong to the rise, so the fit ends where the curve reaches
+        # 60 % of its largest enhancement.
         last = 0
         while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):
             last += 1
@@ -267,7 +269,7 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         for start in range(max(last, 1)):
             for step in range(_PARTS):
                 corner = times[start] + (times[start + 1] - times[start]) * step / _PARTS
-                # Least squares of level + slope * max(0, t - corner).
+                # These are the sums for least squares of level + slope * max(0, t - corner).
                 sx = sy = sxx = sxy = syy = 0.0
                 for i in range(n):
                     x = max(0.0, times[i] - corner)
@@ -285,8 +287,8 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
                     if cxy <= 0:  # a fall is no bolus
                         continue
                     cost -= cxy * cxy / cxx
-                # Of equal costs (a flat stretch) the earliest corner is taken: rounding must not
-                # decide.
+                # If several corners have the same cost, as in a flat part of the curve, the
+                # earliest is taken. Without the small margin, rounding errors would decide.
                 if cost < best - 1e-12 * abs(syy):
                     best = cost
                     out[v] = corner

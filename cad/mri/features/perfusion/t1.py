@@ -1,4 +1,4 @@
-"""T1 from spoiled gradient echoes at several flip angles."""
+"""Compute T1 from spoiled gradient echoes at several flip angles."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from cad.base.errors import CadError
 
-# No tissue and no phantom at 1.5 or 3 T has a T1 outside these limits: such a fit failed.
+# If a fitted T1 lies outside these limits the fit failed: no tissue and no phantom has such a T1 at
+# 1.5 or 3 T.
 T1_MIN_S = 0.01
 T1_MAX_S = 10.0
 # T1 that is assumed where none is measured, s by field (T). Prostate: de Bazelaire et al.,
@@ -70,17 +71,18 @@ def fit_t1(
     """Fit T1 and signal scale to signals at several flip angles.
 
     For signal S and flip angle a, S / sin(a) is linear in S / tan(a) with slope exp(-TR / T1). The
-    division distorts the noise. Iterative reweighting (Chang et al., Magn Reson Med 60 (2008) 496)
-    undoes this distortion.
+    division by sin(a) and tan(a) makes the noise of the flip angles unequal. The least-squares fit
+    therefore has weights, which are computed again in each iteration (Chang et al., Magn Reson Med
+    60 (2008) 496).
 
     Parameters
     ----------
     signals : ndarray, shape (n_flips, ...)
-        Arbitrary units, the same receiver gain at every flip angle.
+        Signals in arbitrary units, with the same receiver gain at every flip angle.
     flip_angles : ndarray, shape (n_flips,)
-        Degrees.
+        Flip angles, degrees.
     repetition_time : float
-        Seconds.
+        Repetition time, seconds.
     b1 : ndarray, shape (...), optional
         Ratio of actual to stated flip angle of every voxel; 1 by default.
 
@@ -138,14 +140,14 @@ def _check(signals: np.ndarray, flip_angles: np.ndarray, tr: float) -> tuple[str
 
 
 def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fit E1 and signal scale by reweighted linear least squares."""
+    """Fit E1 = exp(-TR / T1) and the signal scale S0 by reweighted linear least squares."""
     y = signals / np.sin(angles)
     x = signals / np.tan(angles)
     e1 = np.full(signals.shape[1:], 0.995)
     intercept = np.ones_like(e1)
     for _ in range(_REWEIGHTINGS + 1):
-        # The weight is the inverse variance of S / sin a along the line, by E1 of the step before
-        # (Chang).
+        # The weight is the inverse variance of S / sin a, computed with the E1 of the iteration
+        # before (Chang).
         weight = (np.sin(angles) / (1 - np.clip(e1, 0.0, 0.99999) * np.cos(angles))) ** 2
         total = weight.sum(axis=0)
         mx = (weight * x).sum(axis=0) / total
