@@ -195,7 +195,8 @@ class _Begun(RequestHandler):
         # closed, and a closed connection has no address.
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._first_message, idle)
-        # Both the first socket and this socket have reported the connection: one report is dropped.
+        # pynetdicom's socket and this one have each put the opened connection into the queue of
+        # events. One of the two events is removed.
         association.dul.event_queue.get()
         _end_with_what_is_damaged(association, self._not_kept)
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})

@@ -115,11 +115,12 @@ def read_back(
     build : Path
         The study's folder.
     study_id, participant_id : str
-        Its names in the cohort.
+        Names of the study and of its patient in the cohort.
     rois : list of Roi
-        Regions of the tables.
+        The regions that the cohort's tables list for this study.
     ranges : dict
-        Plausible ranges of the site.
+        For each statistic by name, the lowest and the highest value that the site's rules allow;
+        other statistics have their usual ranges.
 
     Raises
     ------

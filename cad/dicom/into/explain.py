@@ -81,7 +81,8 @@ class Proposal:
     text : str
         YAML of :class:`cad.dicom.into.rules.ImportRules`.
     undecided : dict of str to list of Candidate
-        By ``t2w``, ``adc``, ``dce`` or ``hbv``, the series between which the source does not
+        By ``t2w``, ``adc``, ``dce`` or ``hbv``, the series among which a person has to choose: the
+        descriptions in the source do not
         decide.
     """
 

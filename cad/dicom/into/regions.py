@@ -226,9 +226,10 @@ def _drawn_images(
 ) -> tuple[Volume, list[Frame]]:
     """Return the grid and the images of the series that a SEG or RTSTRUCT object was drawn on.
 
-    Of an object that names no series, or a SEG that names a series which the study lacks, a note
-    says so, and the reference image is taken. The planes of contours are known by their series
-    alone, so that an RTSTRUCT without its series is refused.
+    In two cases the grid of the reference image is taken, and a note says so: the object names no
+    series, or it is a SEG and the study lacks the series that it names. An RTSTRUCT whose series
+    the study lacks is refused, because only the images of this series tell in which planes its
+    contours lie.
     """
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         named = referenced_images(dataset)
@@ -297,7 +298,10 @@ def _drawn_images(
 def _check_instances(
     named: list[str], frames: list[Frame], uid: str, path: Path, notes: list[str]
 ) -> None:
-    """Refuse an object of which no image lies in the series that it names; note a part of them."""
+    """Refuse an object if its series has none of the images that the object names.
+
+    If the series lacks only some of these images, a note says so.
+    """
     instances = {frame.sop_uid for frame in frames}
     absent = [instance for instance in named if instance not in instances]
     if not absent:

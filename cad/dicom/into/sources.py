@@ -360,9 +360,10 @@ def _read_headers(paths: list[Path], call: Call) -> Listing:
 
 
 def _drop_unusable(listing: Listing) -> None:
-    """Remove every series of which an image cannot be used; the others may look like a whole image.
+    """Remove every series with an image that cannot be used.
 
-    The unusable image may name another study, where its StudyInstanceUID is wrong.
+    The other images of such a series could be mistaken for the whole of it. The series is removed
+    from every study, because the StudyInstanceUID of the unusable image may be wrong.
     """
     unusable: set[str] = set()
     for series in listing.unusable.values():

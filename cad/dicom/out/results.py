@@ -218,7 +218,7 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
     masks = np.stack(results.masks, axis=-1).astype(np.uint8)
     return highdicom.seg.Segmentation(
         source.headers,
-        # The slices are in the order of the source's images, which need not be the order of z.
+        # The slices are put in the order of the source's images, which need not be the order of z.
         masks[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,

@@ -121,8 +121,8 @@ def supersede(
     superseded_uids = []
     further_results = []
     for kind, series_uid, sop_uid in earlier:
-        # UIDs follow from the content, so that the archive has this very object, which supersedes
-        # nothing.
+        # UIDs are derived from the content. With this UID the archive therefore has this very
+        # object, which supersedes nothing.
         if sop_uid == str(dataset.SOPInstanceUID):
             return []
         if kind == own_kind(dataset):
@@ -133,8 +133,8 @@ def supersede(
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
-    # An encapsulated document has no place for evidence; its study's report names the other
-    # results.
+    # An encapsulated document has no place for references to other kinds of results. The report of
+    # the study names these results.
     if further_results and own_kind(dataset) == "SR":
         dataset.PertinentOtherEvidenceSequence = [_reference(study, further_results)]
     return superseded_uids

@@ -253,7 +253,7 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     design = np.column_stack(
         [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
     )
-    # The intercept is the prevalence, about which nothing is assumed.
+    # The intercept stands for the prevalence. Nothing is assumed about it, so its prior is wide.
     mean = [0.0]
     spread = [100.0]
     for name in names:

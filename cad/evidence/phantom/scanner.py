@@ -77,8 +77,9 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     repetition, echo = protocol.t2_times
     t1, t2, density = _properties(table, "t1", "t2", "density")
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
-    # The texture g changes T2 to T2 exp(a g), and the signal by exp(-TE/T2 (exp(-a g) - 1)). Tissue
-    # whose signal decays within a fraction of the echo time shows no texture.
+    # The random field g of the texture, with amplitude a, changes T2 to T2 exp(a g). The signal is
+    # then multiplied by exp(-TE/T2 (exp(-a g) - 1)), with TE the echo time. TE/T2 is limited,
+    # because tissue whose signal decays within a fraction of TE shows no texture.
     texture, septa = _properties(table, "texture", "septa")
     decay = view.average(np.minimum(echo / t2, 2.5))
     uneven = view.average(texture) * view.field(0)

@@ -113,7 +113,8 @@ def extract(
             hint="add images, or other modalities to the pipeline",
         )
     work = images.compact(at_spacing(study, settings.images))
-    # The other modalities are missing from the study itself, which its page reports.
+    # An absent modality gets a note here only if it is optional. If another modality is absent, the
+    # study's page says so without a note.
     absent_options = [name for name in absent if modality(name).optional]
     result = StudyFeatures(_keys(study, []), images.absence_notes(absent_options))
     half = settings.features.partial_voxels == "half"

@@ -283,7 +283,7 @@ class Typicality:
                     groups.append((ratio, deviation))
             groups.sort(key=lambda group: -group[0])
             deviations = tuple(deviation for _, deviation in groups)
-            # A missing value must not rank as furthest out.
+            # A missing value counts as 0, so that it is not among the three furthest.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             furthest = tuple((self.features[i], float(z[row, i])) for i in order)
             judgements.append(Judgement(max(score, score_shared), deviations, furthest))

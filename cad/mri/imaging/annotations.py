@@ -89,7 +89,7 @@ def referenced_images(dataset: pydicom.Dataset) -> dict[str, list[str]]:
 def contour_images(dataset: pydicom.Dataset, wanted: Wanted) -> set[str]:
     """Return the SOPInstanceUIDs of the images on which wanted structures were drawn.
 
-    The set is empty where the contours do not say.
+    The set is empty where the contours name no image.
 
     Parameters
     ----------
@@ -320,9 +320,11 @@ def _structure_name(item: pydicom.Dataset) -> str:
 
 
 def _frames_of_reference(dataset: pydicom.Dataset, structure: pydicom.Dataset) -> set[str]:
-    """Return the FrameOfReferenceUIDs that a structure states, itself or for the whole set.
+    """Return the FrameOfReferenceUIDs that hold for a structure.
 
-    The structure must name one of those of the set (PS3.3 C.8.8.5).
+    A structure states its own, which must be one of those of the whole structure set (PS3.3
+    C.8.8.5). If it states none, that of the set is returned, provided the set has only one. If its
+    own is none of those of the set, all of them are returned, and the caller refuses the structure.
     """
     of_set = set()
     for item in dataset.get("ReferencedFrameOfReferenceSequence") or []:
@@ -386,7 +388,7 @@ def _planes(
 
 
 def _check_offset(contour: pydicom.Dataset, path: Path, name: str) -> None:
-    """Refuse a contour that is moved from its points; some programs move it, and others do not."""
+    """Refuse a contour with an offset to its points, which only some programs apply."""
     value = contour.get("ContourOffsetVector")
     offset = [float(v) for v in value] if value else []
     if any(v != 0 for v in offset):
@@ -554,7 +556,10 @@ def _segment_name(group: pydicom.Dataset, names: dict[int, str]) -> str | None:
 
 
 def _macro(dataset: pydicom.Dataset, group: pydicom.Dataset, sequence: str) -> pydicom.Dataset:
-    """Return the item of a functional group of one frame, else that of all frames, else nothing."""
+    """Return the item of a functional group: the frame's own, else that which all frames share.
+
+    Without either, the result is an empty data set.
+    """
     groups = [group, *(dataset.get("SharedFunctionalGroupsSequence") or [])]
     for place in groups:
         if place.get(sequence):

@@ -14,16 +14,16 @@ from cad.base.terms.modality import short_name
 from cad.mri.imaging.volume import Volume, triple
 
 SAID_MM = 2.0
-"""Displacement from which an import reports an image; it is about the size of a voxel."""
+"""Least displacement that an import reports; it is about the size of a voxel."""
 ENOUGH_VOXELS = 5000
-"""Number of voxels from which a displacement, and the information that images share, can be a
-reason to refuse an image.
+"""Least number of compared voxels with which an image may be refused because it is displaced, or
+because it shares too little information with T2.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class Displacement:
-    """Hold how far one image lies beside T2.
+    """Hold the displacement of one image against T2.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Displacement:
     def is_evidence(self) -> bool:
         """Tell whether the comparison may be a reason to refuse the image.
 
-        Around the prostate, enough voxels were compared.
+        This is so if it was made around a drawn gland or region, on enough voxels.
         """
         return self.drawn and self.voxels >= ENOUGH_VOXELS
 

@@ -117,8 +117,8 @@ def compare(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
 def map_on_series(study: Study) -> Displacement | Unmeasured | None:
     """Return how far a Ktrans map on the grid of the dynamic series lies beside T2.
 
-    Such a map is moved together with the series. Where the two show different displacements, the
-    map is not of this series.
+    Such a map is moved together with the series. If the map and the series have different
+    displacements, the map was not made from this series.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def measure(
     axis: int | None = None,
     least: int = ENOUGH_VOXELS,
 ) -> Displacement:
-    """Measure how far ``moving`` lies beside ``fixed`` in the slices of ``moving``.
+    """Measure the displacement of ``moving`` against ``fixed``, in the slices of ``moving``.
 
     Parameters
     ----------
@@ -263,7 +263,10 @@ def measure(
     places = _first_counts(reference)
 
     def table(x: int, y: int, every: int = 1) -> np.ndarray:
-        """Return joint counts by slice for a displacement of the image by x and y steps."""
+        """Return, by slice, how often each two levels of T2 and the image occur together.
+
+        The image is displaced by x and y steps, and only every ``every``-th voxel is counted.
+        """
         rows = slice(reach + y, reach + y + reference.shape[1], every)
         columns = slice(reach + x, reach + x + reference.shape[2], every)
         return _joint(places[:, ::every, ::every], levels[:, rows, columns])
@@ -273,8 +276,8 @@ def measure(
     _, x, y = _best(far.sum(axis=2), steps)
     x, y, near_table = _fine(table, reach, x, y)
     whole = near_table.sum(axis=2)
-    # These are the coarse voxels on which mirrored and turned images are compared: fewer voxels
-    # share more information by chance.
+    # Two images share more information by chance if fewer voxels are counted. The best information
+    # is therefore computed on the same coarse voxels as that of mirrored and turned images below.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
     best = float(_mutual_information(np.array(thin)).max())

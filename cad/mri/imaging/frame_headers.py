@@ -235,14 +235,14 @@ def _lay(source: Dataset, flat: Dataset) -> None:
 
 
 def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any:
-    """Return the value of an element of one meaning that stands in two places of a header.
+    """Return the value of an element that stands in two places of a header with one meaning.
 
-    Mappings of both places are kept, to be compared when the scale is read.
+    Real-world value mappings of both places are kept; they are compared when the scale is read.
 
     Raises
     ------
     CadError
-        When the two places have two numbers or units.
+        When the two places state different numbers or units.
     """
     keyword = element.keyword
     if keyword == _MAPPING:
@@ -479,7 +479,7 @@ def _shown(scale: Scale) -> str:
 def _one_number(value: Any, keyword: str) -> float | None:
     """Return a number of a scale; None where it is absent.
 
-    Equal numbers count as one. Other numbers beside it, and a value that is no number, are refused.
+    Several equal numbers count as one. Several different numbers, NaN and infinity are refused.
     """
     if value is None or value == "":
         return None
@@ -498,7 +498,7 @@ def _tagged(keyword: str) -> str:
 
 
 def _float(value: Any) -> float | None:
-    """Return a number; None for a text that states none, such as NaN or several numbers."""
+    """Return a number; None where there is none, or where it is NaN, infinite or one of several."""
     if value is None or value == "" or isinstance(value, MultiValue):
         return None
     number = float(value)

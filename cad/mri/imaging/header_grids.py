@@ -30,7 +30,7 @@ _META_ENTRIES = {
     "Offset": ("Offset", "Position", "Origin", "ImagePosition"),
     "TransformMatrix": ("TransformMatrix", "Orientation", "Rotation"),
 }
-# Axis of the patient, and sense along it in LPS, of each letter of AnatomicalOrientation.
+# For each letter of AnatomicalOrientation: the axis of the patient, and the sense along it in LPS.
 _LETTERS = {"L": (0, 1), "R": (0, -1), "P": (1, 1), "A": (1, -1), "S": (2, 1), "I": (2, -1)}
 
 
@@ -153,16 +153,17 @@ def _space_signs(space: str) -> tuple[float, float, float] | None:
 
 
 def _row(count: int) -> str:
-    """Return the pattern of a number of numbers with spaces between them."""
+    """Return the regular expression for ``count`` numbers with spaces between them."""
     return rf"{_NUMBER}(?:\s+{_NUMBER}){{{count - 1}}}"
 
 
 def _meta_numbers(path: Path, entries: dict[str, str], name: str, count: int) -> np.ndarray:
-    """Return the numbers of an entry that may stand under several keys, with one value."""
+    """Return the numbers of an entry that may stand under several keys, but with only one value."""
     keys = [key for key in _META_ENTRIES[name] if key in entries]
     values = [_numbers(path, entries, key, _row(count)) for key in keys]
     for key, numbers in zip(keys, values, strict=True):
-        # Readers differ in the key that they take, so that the file would lie in two places.
+        # Programs differ in the key that they read. With two values the file would lie in two
+        # places.
         if not np.array_equal(numbers, values[0]):
             raise CadError(
                 f"the header states {keys[0]} = {entries[keys[0]]} and {key} = {entries[key]}: "
@@ -189,8 +190,9 @@ def _numbers(path: Path, entries: dict[str, str], name: str, pattern: str) -> np
 def _check_letters(path: Path, letters: str, axes: np.ndarray) -> None:
     """Refuse letters of the axes that contradict their matrix.
 
-    ITK writes from where an axis comes, and the reference of MetaImage says where it goes: RAI and
-    LPS may both stand for the axes of LPS.
+    For each axis ITK writes the letter of the side from which the axis comes. By the reference of
+    MetaImage it is the side to which the axis goes. RAI and LPS may therefore both stand for the
+    axes of LPS.
     """
     if letters == "???":
         return

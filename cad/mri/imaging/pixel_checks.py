@@ -1,7 +1,7 @@
-"""Compare the header of an image with its pixel data, and refuse what contradicts each other.
+"""Compare the header of an image with its pixel data, and refuse an image if they disagree.
 
-Decoders believe either the header or the compressed image and do not compare them. So a wrong
-number of rows would otherwise give an image of other voxels, without an error.
+Decoders believe either the header or the compressed image, and do not compare the two. With a wrong
+number of rows in the header, for example, they would return wrong voxels without an error.
 """
 
 import struct
@@ -35,7 +35,8 @@ _LONGEST_HEAD = 4096  # bytes of a JPEG 2000 file before its image
 # Start-of-frame markers of all JPEG processes (T.81) and JPEG-LS; C4, C8 and CC have other
 # meanings.
 _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
-# A lossy image may lie a little beyond its values.
+# Compressions that keep every value. Only their values are checked, because the values of a lossy
+# image may lie a little outside of the range of the original values.
 _LOSSLESS = {
     JPEGLossless,
     JPEGLosslessSV1,
@@ -53,7 +54,7 @@ class CompressedSize(NamedTuple):
     Parameters
     ----------
     rows, columns : int
-        Its size; 0 where the image states it elsewhere.
+        Size of the image in pixels; 0 where the image states it elsewhere.
     bits : int
         Bits of a value.
     samples : int
@@ -96,7 +97,7 @@ def check_pixels(dataset: Dataset) -> None:
     allocated = int(dataset.BitsAllocated)
     samples = int(dataset.get("SamplesPerPixel", 1))
     fragments: list[bytes] = []
-    listed = 0  # images of the offset tables, which may be empty
+    listed = 0  # number of images that the offset tables list; the tables may be empty
     encapsulated = dataset.file_meta.TransferSyntaxUID.is_encapsulated
     if encapsulated:
         stream = BytesIO(content)
@@ -130,8 +131,8 @@ def check_pixels(dataset: Dataset) -> None:
 def check_values(array: np.ndarray, dataset: Dataset) -> None:
     """Refuse values of a losslessly compressed image that need more bits than the header says.
 
-    The header's reader would cut the highest bits off, and the decoder of the image keeps them. In
-    uncompressed data bits above BitsStored are no part of a value (PS3.5 8.1.1).
+    A program that goes by the header would cut the highest bits off; the decoder of the image keeps
+    them. In uncompressed data, bits above BitsStored are no part of a value (PS3.5 8.1.1).
 
     Parameters
     ----------
@@ -203,8 +204,9 @@ def compressed_size(image: bytes) -> CompressedSize | None:
 
 
 def _check_bits(dataset: Dataset, name: str) -> None:
-    """Refuse bits of a value that lie outside of its place, or of which it is not known where they
-    lie.
+    """Refuse a header by which the bits of a value do not fit into the value's place.
+
+    A header that contradicts itself on where these bits lie is refused as well.
     """
     allocated = int(dataset.BitsAllocated)
     needed = _FLOAT_BITS.get(name, allocated)

@@ -631,10 +631,11 @@ def fit_tofts_rows(
             continue
         moved = 0
         if kep <= 0.0:
-            # Such a tissue only fills. The slowest wash-out that ve <= 1 allows is kep = Ktrans.
+            # By this estimate the contrast agent never leaves the tissue. Instead it is let out as
+            # slowly as ve <= 1 allows: kep = Ktrans.
             kep = max(ktrans, 1e-4)
             moved = 1
-        # Beyond this rate the curve equals the input itself, and exp(-kep dt) is 0.
+        # With a higher rate the curve would just follow the input, because exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
         convolve(kep, grid, integral, slope)
         ktrans, vp = _ktrans_and_vp(curves[v], integral, grid, extended)
