@@ -106,7 +106,7 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
     there = os.path.lexists(path)
     if there:
         _check_regular(path)
-    _check_apart(path, inputs)
+    check_apart(path, inputs)
     if there and not force:
         _check_unchanged(path)
     write_atomic(path, content)
@@ -115,8 +115,21 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
         os.setxattr(path, _WRITTEN, hashlib.sha256(content).hexdigest().encode())
 
 
-def _check_apart(path: Path, inputs: Sequence[Path]) -> None:
-    """Raise an error if a file to write is an input or would lie in one, such as in a model."""
+def check_apart(path: Path, inputs: Sequence[Path]) -> None:
+    """Refuse to write a file that is an input or would lie in one, such as in a model's folder.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    inputs : sequence of Path
+        Files and folders that are read; a path that does not exist is ignored.
+
+    Raises
+    ------
+    CadError
+        Naming the file to write.
+    """
     places = [place for place in (path, *path.absolute().parents) if place.exists()]
     for source in inputs:
         if not source.exists():
@@ -125,7 +138,7 @@ def _check_apart(path: Path, inputs: Sequence[Path]) -> None:
             raise CadError(
                 "the output is the input itself, or lies in it, which is never changed",
                 file=path,
-                hint="name another file with --out",
+                hint="name a file elsewhere",
             )
 
 

@@ -382,6 +382,14 @@ def test_a_link_in_the_place_of_the_rules_file_or_its_page_stays(tmp_path: Path)
         link.unlink()
 
 
+def test_no_rules_file_is_written_into_the_source(tmp_path: Path):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(CadError, match="the input itself, or lies in it"):
+        write_rules_confined(tmp_path / "in", folder / "rules.yaml", {}, ExecutionOptions())
+    assert sorted(folder.rglob("*")) == before
+
+
 def test_what_the_command_writes_imports(tmp_path: Path):
     write_patient(tmp_path / "in" / "P-001", "P-001")
     rules = str(tmp_path / "rules.yaml")

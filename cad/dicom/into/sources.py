@@ -50,16 +50,21 @@ def unpack(archive: Path, into: Path) -> None:
     ------
     CadError
         When the archive is damaged or encrypted; when a member would be written outside the folder,
-        is a link, or shares bytes with another; or when the content is larger than 32 GiB, more
-        than 200,000 files or a hundred times its packed size (a zip bomb). Nothing is written then.
+        is a link, or shares bytes or a place with another; or when the content is larger than 32
+        GiB, more than 200,000 files or a hundred times its packed size (a zip bomb). Nothing is
+        written then.
     """
     try:
         with reading(archive, "not a readable zip archive"), zipfile.ZipFile(archive) as bundle:
-            members = [m for m in bundle.infolist() if not m.is_dir()]
+            members = []
+            for member in bundle.infolist():
+                if not member.filename.endswith(("/", "\\")):
+                    members.append(member)
             _check_archive(members, archive)
             check_members(bundle)
+            _check_places(members, archive)
             for member in members:
-                target = into.joinpath(*PurePosixPath(member.filename).parts)
+                target = into.joinpath(*_place_of_member(member).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 # This is safe without a limit: reading stops at the member's declared size, and
                 # _check_archive has added these sizes up.
@@ -83,8 +88,8 @@ def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
             hint="unpack it yourself if you trust it, and import the folder",
         )
     for member in members:
-        # Archives from Windows may have backslashes between folders, and C: names a drive.
-        path = PurePosixPath(member.filename.replace("\\", "/"))
+        path = _place_of_member(member)
+        # C: names a drive.
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
             problem = f"member {member.filename[:80]!r} would be written outside its folder"
             raise CadError(problem, file=archive, hint="the archive is not to be trusted")
@@ -92,6 +97,28 @@ def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
             raise CadError(f"member {member.filename[:80]!r} is a link", file=archive)
         if member.flag_bits & 1:
             raise CadError("the archive is encrypted", file=archive, hint="decrypt it first")
+
+
+def _check_places(members: list[zipfile.ZipInfo], archive: Path) -> None:
+    """Raise an error if two members would be unpacked as one file, such as ``a/b`` and ``a//b``."""
+    places: set[PurePosixPath] = set()
+    for member in members:
+        path = _place_of_member(member)
+        if path in places:
+            raise CadError(
+                f"two members would be unpacked as {str(path)[:80]!r}: one would replace the other",
+                file=archive,
+                hint="pack the files again, each under a name of its own",
+            )
+        places.add(path)
+
+
+def _place_of_member(member: zipfile.ZipInfo) -> PurePosixPath:
+    """Return where a member of an archive is unpacked, relative to the folder that is filled.
+
+    Archives from Windows may have backslashes between folders.
+    """
+    return PurePosixPath(member.filename.replace("\\", "/"))
 
 
 Call = Callable[..., Any]

@@ -396,6 +396,8 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     _require_value(path, entries, "dimension", "3")
     _require_value(path, entries, "lineskip", "0")
     _require_value(path, entries, "byteskip", "0")
+    # The format takes the names of encodings in any capitals.
+    entries["encoding"] = entries.get("encoding", "raw").lower()
     _require_value(path, entries, "encoding", "raw", "gzip", "gz")
     kind = entries.get("type", "").lower()
     width = next((size for size, names in _NRRD_BYTES.items() if kind in names), 0)
@@ -403,7 +405,7 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
         raise CadError(f"type {kind[:40]!r} is no number", file=path, hint=_HINT)
     _require_value(path, entries, "endian", "little", "big")
     lengths = _lengths(path, entries.get("sizes", ""))
-    packed = 16 + zlib.MAX_WBITS if entries.get("encoding", "raw") != "raw" else None
+    packed = 16 + zlib.MAX_WBITS if entries["encoding"] != "raw" else None
     data_file = entries.get("datafile", "")
     if not data_file and end is None:
         raise CadError(

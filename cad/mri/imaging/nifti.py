@@ -60,6 +60,7 @@ _NUMPY_TYPES = {
     sitk.sitkFloat32: "f4",
     sitk.sitkFloat64: "f8",
 }
+_LENGTH_UNITS = (0, 1, 2, 3)  # codes of the format: unknown, metre, millimetre, micrometre
 _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
@@ -433,6 +434,13 @@ def _stated_affine(header: Any) -> np.ndarray:
     if not (sform_code or qform_code):
         raise CadError(
             "the file does not say where it lies in the patient (sform_code = qform_code = 0)",
+            hint="convert it again with a tool that keeps the geometry",
+        )
+    unit = int(header["xyzt_units"]) & 7
+    if unit not in _LENGTH_UNITS:
+        raise CadError(
+            f"xyzt_units has the unit of length {unit}, which the format does not define (1 metre, "
+            "2 millimetre, 3 micrometre)",
             hint="convert it again with a tool that keeps the geometry",
         )
     to_mm = np.diag([_MM_PER_UNIT[header.get_xyzt_units()[0]]] * 3 + [1.0])

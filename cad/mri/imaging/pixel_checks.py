@@ -59,12 +59,15 @@ class CompressedSize(NamedTuple):
         Bits of a value.
     samples : int
         Values of a pixel: 1 for grey levels, 3 for colours.
+    signed : bool
+        Whether values may be negative; JPEG 2000 alone states this.
     """
 
     rows: int
     columns: int
     bits: int
     samples: int
+    signed: bool = False
 
 
 def check_pixels(dataset: Dataset) -> None:
@@ -110,7 +113,7 @@ def check_pixels(dataset: Dataset) -> None:
     check_inflation(len(content), unpacked, MAX_IMAGE, "pixels")
     _check_bits(dataset, name)
     if not encapsulated:
-        _check_length(len(content), dataset, frames, samples)
+        _check_length(content, dataset, frames, samples)
         return
     images = len(sizes)
     if dataset.file_meta.TransferSyntaxUID == RLELossless:
@@ -156,10 +159,15 @@ def check_values(array: np.ndarray, dataset: Dataset) -> None:
     >>> image.BitsStored = 12
     >>> check_values(np.array([0, 4095]), image)
     """
-    if dataset.file_meta.TransferSyntaxUID not in _LOSSLESS or array.size == 0:
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if array.size == 0:
+        return
+    signed = int(dataset.get("PixelRepresentation", 0)) == 1
+    if syntax.is_encapsulated and not signed:
+        _check_sign(array, dataset)
+    if syntax not in _LOSSLESS:
         return
     stored = int(dataset.BitsStored)
-    signed = int(dataset.get("PixelRepresentation", 0)) == 1
     least = -(1 << stored - 1) if signed else 0
     most = least + (1 << stored) - 1
     smallest = int(array.min())
@@ -170,6 +178,25 @@ def check_values(array: np.ndarray, dataset: Dataset) -> None:
             f"{stored}, which allows {least} to {most}",
             hint=_AGAIN,
         )
+
+
+def _check_sign(array: np.ndarray, dataset: Dataset) -> None:
+    """Refuse negative values of a JPEG 2000 image whose header says that values have no sign.
+
+    By the header they become large positive values. The opposite case is not refused: some archives
+    pack values with a sign as values without one, and the header then tells what they are.
+    """
+    # A value of this size or more is one whose highest bit is the sign in the compressed image.
+    beyond = 1 << int(dataset.BitsStored) - 1
+    if int(array.max()) < beyond:
+        return
+    for fragment in generate_fragments(dataset.PixelData):
+        size = compressed_size(fragment)
+        if size is not None and size.signed:
+            raise CadError(
+                "PixelRepresentation (0028,0103) is 0, but the JPEG 2000 image has negative values",
+                hint=_AGAIN,
+            )
 
 
 def compressed_size(image: bytes) -> CompressedSize | None:
@@ -189,7 +216,8 @@ def compressed_size(image: bytes) -> CompressedSize | None:
         samples, depth = struct.unpack_from(">HB", image, 40)
         rows = max(bottom - top, 0)
         columns = max(right - left, 0)
-        return CompressedSize(rows, columns, (depth & 0x7F) + 1, samples)
+        signed = bool(depth & 0x80)
+        return CompressedSize(rows, columns, (depth & 0x7F) + 1, samples, signed)
     if image[:3] != _JPEG:
         return None
     place = 2
@@ -233,10 +261,11 @@ def _check_bits(dataset: Dataset, name: str) -> None:
         )
 
 
-def _check_length(length: int, dataset: Dataset, frames: int, samples: int) -> None:
+def _check_length(content: bytes, dataset: Dataset, frames: int, samples: int) -> None:
     """Refuse uncompressed pixel data that are longer than the header says by a line or more.
 
-    A writer may pad the data by a few bytes. Too short data are refused by the decoder.
+    A writer may pad the data by a few bytes, or by zeros as long as one line. Too short data are
+    refused by the decoder.
     """
     if samples != 1:  # some colours share values between pixels
         return
@@ -244,10 +273,12 @@ def _check_length(length: int, dataset: Dataset, frames: int, samples: int) -> N
     columns = int(dataset.Columns)
     allocated = int(dataset.BitsAllocated)
     expected = -(-rows * columns * frames * allocated // 8)
-    surplus = length - expected
-    if surplus > 1 and surplus * 8 >= min(rows, columns) * allocated:
+    surplus = len(content) - expected
+    line = min(rows, columns) * allocated
+    zeros = surplus * 8 <= line and not any(content[expected:])
+    if surplus > 1 and surplus * 8 >= line and not zeros:
         raise CadError(
-            f"{length} bytes of pixel data, but {expected} by the header: Rows (0028,0010) "
+            f"{len(content)} bytes of pixel data, but {expected} by the header: Rows (0028,0010) "
             f"{rows} x Columns (0028,0011) {columns} x {frames} frames of BitsAllocated "
             f"(0028,0100) {allocated}",
             hint="a wrong header would cut the image; export the series again",

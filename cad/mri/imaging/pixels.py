@@ -106,6 +106,9 @@ class PixelReader:
             for element in lying.layout
             if element[:4] == _BITS_STORED
         ]
+        # The bytes after the pixels must be looked at in every file, so such files are not alike.
+        if len(pixels) > array.nbytes + 1:
+            return array
         form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
         # Some files cannot be read without pydicom, such as files with one bit per pixel. They
         # raise an error here, or give other pixels, and are not stored in _alike.

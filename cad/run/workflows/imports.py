@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cad.base.errors import CadError
-from cad.base.files import write_atomic
+from cad.base.files import check_apart, write_atomic
 from cad.base.processes import landlock
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.explain import Explanation, explain_source, write_rules
@@ -175,9 +175,10 @@ def write_rules_confined(
     Raises
     ------
     CadError
-        When the page exists already, and when the source cannot be read or the rules cannot be
-        written (:func:`cad.dicom.into.explain.write_rules`).
+        When the page exists already, when the file would lie in the source, and when the source
+        cannot be read or the rules cannot be written (:func:`cad.dicom.into.explain.write_rules`).
     """
+    check_apart(rules, [source])
     page = page_of(rules)
     if os.path.lexists(page):
         raise CadError("the page of candidates is there already", file=page, hint="delete it")

@@ -132,6 +132,26 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path):
         check_members(packed)
 
 
+@pytest.mark.parametrize(
+    "names", [("P/a.dcm", "P//a.dcm"), ("./P/a.dcm", "P/./a.dcm"), ("P/a.dcm", "P\\a.dcm")]
+)
+def test_two_spellings_of_one_place_are_refused(tmp_path: Path, names: tuple[str, str]):
+    path = tmp_path / "twice.zip"
+    path.write_bytes(archive(names))
+    with pytest.raises(CadError, match=r"two members would be unpacked as 'P/a\.dcm'"):
+        unpack(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_backslashes_part_folders(tmp_path: Path):
+    """Some programs of Windows write them; the files must lie in their folders here, too."""
+    path = tmp_path / "windows.zip"
+    path.write_bytes(archive(("P\\", "P\\01\\a.dcm", "P\\rois.nii.gz")))
+    unpack(path, tmp_path / "out")
+    files = [f.relative_to(tmp_path / "out") for f in (tmp_path / "out").rglob("*") if f.is_file()]
+    assert sorted(map(str, files)) == ["P/01/a.dcm", "P/rois.nii.gz"]
+
+
 def test_sound_archives_are_taken(tmp_path: Path):
     """Also behind other bytes, with a comment, from a stream and with members out of order."""
     (tmp_path / "plain.zip").write_bytes(archive())

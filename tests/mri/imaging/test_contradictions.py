@@ -111,6 +111,23 @@ def test_a_little_padding_behind_the_pixels_is_no_other_size(image, padding):
     assert (plane(image) == odd).all()
 
 
+def test_a_line_of_zeros_behind_the_pixels_is_padding_and_other_bytes_are_none(tmp_path):
+    paths = write_series(tmp_path, np.stack([PLANE, PLANE]))
+    line = PLANE[:, :1].nbytes  # a column is shorter than a row here
+    edit(paths[0], PixelData=PLANE.tobytes() + bytes(line))
+    edit(paths[1], PixelData=PLANE.tobytes() + bytes(line - 1) + b"x")
+    reader = PixelReader()
+    first, second = frames(paths[0]) + frames(paths[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert (reader.plane(first) == PLANE).all()
+        with pytest.raises(CadError, match=r"bytes of pixel data, but 3072 by the header"):
+            reader.plane(second)
+    edit(paths[0], PixelData=PLANE.tobytes() + bytes(2 * line))
+    with pytest.raises(CadError, match=r"bytes of pixel data, but 3072 by the header"):
+        PixelReader().plane(frames(paths[0])[0])
+
+
 @pytest.mark.parametrize("syntax", [JPEG2000Lossless, JPEGLSLossless])
 @pytest.mark.parametrize("rows", [16, 64])
 def test_a_compressed_image_of_another_size_is_refused(image, syntax, rows):
@@ -216,6 +233,18 @@ def test_a_compressed_value_of_more_bits_than_stored_is_refused(image, syntax, s
         refused(image, words)
     else:
         assert (plane(image) == PLANE).all()
+
+
+@pytest.mark.parametrize(("shift", "read"), [(0, True), (800, False)])
+def test_a_negative_value_of_an_image_without_a_sign_is_refused(image, shift, read):
+    """By the header, -50 would become 4046; values that are not negative mean the same by both."""
+    values = PLANE.astype(np.int16) - shift
+    edit(image, PixelData=values.tobytes(), BitsStored=12, HighBit=11, PixelRepresentation=1)
+    compress(image, JPEG2000Lossless, PixelRepresentation=0)
+    if read:
+        assert (plane(image) == values).all()
+    else:
+        refused(image, r"PixelRepresentation \(0028,0103\) is 0, but the JPEG 2000 image has neg")
 
 
 def test_a_picture_in_colours_of_a_palette_is_refused(image):

@@ -214,6 +214,7 @@ SOUND_NRRD: list[dict[str, object]] = [
     {"ORIGINAL NOTE:=x\nlabels": '"x" "y" "z"', "units": '"" "" ""'},
     {ORIGIN: None, "spaceorigin": "( 1 , 2.0, +3e0)"},
     {DIRECTIONS: None, "spacedirections": "(1,0,0)(0,1,0)  (0,0,1)"},
+    {"encoding": "RAW"},
 ]
 
 

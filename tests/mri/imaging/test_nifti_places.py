@@ -101,6 +101,15 @@ def test_a_qform_that_is_no_rotation_is_refused(tmp_path: Path):
         read_image(path)
 
 
+def test_a_unit_that_the_format_does_not_know_is_named(tmp_path: Path):
+    path = tmp_path / "x.nii"
+    image = nibabel.Nifti1Image(np.zeros((3, 4, 5), np.int16), np.eye(4))
+    image.header["xyzt_units"] = 5
+    image.to_filename(path)
+    with pytest.raises(CadError, match="xyzt_units has the unit of length 5"):
+        read_image(path)
+
+
 @pytest.mark.parametrize("tilt", [0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 0.1, 0.3])
 def test_what_rounding_of_a_qform_does_is_no_second_place(tmp_path: Path, tilt: float):
     """Of slightly tilted axial images of 400 mm, as two libraries write them."""

@@ -60,7 +60,7 @@ def test_what_a_compressed_image_says_of_its_size():
     assert compressed_size(jpeg.replace(b"\xff\xc3", b"\xff\xc4")) is None
     size = struct.pack(">2H6I", 41, 0, 70_000, 50_000, 10, 20, 64, 64) + bytes(8)
     image = b"\xff\x4f\xff\x51" + size + struct.pack(">HB", 1, 0x8B)
-    stated = CompressedSize(50_000 - 20, 70_000 - 10, 12, 1)
+    stated = CompressedSize(50_000 - 20, 70_000 - 10, 12, 1, signed=True)
     assert compressed_size(image) == stated
     assert compressed_size(b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(20) + image) == stated
     assert compressed_size(b"") is None
