@@ -190,7 +190,7 @@ def _check_sign(array: np.ndarray, dataset: Dataset) -> None:
     beyond = 1 << int(dataset.BitsStored) - 1
     if int(array.max()) < beyond:
         return
-    for fragment in generate_fragments(dataset.PixelData):
+    for fragment in generate_fragments(dataset.get("PixelData") or b""):
         size = compressed_size(fragment)
         if size is not None and size.signed:
             raise CadError(
