@@ -285,11 +285,11 @@ def announce(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
     else:
         say(summary.as_text(global_options.verbose))
     kinds = summary.kinds
-    told = summary.failures
+    unreported = []
     if tell and kinds.new and not _tell_command(tell, summary.out, kinds):
-        told = [*kinds.repeated, *kinds.acknowledged]  # the next command reports the new ones
+        unreported = kinds.new  # the next command reports them
     # Failures are remembered last: if this command is killed before, the next one reports them.
-    remember(summary.out, told)
+    remember(summary.out, summary.failures, unreported)
 
 
 def _tell_command(command: str, out: Path, kinds: SortedFailures) -> bool:

@@ -176,6 +176,24 @@ def test_a_cohort_with_a_simulated_study_is_marked_and_stays_so(tmp_path, rules)
     assert read_cohort(tmp_path / "other").simulated
 
 
+def test_a_cohort_holds_simulated_men_or_real_men(tmp_path, rules):
+    """A cohort is simulated as a whole, and there a model of simulated men decides."""
+    real, made = write_patient(tmp_path / "a", "P1"), write_patient(tmp_path / "b", "P2")
+    for path in made.rglob("*.dcm"):
+        edit(path, Manufacturer="cad simulate")
+    for first, second, words in (
+        (real, made, "the patient is simulated, and the cohort holds real patients"),
+        (made, real, "the patient is real, and the cohort holds simulated patients"),
+    ):
+        out = tmp_path / f"cohort-of-{first.name}"
+        import_source(first, out, rules)
+        (error,) = import_source(second, out, rules).failures
+        assert error.problem == words
+        assert "a cohort of their own" in error.hint
+        assert read_cohort(out).simulated == (first == made)
+        assert len(read_cohort(out).participants) == 1
+
+
 def test_a_cut_off_file_fails_its_own_study(tmp_path, rules):
     source = tmp_path / "in"
     write_patient(source / "P1", "P1", dce=False)

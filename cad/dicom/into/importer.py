@@ -281,6 +281,7 @@ class _Import:
             problem = f"{place.folder.name} is there, and no study that the tables know"
             hint = "move the folder out of the cohort, and import again"
             raise CadError(problem, file=place.folder, hint=hint)
+        self._check_kind_of_men(study)
         build = self._build()
         converted = self._convert(study, place.study_id, build, None)
         tables = self.tables.with_session(participant) if place.session_id else self.tables
@@ -300,6 +301,22 @@ class _Import:
         self.patients.settle(place, study.uid, study.patient_id)
         self.summary.notes += again
         self._done(place, converted, self.summary.added)
+
+    def _check_kind_of_men(self, study: SourceStudy | FileStudy) -> None:
+        """Refuse a simulated man in a cohort of real men, and a real man in a simulated cohort.
+
+        A cohort is simulated as a whole. In such a cohort a model of simulated men may decide, and
+        it must decide on no real man.
+        """
+        if len(self.tables.participants) == 0 or self.tables.simulated == study.simulated:
+            return
+        kinds = ("real", "simulated")
+        raise CadError(
+            f"the patient is {kinds[study.simulated]}, and the cohort holds "
+            f"{kinds[self.tables.simulated]} patients",
+            file=self.out,
+            hint="import simulated patients into a cohort of their own",
+        )
 
     def _exported_before(
         self, study: SourceStudy | FileStudy, place: Place, build: Path

@@ -106,16 +106,19 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
     return kinds
 
 
-def remember(root: Path, failures: Sequence[Failure]) -> None:
+def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failure] = ()) -> None:
     """Record which failures a command has reported, so that the next command calls them known.
 
     Parameters
     ----------
     root : Path
-        The run folder. Its record, ``told.csv``, then holds the failures of this run alone. So a
-        failure that occurs again after a run without it counts as new.
+        The run folder. Its records, ``told.csv`` and ``acknowledged.csv``, then hold failures of
+        this run alone. So a failure that occurs again after a run without it counts as new, even if
+        it was acknowledged.
     failures : sequence of Failure
         The failures of this run; rows of studies that wait for a region are left out.
+    unreported : sequence of Failure
+        Those of them that could not be reported. They stay new.
 
     Raises
     ------
@@ -124,16 +127,37 @@ def remember(root: Path, failures: Sequence[Failure]) -> None:
     """
     folder = RunFolder(root)
     failures = [failure for failure in failures if not failure.waiting]
-    if not failures and not folder.told.is_file():
+    if not failures and not folder.told.is_file() and not folder.acknowledged.is_file():
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with owned(root):
         since = {_key_of_row(row): row["since"] for row in _told(root)}
         rows = []
         for failure in failures:
+            if failure in unreported:
+                continue
             entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
             rows.append({**entry, "since": since.get(_key_of_failure(failure), now)})
         write_csv(folder.told, pd.DataFrame(rows, columns=_TOLD), _TOLD)
+        _forget_repaired(folder, failures)
+
+
+def _forget_repaired(folder: RunFolder, failures: Sequence[Failure]) -> None:
+    """Drop the acknowledged failures of studies and regions that have a result now.
+
+    If such a study fails again, for the same reason, a result is lost that was there. A study that
+    fails for another reason was not repaired, and its acknowledged failure is kept.
+    """
+    accepted = _acknowledged(folder.root)
+    failing = {(failure.study_id, failure.roi_id) for failure in failures}
+    still = []
+    for row in accepted:
+        of_study = (row["study_id"], "")
+        of_region = (row["study_id"], row["roi_id"])
+        if of_study in failing or of_region in failing:
+            still.append(row)
+    if len(still) < len(accepted):
+        write_csv(folder.acknowledged, pd.DataFrame(still, columns=_COLUMNS), _COLUMNS)
 
 
 def acknowledge(root: Path, name: str, because: str) -> list[Failure]:

@@ -72,6 +72,28 @@ def test_a_failure_that_was_mended_and_comes_back_is_new_and_others_keep_their_d
     assert sort_failures(tmp_path, [failure("sub-2")]).repeated == [failure("sub-2")]
 
 
+def test_an_acknowledged_failure_that_was_mended_and_comes_back_is_new(tmp_path: Path) -> None:
+    """A man who was scored since must not lose his result on a green night."""
+    study, region, other = failure("sub-1"), failure("sub-2", roi="1"), failure("sub-3")
+    every = [study, region, other]
+    write_failures(RunFolder(tmp_path), every)
+    for name in ("sub-1", "sub-2", "sub-3"):
+        acknowledge(tmp_path, name, "known")
+    remember(tmp_path, every)
+    assert sort_failures(tmp_path, every).acknowledged == every
+    # Another failure of the study, or a failure that could not be reported, is no repair.
+    whole = failure("sub-2", "no ADC")
+    changed = failure("sub-1", "no T2; no ADC")
+    remember(tmp_path, [changed, whole, other], [changed])
+    assert sort_failures(tmp_path, [changed]).new == [changed]
+    assert sort_failures(tmp_path, every).acknowledged == every
+    remember(tmp_path, [other, failure("sub-2", roi="2")])
+    kinds = sort_failures(tmp_path, every)
+    assert (kinds.new, kinds.acknowledged) == ([study, region], [other])
+    remember(tmp_path, [])
+    assert sort_failures(tmp_path, every).new == every
+
+
 def test_only_what_failed_can_be_acknowledged_and_with_a_reason(tmp_path: Path) -> None:
     write_failures(RunFolder(tmp_path), [failure("sub-1")])
     with pytest.raises(CadError, match="no failure of sub-9") as caught:
