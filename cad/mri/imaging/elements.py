@@ -6,10 +6,12 @@ of a file.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from math import inf
 from struct import Struct, error
 from typing import NamedTuple
 
 from pydicom.config import IGNORE
+from pydicom.datadict import keyword_for_tag
 from pydicom.uid import UID, ExplicitVRLittleEndian
 from pydicom.valuerep import EXPLICIT_VR_LENGTH_32
 
@@ -25,6 +27,8 @@ _LAST_OF_META = 0x0002FFFF
 _SYNTAX = 0x00020010
 _HEAD = 12
 _ITEMS = 0xFFFE
+_ITEM = 0xFFFEE000
+_FIRST_ITEM = b"\xfe\xff\0\xe0"  # how an item begins, with the least significant byte first
 _UNDEFINED = 2**32 - 1
 _ITEM_END = 0xFFFEE00D
 _SEQUENCE_END = 0xFFFEE0DD
@@ -61,6 +65,34 @@ class Excerpt(NamedTuple):
     elements: dict[int, bytes]
     pixels: tuple[bytes, int, int] | None
     state: tuple[int, ...] = ()
+
+
+class _Level(NamedTuple):
+    """Hold a data set, or a sequence of them, that is being read.
+
+    Parameters
+    ----------
+    end : float
+        Where it ends in the file, in bytes; infinite where its length is undefined.
+    implicit : bool
+        Whether the VRs of its elements are implicit.
+    checked : bool
+        Whether each of its elements may stand only once.
+    packed : bool
+        Whether its items are bytes of compressed pixels, and no data sets.
+    tags : set of int
+        Tags of the elements that were read.
+    """
+
+    end: float
+    implicit: bool
+    checked: bool
+    packed: bool
+    tags: set[int]
+
+
+class RepeatedElement(CadError):
+    """Report a data set in which one element stands twice."""
 
 
 class TooManyElements(CadError):
@@ -146,6 +178,15 @@ def elements(
     raise TooManyElements(f"more than {_MOST} elements and items")
 
 
+def _reader(content: bytes) -> Read:
+    """Return a function that reads bytes in memory like those of a file."""
+
+    def read(place: int, count: int) -> bytes:
+        return content[place : place + count]
+
+    return read
+
+
 def data_set(read: Read, size: int) -> tuple[int, UID]:
     """Return where a file's data set begins, and its transfer syntax.
 
@@ -173,6 +214,94 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     return place, syntax
 
 
+def check_repeats(
+    read: Read, size: int, offset: int, order: str, tags: Collection[int] = ()
+) -> None:
+    """Refuse a data set in which an element stands twice.
+
+    Programs differ in which of the two they read. Elements stand in ascending order of their tags
+    (PS3.5 7.1), so each stands once. A merely descending order is not refused. Where a file is
+    damaged, the check ends, and the reader of the file reports the damage.
+
+    Parameters
+    ----------
+    read : callable
+        Reads the file; takes a position and a number of bytes.
+    size : int
+        Number of bytes of the file.
+    offset : int
+        Where the data set begins.
+    order : str
+        ``<`` where the least significant byte is first, else ``>``.
+    tags : collection of int, optional
+        The elements that are read. The items of a sequence among them are checked with all of their
+        elements. By default all elements are read.
+
+    Raises
+    ------
+    RepeatedElement
+        When an element stands twice.
+    """
+    head = Struct(f"{order}HH2sH").unpack_from
+    long = Struct(f"{order}L").unpack_from
+    first_item = Struct(f"{order}HH").pack(_ITEMS, _ITEM & 0xFFFF)
+    levels = [_Level(size, not b"AA" <= read(offset + 4, 2) <= b"ZZ", True, False, set())]
+    place = offset
+    while levels:
+        level = levels[-1]
+        start = read(place, _HEAD)
+        if place >= level.end or len(start) < 8:
+            levels.pop()
+            continue
+        group, element, vr, length = head(start)
+        tag = group << 16 | element
+        place += 8
+        if tag in (_ITEM_END, _SEQUENCE_END):
+            levels.pop()
+            continue
+        implicit = level.implicit or group == _ITEMS or not b"AA" <= vr <= b"ZZ"
+        if implicit:
+            (length,) = long(start, 4)
+        elif vr in _LONG:
+            (length,) = long(start, 8)
+            place += 4
+        end = inf if length == _UNDEFINED else place + length
+        if level.packed:
+            place += length
+            continue
+        if tag == _ITEM:
+            levels.append(_Level(end, level.implicit, level.checked, False, set()))
+            continue
+        # Of the outermost data set only some elements are read, of an item all.
+        checked = level.checked and (len(levels) > 1 or not tags or tag in tags)
+        if checked and tag in level.tags:
+            raise RepeatedElement(
+                f"{tag_name(tag)} stands twice in one data set; elements stand in ascending order, "
+                "each once (PS3.5 7.1)",
+                hint="programs differ in which of the two they read; export the file again",
+            )
+        if checked:
+            level.tags.add(tag)
+        unknown = implicit or vr == b"UN"
+        items = read(place, 4) == first_item if unknown else vr == b"SQ"
+        if end == inf or (items and checked):
+            packed = not unknown and vr != b"SQ"
+            levels.append(_Level(end, unknown, checked, packed, set()))
+        else:
+            place += length
+
+
+def tag_name(tag: int) -> str:
+    """Return the keyword of an element, if it has one, and its tag, for a message.
+
+    Parameters
+    ----------
+    tag : int
+        Group and element.
+    """
+    return f"{keyword_for_tag(tag)} ({tag >> 16:04X},{tag & 0xFFFF:04X})".strip()
+
+
 def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
     """Return some elements of a DICOM file.
 
@@ -187,13 +316,11 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
     -------
     Excerpt or None
         None where pydicom has to read the file. This holds for files that are deflated, big-endian,
-        damaged or without preamble. It also holds for files that have very many elements, or no
-        element of ``tags``.
+        damaged or without preamble. It also holds for files that have very many elements, an
+        element that stands twice, or no element of ``tags``.
     """
 
-    def read(place: int, count: int) -> bytes:
-        return content[place : place + count]
-
+    read = _reader(content)
     try:
         start, syntax = data_set(read, len(content))
         stated = PREAMBLE + _HEAD + int.from_bytes(read(PREAMBLE + 8, 4), "little")
@@ -201,9 +328,12 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
         if not plain or start != stated or read(PREAMBLE, 8) != _META:
             return None
         every = list(elements(read, len(content), start, syntax, _UNDEFINED))
+        chosen = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
+        for element in chosen.values():
+            if _FIRST_ITEM in element:  # most elements have no items, and need no check
+                check_repeats(_reader(element), len(element), 0, "<")
     except (CadError, ValueError, error):
         return None
-    chosen = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
     order = [tag for tag, _, _ in every]
     if not chosen or order != sorted({*order}) or every[-1][-1] != len(content):
         return None

@@ -4,6 +4,7 @@ A classic file has one plane, an enhanced multi-frame object has many, and a Sie
 image that is cut into planes. All become :class:`Frame`, and later code does not distinguish them.
 """
 
+import os
 import re
 import zlib
 from collections.abc import Collection
@@ -11,18 +12,22 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pydicom
 from pydicom.errors import InvalidDicomError
-from pydicom.filereader import _read_file_meta_info, read_preamble
+from pydicom.filereader import (
+    _read_command_set_elements,
+    _read_file_meta_info,
+    read_preamble,
+)
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, SMALL, check_inflation, read_bytes, reading
 from cad.base.regular import MIB
-from cad.mri.imaging.elements import Excerpt, excerpt
+from cad.mri.imaging.elements import Excerpt, check_repeats, excerpt
 
 # First element of a file without a preamble: group 0002 or 0008, in either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
@@ -198,7 +203,7 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
         For a file without the preamble, unless the options hold ``force=True``.
     CadError
         When the file is damaged, is no plain file, or is larger (packed or unpacked) than any
-        image.
+        image, and when an element that is read stands twice.
     """
     with reading(path, "damaged DICOM file"):
         try:
@@ -206,7 +211,9 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
             extract = read_excerpt(path, tags) if tags else None
             if extract is not None:
                 return dataset_of(extract)
-            return pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
+            dataset = pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
+            _check_repeats(path, dataset, tags)
+            return dataset
         except InvalidDicomError as error:
             raise NotDicom(f"not a DICOM file: {error}") from error
 
@@ -258,3 +265,25 @@ def _check_deflated(path: Path) -> None:
             check_inflation(packed, unpacked, MAX_IMAGE, "DICOM")
             if inflate.eof:
                 return
+
+
+@door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
+def _check_repeats(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) -> None:
+    """Refuse a file in which an element stands twice; pydicom has taken the last of the two."""
+    _, little = dataset.original_encoding
+    order = "<" if little else ">"
+    with path.open("rb") as stream:
+        read_preamble(stream, force=True)
+        meta = _read_file_meta_info(stream)
+        _read_command_set_elements(stream)
+        body: BinaryIO = stream
+        if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
+            body = BytesIO(zlib.decompressobj(-zlib.MAX_WBITS).decompress(stream.read()))
+        offset = body.tell()
+        size = body.seek(0, os.SEEK_END)
+
+        def read(place: int, count: int) -> bytes:
+            body.seek(place)
+            return body.read(count)
+
+        check_repeats(read, size, offset, order, tags)
