@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+import highdicom
 import pydicom
 import pytest
-from dicom_files import edit
+from dicom_files import edit, uid
 from import_cases import only_failure, write_patient
 
 from cad.dicom.into.importer import import_source
@@ -122,3 +123,75 @@ def test_the_number_of_a_person_is_no_number_of_a_series(tmp_path, rules):
     assert summary.added == []
     problem = "SeriesNumber (0020,0011) has 13 digits; an integer of DICOM has at most 32 bits"
     assert any(problem in failure.problem for failure in summary.failures)
+
+
+@pytest.mark.filterwarnings("ignore:The string 'Gravenstein")
+def test_a_study_is_not_filed_under_a_name_inside_its_frames(tmp_path, rules):
+    """Only the top of a header says whose image it is, also in an enhanced object."""
+    source = write_patient(tmp_path / "in", dce=False)
+    paths = sorted((source / "t2").iterdir())
+    classic = [pydicom.dcmread(path) for path in paths]
+    enhanced = highdicom.legacy.LegacyConvertedEnhancedMRImage(
+        classic,
+        series_instance_uid=uid("enhanced"),
+        series_number=1,
+        sop_instance_uid=uid("object"),
+        instance_number=1,
+    )
+    enhanced.SeriesDescription = classic[0].SeriesDescription
+    for path in paths:
+        path.unlink()
+    enhanced.save_as(paths[0])
+    assert import_source(source, tmp_path / "sound", rules).added == ["sub-P001"]
+    item = pydicom.Dataset()
+    item.PatientID = "SMITH^JOHN"
+    (shared,) = enhanced.SharedFunctionalGroupsSequence
+    shared.UnassignedSharedConvertedAttributesSequence = [item]
+    enhanced.save_as(paths[0])
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    problem = "PatientID (0010,0020) has one value at the top of the header, and another in"
+    assert any(problem in failure.problem for failure in summary.failures)
+    for path in (tmp_path / "out").rglob("*"):
+        assert b"SMITH" not in (path.read_bytes() if path.is_file() else b"")
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR")
+@pytest.mark.parametrize(
+    ("keyword", "usual", "other"),
+    [
+        ("PatientName", "Smith^John", "Jones^Ann"),
+        ("PatientBirthDate", "19550317", "19610423"),
+        ("IssuerOfPatientID", "North", "South"),
+    ],
+)
+def test_two_people_under_one_id_are_noted(tmp_path, rules, keyword, usual, other):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in source.rglob("*.dcm"):
+        edit(path, **{keyword: usual})
+    # The same text in other letters, and no text, are no other person.
+    edit(sorted((source / "t2").iterdir())[0], **{keyword: usual.upper()})
+    edit(sorted((source / "t2").iterdir())[1], **{keyword: ""})
+    summary = import_source(source, tmp_path / "alike", rules)
+    assert summary.failures == []
+    assert not any("under one PatientID" in note for note in summary.notes)
+    edit(sorted((source / "adc").iterdir())[-1], **{keyword: other})
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == ["sub-P001"]
+    (note,) = (note for note in summary.notes if "under one PatientID" in note)
+    assert f"files of the study state 2 values of {keyword} (0010,00" in note
+    for text in (usual, other):
+        assert text not in note
+
+
+@pytest.mark.parametrize("keyword", ["FlipAngle", "EchoTime", "RepetitionTime"])
+def test_a_date_of_birth_in_the_place_of_a_number_reaches_no_file(tmp_path, rules, keyword):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in (source / "t2").iterdir():
+        edit(path, **{keyword: "19550317"})
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    assert any(f"{keyword} (0018," in failure.problem for failure in summary.failures)
+    assert not any("1955" in str(failure) for failure in summary.failures)
+    for path in (tmp_path / "out").rglob("*"):
+        assert b"19550317" not in (path.read_bytes() if path.is_file() else b"")

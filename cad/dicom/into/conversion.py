@@ -145,7 +145,8 @@ class _Job:
         self.build = build
         self.have = have
         self.rules = rules
-        self.done = Converted(notes=[f"left out: {e.problem}" for e in study.unusable])
+        left_out = [f"left out: {e.problem}" for e in study.unusable]
+        self.done = Converted(notes=[*left_out, *study.person_notes])
 
     def images(self) -> None:
         """Write every modality, and the flip-angle and diffusion images."""

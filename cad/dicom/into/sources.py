@@ -21,6 +21,8 @@ from cad.base.errors import CadError
 from cad.base.reading import check_members, reading
 from cad.base.regular import kind_of
 from cad.dicom.own import MANUFACTURER
+from cad.mri.imaging.elements import tag_name
+from cad.mri.imaging.frame_headers import PERSONS
 from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.listing import Listing, as_problem, check_copy, list_files
 from cad.mri.imaging.makers import SIMULATOR, maker
@@ -156,6 +158,9 @@ class SourceStudy:
         Folders that hold a file which could not be read: a series there may be incomplete.
     patients : frozenset of str
         Every PatientID that its images and objects carry; a sound study has one.
+    persons : frozenset of tuple
+        What its headers state of the patient beside the PatientID, as digests
+        (:func:`cad.mri.imaging.frame_headers.persons`).
     unusable : tuple of CadError
         An error for each series that cannot be read with certainty, with the reason.
     given : Path or None
@@ -173,6 +178,7 @@ class SourceStudy:
     damaged: frozenset[Path]
     patients: frozenset[str] = frozenset()
     unusable: tuple[CadError, ...] = ()
+    persons: frozenset[tuple[str, bytes]] = frozenset()
     given: Path | None = None
     archive: Path | None = None
 
@@ -191,6 +197,23 @@ class SourceStudy:
     def patient_id(self) -> str:
         """Return the PatientID of the source."""
         return self.slices[0].patient_id
+
+    @property
+    def person_notes(self) -> list[str]:
+        """Return a note for each element that says in two ways who the patient is.
+
+        The notes do not show the values.
+        """
+        counts = Counter(keyword for keyword, _ in self.persons)
+        notes = []
+        for keyword, count in sorted(counts.items()):
+            if count > 1:
+                tag = tag_name(PERSONS[keyword])
+                notes.append(
+                    f"files of the study state {count} values of {tag} under one PatientID; check "
+                    "that all are of one patient"
+                )
+        return notes
 
     def check_patient(self) -> None:
         """Refuse a study in which an image or an object is another patient's.
@@ -426,7 +449,8 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         patients = frozenset(listing.owners[uid])
         objects = listing.objects.get(uid, [])
         unusable = tuple(listing.unusable.get(uid, {}).values())
-        yield SourceStudy(uid, slices, objects, folders, root, damaged, patients, unusable)
+        persons = frozenset(listing.persons[uid])
+        yield SourceStudy(uid, slices, objects, folders, root, damaged, patients, unusable, persons)
 
 
 def _with_zero_b(frames: list[Frame]) -> list[Frame]:

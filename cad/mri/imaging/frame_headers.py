@@ -6,6 +6,7 @@ classic header, so that one function can read any plane. A value of a frame is u
 shared value, and a shared value rather than a value at the top.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -27,7 +28,7 @@ from cad.base.errors import CadError
 from cad.base.reading import reading
 from cad.base.terms.beside import table_beside
 from cad.mri.imaging import vendor
-from cad.mri.imaging.elements import Excerpt
+from cad.mri.imaging.elements import Excerpt, tag_name
 from cad.mri.imaging.frames import ROUNDED, UID, Frame, Lying, Scale, printable, read_header
 from cad.mri.imaging.units import factor_between, plain_unit
 
@@ -48,6 +49,7 @@ _TIME_OFFSET = "TemporalPositionTimeOffset"
 _MAPPING = "RealWorldValueMappingSequence"
 _INTEGERS = 2**31  # limit of the integers of a header (PS3.5 6.2)
 _ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
+_ROUNDED_MM = 1e-3  # by which two roundings of a coordinate near 0 differ
 _LONGEST = 256  # size in bytes; a longer element is read but not kept
 Twins = dict[tuple[object, ...], Frame]
 
@@ -58,11 +60,22 @@ def _tags(keywords: Iterable[str]) -> list[int]:
 
 LAYOUT = _tags(_TABLES["layout"])
 """Tags of the elements that state how pixels are stored."""
-TAGS = {*_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")), *vendor.TAGS, *LAYOUT}
+PERSONS = dict(zip(_TABLES["persons"], _tags(_TABLES["persons"]), strict=True))
+"""Tags of the elements beside the PatientID that say who a patient is, by keyword."""
+TAGS = {
+    *_tags((*_KEYWORDS, *_GROUPS, "SpecificCharacterSet")),
+    *vendor.TAGS,
+    *LAYOUT,
+    *PERSONS.values(),
+}
+_PLACES = {keyword: count for keyword, count in _LISTS.values() if keyword in _TABLES["places"]}
 # An enhanced header may state these in two places only if they agree.
 _ONE_MEANING = {
-    *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING, "PixelSpacing"))
+    *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING, *_PLACES)),
 }
+_TOP = {*_tags(_TABLES["top"])}
+_RENEWED = {*_tags(_TABLES["renewed"])}
+_HIGHEST: dict[str, tuple[float, str]] = _TABLES["highest"]
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(_ENHANCED), _tags(_ENHANCED.values()), strict=True)
 )
@@ -195,35 +208,41 @@ def _enhanced_frames(dataset: Dataset, path: Path) -> list[Frame]:
     top = Dataset()
     _lay(dataset, top)
     for shared in dataset.get(_GROUPS[0]) or []:
-        _lay_macros(shared, top)
+        _lay_macros(shared, top, _GROUPS[0])
     return [_frame(_laid(top, group), path, index) for index, group in enumerate(groups)]
 
 
 def _laid(top: Dataset, group: Dataset) -> Dataset:
     flat = Dataset()
     flat.update(top)
-    _lay_macros(group, flat)
+    _lay_macros(group, flat, _GROUPS[1])
     if _TIME_OFFSET in flat and "TriggerTime" not in flat:
         flat.TriggerTime = 1000 * float(flat[_TIME_OFFSET].value)
     return flat
 
 
-def _lay_macros(group: Dataset, flat: Dataset) -> None:
-    _lay(group, flat)  # the real-world value mapping is beside the macros
+def _lay_macros(group: Dataset, flat: Dataset, kind: str) -> None:
+    _lay(group, flat, kind)  # the real-world value mapping is beside the macros
     for name in _MACROS:
         for item in group.get(name) or []:
-            _lay(item, flat)
+            _lay(item, flat, name)
             for inner in item.get("DiffusionGradientDirectionSequence") or []:
-                _lay(inner, flat)
+                _lay(inner, flat, name)
     vendor.lay_scale_slope(group, flat)
 
 
-def _lay(source: Dataset, flat: Dataset) -> None:
+def _lay(source: Dataset, flat: Dataset, place: str = "") -> None:
+    """Copy elements to a flat header; ``place`` is the sequence they are in, empty for the top."""
     for tag in source.keys() & _FLAT.keys():
         element = source[tag]
         target = _FLAT[tag]
+        if place and target in _RENEWED:
+            continue
         if element.value not in (None, ""):
             value = element.value
+            if place and target in _TOP:
+                _check_top(element, flat, place)
+                continue
             if target in flat and target in _ONE_MEANING:
                 value = _restated(element, flat[target])
             elif element.tag != target and element.VR == "DT":
@@ -232,6 +251,21 @@ def _lay(source: Dataset, flat: Dataset) -> None:
             flat[target] = pydicom.DataElement(
                 target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
             )
+
+
+def _check_top(element: pydicom.DataElement, top: Dataset, place: str) -> None:
+    """Refuse an element of a sequence that says of which object the frame is, and not what the top
+    says.
+
+    The texts are not shown, because they may name a person.
+    """
+    stated = str(top[element.tag].value).strip() if element.tag in top else ""
+    if stated and str(element.value).strip() != stated:
+        raise CadError(
+            f"{_tagged(element.keyword)} has one value at the top of the header, and another in "
+            f"{_tagged(place)}",
+            hint="the frames may be of two objects; export the series again, or as single images",
+        )
 
 
 def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any:
@@ -252,14 +286,16 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
         shown = [printable(str(place.value)) for place in places]
         units = {plain_unit(str(place.value)) for place in places}
         agree = len(units - {""}) <= 1
-    elif keyword == "PixelSpacing":
-        shown = [printable(str(place.value)) for place in places]
-        spacings = [_floats(place.value, 2) or (0.0, 0.0) for place in places]
-        agree = bool(np.allclose(spacings[0], spacings[1], rtol=ROUNDED, atol=0))
+    elif keyword in _PLACES:
+        shown = [printable(str(place.value), limit=128) for place in places]
+        count = _PLACES[keyword]
+        numbers = [_floats(place.value, count) or (0.0,) * count for place in places]
+        slack = 0.0 if keyword == "PixelSpacing" else _ROUNDED_MM
+        agree = bool(np.allclose(numbers[0], numbers[1], rtol=ROUNDED, atol=slack))
     else:
-        numbers = [_one_number(place.value, keyword) or 0.0 for place in places]
-        shown = [f"{number:g}" for number in numbers]
-        agree = math.isclose(numbers[0], numbers[1], rel_tol=ROUNDED)
+        first, second = [_one_number(place.value, keyword) or 0.0 for place in places]
+        shown = [f"{first:g}", f"{second:g}"]
+        agree = math.isclose(first, second, rel_tol=ROUNDED)
     if not agree:
         raise CadError(
             f"{_tagged(keyword)} stands twice in the header of one frame, as {shown[0]} and as "
@@ -338,6 +374,8 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
     fields = {field: _field(header, field) for field in _READERS}
     if fields["b_value"] is None:
         fields["b_value"] = vendor.b_value(header)
+    for field, (highest, unit) in _HIGHEST.items():
+        _check_plausible(header, field, fields[field], highest, unit)
     gradient = fields["direction"] or vendor.direction(header)
     fields["direction"] = gradient if gradient is not None and any(gradient) else None
     real, precise = _scales(header)
@@ -345,16 +383,82 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         path=path,
         index=index,
         tiles=0,
-        study_uid=_uid(header.StudyInstanceUID, "StudyInstanceUID"),
+        study_uid=_uid(required(header, "StudyInstanceUID"), "StudyInstanceUID"),
         study_date=f"{header.get('StudyDate', '')}{header.get('StudyTime', '')}",
         image_type=_words(header.get("ImageType")),
         group_delay=vendor.group_delay(header),
-        rows=int(header.Rows),
-        columns=int(header.Columns),
+        rows=int(required(header, "Rows")),
+        columns=int(required(header, "Columns")),
         real=real,
         precise=precise,
         **fields,
     )
+
+
+def persons(dataset: Dataset) -> set[tuple[str, bytes]]:
+    """Return what a header states of its patient beside the PatientID.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of a file, read with at least :data:`TAGS`.
+
+    Returns
+    -------
+    set of tuple of str and bytes
+        The keyword of each element of :data:`PERSONS` that has a value, and a digest of the value.
+        Letters in upper and lower case, and empty components of a name, make no difference.
+    """
+    stated = set()
+    for keyword, tag in PERSONS.items():
+        if tag not in dataset:
+            continue
+        value = dataset.get_item(tag).value  # bytes as in the file; they need no character set
+        text = value if isinstance(value, bytes) else str(value or "").encode()
+        text = text.split(b"=")[0].strip(b" ^\0").lower()
+        if text:
+            stated.add((keyword, hashlib.sha256(text).digest()))
+    return stated
+
+
+def required(header: Dataset, keyword: str) -> Any:
+    """Return the value of an element without which an image cannot be read.
+
+    Parameters
+    ----------
+    header : Dataset
+        Header of an image.
+    keyword : str
+        The element.
+
+    Raises
+    ------
+    CadError
+        When the element is missing or empty.
+    """
+    value = header.get(keyword)
+    if value is None or value == "":
+        raise CadError(
+            f"damaged DICOM header: an image without {_tagged(keyword)}",
+            hint="the file may be cut off; export it again",
+        )
+    return value
+
+
+def _check_plausible(
+    header: Dataset, field: str, value: float | None, highest: float, unit: str
+) -> None:
+    """Refuse a number of a physical quantity that no scanner states; it may be a date of birth.
+
+    The number itself is not shown.
+    """
+    keyword, _ = _READERS[field]
+    if value is not None and not 0 <= value <= highest:
+        name = _tagged(keyword) if keyword in header else f"{keyword} of a private element"
+        raise CadError(
+            f"{name} is no number from 0 to {highest:g} {unit}",
+            hint="the number may be that of a person; export the series again",
+        )
 
 
 def _field(header: Dataset, field: str) -> Any:
@@ -493,8 +597,7 @@ def _one_number(value: Any, keyword: str) -> float | None:
 
 def _tagged(keyword: str) -> str:
     """Return the keyword of an element with its tag, for a message."""
-    tag = pydicom.tag.Tag(pydicom.datadict.tag_for_keyword(keyword) or 0)
-    return f"{keyword} ({tag.group:04X},{tag.element:04X})"
+    return tag_name(pydicom.datadict.tag_for_keyword(keyword) or 0)
 
 
 def _float(value: Any) -> float | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cad.base.errors import CadError, refused
 from cad.base.reading import MAX_IMAGE, read_bytes, reading
-from cad.mri.imaging.frame_headers import TAGS, Twins, frames_of, twin
+from cad.mri.imaging.frame_headers import TAGS, Twins, frames_of, persons, required, twin
 from cad.mri.imaging.frames import (
     Frame,
     NotDicom,
@@ -40,6 +40,9 @@ class Listing:
         SEG and RTSTRUCT files by StudyInstanceUID.
     owners : dict of str to set of str
         Every PatientID found in a study, in its images and its objects.
+    persons : dict of str to set of tuple
+        By study, what its headers state of the patient beside the PatientID, as digests
+        (:func:`cad.mri.imaging.frame_headers.persons`).
     unreadable : list of CadError
         An error for each damaged DICOM file.
     unusable : dict of str to dict of str to CadError
@@ -52,6 +55,7 @@ class Listing:
     studies: dict[str, list[Frame]] = field(default_factory=partial(defaultdict, list))
     objects: dict[str, list[Path]] = field(default_factory=partial(defaultdict, list))
     owners: dict[str, set[str]] = field(default_factory=partial(defaultdict, set))
+    persons: dict[str, set[tuple[str, bytes]]] = field(default_factory=partial(defaultdict, set))
     unreadable: list[CadError] = field(default_factory=list)
     unusable: dict[str, dict[str, CadError]] = field(default_factory=partial(defaultdict, dict))
     instances: dict[str, Path] = field(default_factory=dict)
@@ -77,6 +81,8 @@ class Listing:
             self.objects[study] += [p for p in paths if p not in twice]
         for study, owners in other.owners.items():
             self.owners[study] |= owners
+        for study, persons_of_study in other.persons.items():
+            self.persons[study] |= persons_of_study
         for study, series in other.unusable.items():
             self.unusable[study] = {**series, **self.unusable[study]}
         self.unreadable += other.unreadable
@@ -140,21 +146,20 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
     dataset = dataset_of(extract) if extract else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
         return  # a DICOMDIR, whatever name the file has
-    study = str(dataset.get("StudyInstanceUID", ""))
+    study = str(dataset.get("StudyInstanceUID", "") or "")
     kind = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
     image = "Image Storage" in kind or "Parametric Map" in kind
     drawn = str(dataset.get("Modality", "")) in _DRAWN and bool(study)
     if not drawn and not image:
         return
-    if not study or (not drawn and not ("Rows" in dataset and "Columns" in dataset)):
-        raise CadError(
-            "damaged DICOM header: an image without StudyInstanceUID, Rows or Columns",
-            hint="the file may be cut off; export it again",
-        )
+    if not drawn:
+        for keyword in ("StudyInstanceUID", "Rows", "Columns"):
+            required(dataset, keyword)
     uid = str(dataset.get("SOPInstanceUID", ""))
     if not _is_first_instance(listing, path, uid):
         return
     listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
+    listing.persons[study] |= persons(dataset)
     if drawn:
         listing.objects[study].append(path)
     else:

@@ -20,6 +20,7 @@ from pydicom.uid import (
 )
 
 from cad.base.errors import CadError
+from cad.mri.imaging.frame_headers import frames_of
 from cad.mri.imaging.frames import Frame, Scale
 from cad.mri.imaging.listing import list_files
 from cad.mri.imaging.pixels import PixelReader
@@ -463,6 +464,208 @@ def test_two_pixel_sizes_of_one_frame_are_refused(enhanced, place, spacing, agre
     problem = unusable(path)
     assert "PixelSpacing (0028,0030) stands twice in the header of one frame" in problem
     assert "[0.5, 0.5]" in problem
+
+
+PLACES = {
+    "PlanePositionSequence": ("ImagePositionPatient", [1, 2, 3]),
+    "PlaneOrientationSequence": ("ImageOrientationPatient", [0, 1, 0, 0, 0, 1]),
+}
+UNASSIGNED = {
+    "SharedFunctionalGroupsSequence": "UnassignedSharedConvertedAttributesSequence",
+    "PerFrameFunctionalGroupsSequence": "UnassignedPerFrameConvertedAttributesSequence",
+}
+
+
+def item_of(**elements: object) -> Dataset:
+    item = Dataset()
+    for keyword, value in elements.items():
+        setattr(item, keyword, value)
+    return item
+
+
+def add_item(group: Dataset, sequence: str, item: Dataset) -> None:
+    setattr(group, sequence, [*group.get(sequence, []), item])
+
+
+@pytest.mark.parametrize("macro", PLACES)
+@pytest.mark.parametrize("place", ["top", "shared", "frame", "unassigned", "unassigned of all"])
+@pytest.mark.parametrize("agrees", [False, True])
+def test_two_places_of_one_frame_are_refused(enhanced, macro, place, agrees):
+    path = enhanced()
+    before = frames(path)
+    dataset = pydicom.dcmread(path)
+    (shared,) = dataset.SharedFunctionalGroupsSequence
+    group = dataset.PerFrameFunctionalGroupsSequence[0]
+    keyword, value = PLACES[macro]
+    stated = (group.get(macro) or shared[macro].value)[0]
+    item = item_of(**{keyword: stated[keyword].value if agrees else value})
+    if place == "top":
+        setattr(dataset, keyword, item[keyword].value)
+    elif place == "shared":
+        add_item(shared, macro, item)
+    elif place == "frame":
+        add_item(group, macro, item)
+    elif place == "unassigned":
+        add_item(group, UNASSIGNED["PerFrameFunctionalGroupsSequence"], item)
+    else:
+        add_item(shared, UNASSIGNED["SharedFunctionalGroupsSequence"], item)
+    # All frames of a header lie at one place where it states one place for all.
+    if (
+        agrees
+        and keyword == "ImagePositionPatient"
+        and place in ("top", "shared", "unassigned of all")
+    ):
+        del dataset.PerFrameFunctionalGroupsSequence[1]
+        dataset.NumberOfFrames = 1
+        before = before[:1]
+    dataset.save_as(path)
+    if agrees:
+        assert frames(path) == before
+        return
+    problem = unusable(path)
+    assert f"{keyword} (0020,00" in problem
+    assert "stands twice in the header of one frame, as [" in problem
+
+
+def test_what_a_converter_leaves_unassigned_is_read(enhanced):
+    """Numbers of instances, of acquisitions and of series, and places where no macro has them."""
+    path = enhanced()
+    dataset = pydicom.dcmread(path)
+    first = frames(path)[0]
+    for number, group in enumerate(dataset.PerFrameFunctionalGroupsSequence):
+        position = group.PlanePositionSequence[0].ImagePositionPatient
+        del group.PlanePositionSequence
+        item = item_of(
+            ImagePositionPatient=position,
+            InstanceNumber=30 + number,
+            AcquisitionNumber=40 + number,
+            FlipAngle=12,
+            SeriesNumber=99,
+            SeriesDescription="of the converted series",
+            PatientID=dataset.PatientID,
+            StudyInstanceUID=dataset.StudyInstanceUID,
+            Rows=dataset.Rows,
+        )
+        group.UnassignedPerFrameConvertedAttributesSequence = [item]
+    dataset.save_as(path)
+    read = frames(path)
+    assert [frame.instance_number for frame in read] == [30, 31]
+    assert [frame.acquisition_number for frame in read] == [40, 41]
+    assert (read[0].position, read[0].flip_angle) == (first.position, 12)
+    assert {frame.series_number for frame in read} == {7}
+    assert {frame.description for frame in read} == {first.description}
+
+
+OF_THE_TOP = {
+    "PatientID": "SMITH^JOHN",
+    "StudyInstanceUID": "1.2.3",
+    "StudyDate": "19550317",
+    "StudyTime": "010203",
+    "SeriesInstanceUID": "1.2.3",
+    "SOPInstanceUID": "1.2.3",
+    "SOPClassUID": "1.2.840.10008.5.1.4.1.1.4",
+    "FrameOfReferenceUID": "1.2.3",
+    "Modality": "SMITH",
+    "Manufacturer": "SMITH",
+    "Rows": 31,
+    "Columns": 31,
+}
+
+
+@pytest.mark.parametrize("groups", UNASSIGNED)
+@pytest.mark.parametrize("macro", ["unassigned", "FrameContentSequence", ""])
+@pytest.mark.parametrize("keyword", OF_THE_TOP)
+def test_a_second_identity_inside_a_frame_is_refused(enhanced, groups, macro, keyword):
+    """The group of a frame says where the frame lies, and never whose image it is."""
+    path = enhanced()
+    dataset = pydicom.dcmread(path)
+    if keyword not in dataset:
+        dataset[keyword] = pydicom.DataElement(keyword, "LO", "")
+        setattr(
+            dataset, keyword, {"StudyDate": "20200102", "StudyTime": "101112"}.get(keyword, "1")
+        )
+    group = dataset[groups].value[-1]
+    sequence = UNASSIGNED[groups] if macro == "unassigned" else macro
+    if sequence:
+        add_item(group, sequence, item_of(**{keyword: OF_THE_TOP[keyword]}))
+    else:
+        setattr(group, keyword, OF_THE_TOP[keyword])
+    dataset.save_as(path)
+    problem = unusable(path)
+    assert f"{keyword} (00" in problem
+    assert f"one value at the top of the header, and another in {sequence or groups} (" in problem
+    assert str(OF_THE_TOP[keyword]) not in problem
+
+
+def test_an_identity_that_the_top_lacks_is_not_taken_from_a_frame(enhanced):
+    path = enhanced()
+    dataset = pydicom.dcmread(path)
+    dataset.PatientID = ""
+    for group in dataset.PerFrameFunctionalGroupsSequence:
+        group.UnassignedPerFrameConvertedAttributesSequence = [item_of(PatientID="SMITH")]
+    dataset.save_as(path)
+    assert {frame.patient_id for frame in frames(path)} == {""}
+
+
+# --- numbers that no scanner states --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keyword", "value", "words"),
+    [
+        ("FlipAngle", "19550317", "FlipAngle (0018,1314) is no number from 0 to 360 degrees"),
+        ("FlipAngle", "-1", "from 0 to 360 degrees"),
+        ("EchoTime", "19550317", "EchoTime (0018,0081) is no number from 0 to 1e+06 ms"),
+        ("RepetitionTime", "19550317", "RepetitionTime (0018,0080) is no number from 0 to 1000 s"),
+        (
+            "MagneticFieldStrength",
+            "31",
+            "MagneticFieldStrength (0018,0087) is no number from 0",
+        ),
+        (
+            "DiffusionBValue",
+            19550317.0,
+            "DiffusionBValue (0018,9087) is no number from 0 to",
+        ),
+        ("FlipAngle", "0", ""),
+        ("FlipAngle", "180", ""),
+        ("EchoTime", "0", ""),
+        ("RepetitionTime", "20000", ""),
+        ("MagneticFieldStrength", "11.7", ""),
+        ("DiffusionBValue", 10000.0, ""),
+    ],
+)
+def test_a_number_that_may_be_a_date_of_birth_is_refused(image, keyword, value, words):
+    edit(image, **{keyword: value})
+    if not words:
+        assert len(frames(image)) == 1
+        return
+    problem = unusable(image)
+    assert words in problem
+    assert "1955" not in problem
+
+
+def test_a_private_b_value_that_no_scanner_states_is_refused(image):
+    dataset = pydicom.dcmread(image)
+    dataset.Manufacturer = "SIEMENS"
+    dataset.private_block(0x0019, "SIEMENS MR HEADER", create=True).add_new(0x0C, "IS", "19550317")
+    dataset.save_as(image)
+    assert "of a private element is no number from 0 to 100000 s/mm2" in unusable(image)
+
+
+# --- what an image must have ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keyword", ["StudyInstanceUID", "Rows", "Columns"])
+def test_an_element_that_an_image_lacks_is_named(image, keyword):
+    dataset = pydicom.dcmread(image)
+    del dataset[keyword]
+    dataset.save_as(image)
+    (error,) = list_files([image]).unreadable
+    assert f"an image without {keyword} (00" in error.problem
+    assert error.hint
+    with pytest.raises(CadError, match=rf"an image without {keyword} \(00"):
+        frames_of(dataset, image)
 
 
 def philips(group: Dataset, slope: object, *others: object) -> None:
