@@ -327,6 +327,7 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
         plain = syntax.is_little_endian and not syntax.is_deflated
         if not plain or start != stated or read(PREAMBLE, 8) != _META:
             return None
+        check_repeats(read, start, PREAMBLE, "<")
         every = list(elements(read, len(content), start, syntax, _UNDEFINED))
         chosen = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
         for element in chosen.values():

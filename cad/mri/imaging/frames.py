@@ -27,7 +27,7 @@ from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, SMALL, check_inflation, read_bytes, reading
 from cad.base.regular import MIB
-from cad.mri.imaging.elements import Excerpt, check_repeats, excerpt
+from cad.mri.imaging.elements import Excerpt, Read, check_repeats, excerpt
 
 # First element of a file without a preamble: group 0002 or 0008, in either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
@@ -274,16 +274,24 @@ def _check_repeats(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) 
     order = "<" if little else ">"
     with path.open("rb") as stream:
         read_preamble(stream, force=True)
+        start = stream.tell()
         meta = _read_file_meta_info(stream)
+        end = stream.tell()
+        check_repeats(_reader(stream), end, start, "<")
+        stream.seek(end)
         _read_command_set_elements(stream)
         body: BinaryIO = stream
         if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
             body = BytesIO(zlib.decompressobj(-zlib.MAX_WBITS).decompress(stream.read()))
         offset = body.tell()
-        size = body.seek(0, os.SEEK_END)
+        check_repeats(_reader(body), body.seek(0, os.SEEK_END), offset, order, tags)
 
-        def read(place: int, count: int) -> bytes:
-            body.seek(place)
-            return body.read(count)
 
-        check_repeats(read, size, offset, order, tags)
+def _reader(stream: BinaryIO) -> Read:
+    """Return a function that reads bytes at a position of a stream."""
+
+    def read(place: int, count: int) -> bytes:
+        stream.seek(place)
+        return stream.read(count)
+
+    return read

@@ -149,6 +149,19 @@ def change_tag(path: Path, order: str, *, deflated: bool) -> None:
     path.write_bytes(content[:start] + changed)
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_a_file_of_two_transfer_syntaxes_is_refused(image, monkeypatch, large):
+    if large:
+        monkeypatch.setattr(frames_module, "_MOST_READ", 16)
+    content = image.read_bytes()
+    (length,) = struct.unpack_from("<L", content, 140)
+    second = element("TransferSyntaxUID", str(ExplicitVRLittleEndian)).replace(b" ", b"\0")
+    end = 144 + length
+    longer = struct.pack("<L", length + len(second))
+    image.write_bytes(content[:140] + longer + content[144:end] + second + content[end:])
+    assert "TransferSyntaxUID (0002,0010) stands twice in one data set" in refusal(image)
+
+
 def test_a_file_without_preamble_is_searched(image):
     content = image.read_bytes()
     place = place_of(content, "PatientID", behind=True)
