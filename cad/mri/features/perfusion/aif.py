@@ -210,8 +210,13 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     # The corners of the shifted curve lie between the frames. They are kept as samples; otherwise
     # the peak of the curve would be cut off.
     corners = times + delay
-    fine = np.union1d(times, corners[(corners > times[0]) & (corners < times[-1])])
-    fine = fine[np.concatenate([[True], np.diff(fine) > 1e-9]) | np.isin(fine, times)]
+    is_between = (corners > times[0]) & (corners < times[-1])
+    fine = np.union1d(times, corners[is_between])
+    # A corner that rounding puts just after a frame, or after another corner, is dropped: it says
+    # nothing new of the curve. Every frame stays, because the curve is read there.
+    is_apart = np.concatenate([[True], np.diff(fine) > 1e-9])
+    is_frame = np.isin(fine, times)
+    fine = fine[is_apart | is_frame]
     return InputFunction(fine, np.interp(fine - delay, times, plasma), np.searchsorted(fine, times))
 
 

@@ -615,13 +615,16 @@ def fit_tofts_rows(
     """
     n_voxels, n_times = curves.shape
     integral = np.zeros(n_times)
-    slope = np.zeros(n_times)
+    # convolve also writes the derivative, which is not needed here.
+    derivative = np.zeros(n_times)
     for v in range(n_voxels):
+        # The first guess of Ktrans only stands in for a kep that is not positive. For this the sum
+        # Ktrans + kep vp of the extended model is good enough, because Ktrans is fitted below.
         if extended:
-            ktrans = coefficients[v, 1]
+            first_guess = coefficients[v, 1]
             kep = -coefficients[v, 2]
         else:
-            ktrans = coefficients[v, 0]
+            first_guess = coefficients[v, 0]
             kep = -coefficients[v, 1]
         if not np.isfinite(kep):
             out[v, 0] = 0.0
@@ -633,11 +636,11 @@ def fit_tofts_rows(
         if kep <= 0.0:
             # By this estimate the contrast agent never leaves the tissue. Instead it is let out as
             # slowly as ve <= 1 allows: kep = Ktrans.
-            kep = max(ktrans, 1e-4)
+            kep = max(first_guess, 1e-4)
             moved = 1
         # With a higher rate the curve would just follow the input, because exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
-        convolve(kep, grid, integral, slope)
+        convolve(kep, grid, integral, derivative)
         ktrans, vp = _ktrans_and_vp(curves[v], integral, grid, extended)
         if vp > 1.0:
             vp = 1.0
