@@ -279,14 +279,20 @@ def summarise(
     Parameters
     ----------
     frame : DataFrame
-        One row per region, which the columns ``participant_id`` and ``roi_id`` name.
-        ``probability``, ``truth`` (1 or 0 by histology) and ``p`` (the readers' mean) are NaN where
-        unknown. The other columns are optional. ``belief`` is measured against the readers' mean,
-        and the readers are compared with ``probability_images``. If one of these two columns is
-        absent, ``probability`` is used in its place. ``label_kind`` is the kind of each label; the
-        kinds are counted. ``decision_value`` is used in place of a probability that is NaN in every
-        row. In a validation, regions of different folds are ranked by ``centred, centred_belief,
-        centred_images`` (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        One row per region, with the columns
+
+        - ``participant_id, roi_id``: names of the region.
+        - ``probability``: probability of cancer, NaN where unknown.
+        - ``truth``: 1 or 0 by histology, NaN where unknown.
+        - ``p``: the readers' mean, NaN where unknown.
+        - ``belief`` (optional): is measured against the readers' mean. If it is absent,
+          ``probability`` is used in its place.
+        - ``probability_images`` (optional): is compared with the readers. If it is absent,
+          ``probability`` is used in its place.
+        - ``decision_value`` (optional): is used in place of a probability that is NaN in every row.
+        - ``label_kind`` (optional): kind of each label; the kinds are counted.
+        - ``centred, centred_belief, centred_images`` (in a validation): rank regions of different
+          folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     reader_scores : DataFrame, optional
         One row per score, with the columns ``participant_id, roi_id, reader_id, probability``.
     decision : DecisionSettings
@@ -306,8 +312,13 @@ def summarise(
     """
     frame = frame.reset_index(drop=True)
     columns = _RegionColumns.of(frame)
+    # How probable is cancer, by all that is known of the region? Histology tells.
     probability = _Score.of(frame, "probability")
+    # Would readers call the region malignant? The readers' mean tells. This is the learner's own
+    # score, to which the conformal p-values of a trained model refer.
     belief = _Score.of(frame, "belief")
+    # How probable is cancer, by the images alone? This score is compared with readers. A score that
+    # uses what they say would be compared with itself.
     images = _Score.of(frame, "probability_images")
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
     n_folds = len(folds.folds) if folds else None
@@ -316,11 +327,13 @@ def summarise(
     majority, ties = metrics.consensus_truth(columns.consensus)
     truth = columns.truth
     patients = columns.patients
+    # The truth is the class of each region. The target is the probability to which a probability
+    # should be near: against histology the class itself, and against readers their mean.
     histology = compare_with_truth(
-        truth,
-        truth,
-        probability.value,
-        patients,
+        truth=truth,
+        target=truth,
+        score=probability.value,
+        patients=patients,
         centred=probability.centred,
         n_folds=n_folds,
         **options,
@@ -328,19 +341,19 @@ def summarise(
     of_images = None
     if "probability_images" in frame:
         of_images = compare_with_truth(
-            truth,
-            truth,
-            images.value,
-            patients,
+            truth=truth,
+            target=truth,
+            score=images.value,
+            patients=patients,
             centred=images.centred,
             n_folds=n_folds,
             **options,
         )
     readers = compare_with_truth(
-        majority,
-        columns.consensus,
-        belief.value,
-        patients,
+        truth=majority,
+        target=columns.consensus,
+        score=belief.value,
+        patients=patients,
         ties=ties,
         centred=belief.centred,
         n_folds=n_folds,
@@ -348,7 +361,16 @@ def summarise(
     )
     wide = score_table(frame, reader_scores)
     tool, with_tool = _tool_measures(columns, belief, images, wide, given, resampling)
-    conformal, p_values = _conformal(columns, belief.ranking, given)
+    conformal, (p_benign, p_malignant) = _conformal(columns, belief.ranking, given)
+    # A prediction has these values from its models. A validation has none, so that the values which
+    # were computed from the other patients take their place.
+    values_of_regions = given
+    if values_of_regions is None:
+        values_of_regions = Given(
+            p_benign=p_benign,
+            p_malignant=p_malignant,
+            with_tool=pd.DataFrame(with_tool, index=range(len(truth))),
+        )
     return Summary(
         n=_sizes(columns, probability.value),
         label_kinds=_counts_of_kinds(frame),
@@ -357,14 +379,16 @@ def summarise(
         histology=histology,
         images=of_images,
         consensus=readers,
-        **reader_results(truth, images.ranking, patients, wide, n_folds),
+        **reader_results(
+            truth=truth, score=images.ranking, patients=patients, wide=wide, n_folds=n_folds
+        ),
         **tool,
         operating_point=operating_point,
         reject=reject_summary(truth, columns.consensus, probability.value, patients, decision),
         conformal=conformal,
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
-        rows=given or Given(*p_values, pd.DataFrame(with_tool, index=range(len(truth)))),
+        rows=values_of_regions,
     )
 
 
