@@ -209,7 +209,7 @@ def check_declared(
     # were read.
     for key, rule in declared.items():
         if key in attributes and isinstance(rule, Numbers):
-            _check_array(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
+            _check_range(f"{name}.{key}", np.asarray(attributes[key]), rule, lengths)
     return columns
 
 
@@ -229,8 +229,13 @@ def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str
             )
 
 
-def _check_array(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
-    if rule.kind == "U" or array.size == 0 or array.dtype.kind not in "fiu":
+def _check_range(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
+    """Check the range of an array of numbers; :func:`_check_shape` has checked kind and shape."""
+    # Texts, and values that are yes or no, have no range.
+    if array.dtype.kind not in "fiu":
+        return
+    # An empty array has no least and no largest value.
+    if array.size == 0:
         return
     if not np.isfinite(array).all():
         raise CadError(f"{where} holds NaN or infinity")
@@ -240,8 +245,11 @@ def _check_array(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str
         raise CadError(
             f"{where} holds {lowest:g} to {highest:g}, declared are {rule.low:g} to {rule.high:g}"
         )
-    if rule.below and highest >= lengths[rule.below]:
-        raise CadError(f"{where} holds {highest}, declared are places below {lengths[rule.below]}")
+    # Indices stay below a length, such as the number of nodes. `rule.below` is its name.
+    if rule.below:
+        below_length = lengths[rule.below]
+        if highest >= below_length:
+            raise CadError(f"{where} holds {highest}, declared are places below {below_length}")
 
 
 def _check_plain(where: str, value: Any, depth: int) -> None:
