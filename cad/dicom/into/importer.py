@@ -209,12 +209,16 @@ class _Import:
         self.rules = rules
         self.scratch = scratch
         self.summary = summary
+        # Every study is read and converted by ``call(function, *arguments)``, which runs the
+        # function in this process, or in another one with limits of time and memory.
         self.call = call
-        self.built = 0
+        self.n_built = 0
         self.tables = Tables.read(out)
         self.patients = Patients(out, rules.labels, set(self.tables.participants["participant_id"]))
-        # A study may be in the source twice, as a zip archive beside its unpacked folder.
-        self.count = Counter(patient for patient, _ in {(s.patient_id, s.uid) for s in studies})
+        # A study may be in the source twice, as a zip archive beside its unpacked folder. It counts
+        # once.
+        distinct = {(study.patient_id, study.uid) for study in studies}
+        self.n_studies_of_patient = Counter(patient for patient, _ in distinct)
 
     def run(self, watch: Watch) -> None:
         """Import every study, then add empty rows for missing scores; failures are collected."""
@@ -268,14 +272,15 @@ class _Import:
 
     def _build(self) -> Path:
         """Return a new folder to build in."""
-        self.built += 1
-        build = self.scratch / f"study-{self.built}"
+        self.n_built += 1
+        build = self.scratch / f"study-{self.n_built}"
         build.mkdir()
         return build
 
     @door("out", "folder", owner="a new study of a cohort that is claimed")
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
-        place = self.patients.place(participant, self.count[study.patient_id] > 1)
+        has_several = self.n_studies_of_patient[study.patient_id] > 1
+        place = self.patients.place(participant, has_several)
         # The folder may hold images of another man. To write into it would mix two men.
         if place.folder.exists():
             problem = f"{place.folder.name} is there, and no study that the tables know"
@@ -420,7 +425,7 @@ class _Import:
         path = study.beside(self.rules.scores)
         # A table at the top names patients and not studies. If a man had two studies, a score would
         # be given to the regions of both. The table is therefore used only for a single study.
-        if path is None and self.count[study.patient_id] == 1:
+        if path is None and self.n_studies_of_patient[study.patient_id] == 1:
             places = study.tables if isinstance(study, SourceStudy) else (study.top,)
             at_top = (folder / self.rules.scores for folder in places)
             tables = (table for table in at_top if not leads_out(table, table.parent))

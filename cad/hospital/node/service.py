@@ -265,27 +265,37 @@ class Node:
         bool
             Whether a study was due.
         """
-        return self._step(states.RECEIVING, states.RECEIVING, self._complete, self._check_later)
+        return self._step(
+            states.RECEIVING, states.RECEIVING, self._queue_if_complete, self._check_later
+        )
 
     def _check_later(self, entry: Entry, error: Exception) -> None:
         self._later(entry, self.settings.studies.quiet_seconds, error)
 
-    def _complete(self, entry: Entry) -> None:
+    def _queue_if_complete(self, entry: Entry) -> None:
+        """Queue a study that has fully arrived.
+
+        While the archive has more images of the study, let it wait, or let it fail after
+        `wait_hours`.
+        """
         now = time.time()
         studies = self.settings.studies
-        if studies.count:
+        compare_with_archive = studies.count
+        if compare_with_archive:
+            # The archive counts MR images only. Instances of other kinds are therefore not counted
+            # here either.
             images_of_archive = images_in_archive(self.settings.archive, self.inbox.head(entry.key))
             arrived = self.queue.count_of(entry.key, "MR")
             if arrived < images_of_archive:
-                short = CadError(
+                error = CadError(
                     "the archive has more images of the study than have come",
                     hint="send the study again",
                 )
                 tell("incomplete", study=entry.key, here=arrived, there=images_of_archive)
                 if now - entry.changed > studies.wait_hours * _HOUR:
-                    self._failed(entry, short)
+                    self._failed(entry, error)
                 else:
-                    self._check_later(entry, short)
+                    self._check_later(entry, error)
                 return
         if self.queue.settle(entry, states.QUEUED, now):
             tell("complete", study=entry.key, seconds=round(now - entry.opened, 1))
