@@ -45,10 +45,22 @@ WHO = ["participant_id", "roi_id", "reader_id"]
 SAME = COLUMNS[:7]
 """Columns in which two exports of one reading agree: all except time and note."""
 _FIELDS = {
-    "readings": ("", {"case", "roi", "score", "condition", "milliseconds"}, {"note"}),
-    "outlines": ("the outline of ", {"case", "roi", "image", "first", "shape", "runs"}, set()),
+    "readings": (
+        "a reading",
+        "",
+        {"case", "roi", "score", "condition", "milliseconds"},
+        {"note"},
+    ),
+    "outlines": (
+        "an outline",
+        "the outline of ",
+        {"case", "roi", "image", "first", "shape", "runs"},
+        set(),
+    ),
 }
-"""Parts of an export: a word for messages, the fields it must have, and further allowed fields."""
+"""Tables of an export: what messages call an entry, what they put before its case and region, the
+fields that it must have, and further allowed fields.
+"""
 _LARGEST = 1e12
 
 
@@ -232,10 +244,28 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
         return content
 
 
-def _planned(
+def _entries_of_session(
     content: JsonObject, key: JsonObject, table: str
 ) -> Iterator[tuple[JsonObject, str, str]]:
-    """Yield each reading or outline of an export with its name and the condition of its case.
+    """Yield each reading or outline of an export, after checking it against the session's plan.
+
+    Parameters
+    ----------
+    content : dict
+        Content of the export, which is of one session of one reader.
+    key : dict
+        The study's secret plan: the cases of each session, and the regions of each case.
+    table : str
+        ``readings`` or ``outlines``.
+
+    Yields
+    ------
+    entry : dict
+        The reading or outline.
+    name : str
+        Its case and region, for messages.
+    condition : str
+        How the session shows the case: alone, or with the tool.
 
     Raises
     ------
@@ -243,30 +273,34 @@ def _planned(
         For an entry without its fields, of a case or region that is not the session's, or given
         twice.
     """
-    session = (content.get("reader"), content.get("session"))
-    planned = {(s["reader"], s["session"]): dict(s["cases"]) for s in key["sessions"]}
-    if type(session[1]) is not int or session not in planned:
-        raise CadError(f"reader {session[0]}, session {session[1]} is not in this study")
-    prefix, fields, optional = _FIELDS[table]
+    reader = content.get("reader")
+    number = content.get("session")
+    conditions = {}
+    for session in key["sessions"]:
+        conditions[session["reader"], session["session"]] = dict(session["cases"])
+    # True equals 1, and so would be taken for session 1.
+    if type(number) is not int or (reader, number) not in conditions:
+        raise CadError(f"reader {reader}, session {number} is not in this study")
+    condition_of_case = conditions[reader, number]
+    title, prefix, fields, optional = _FIELDS[table]
     read = set()
     for entry in content.get(table, []):
         if not isinstance(entry, dict) or set(entry) - optional != fields:
-            title = "an outline" if prefix else "a reading"
             raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=AGAIN)
         code = entry["case"]
         roi = entry["roi"]
         name = f"{code}, region {roi}"
-        if code not in planned[session] or roi not in key["cases"][code]["rois"]:
+        if code not in condition_of_case or roi not in key["cases"][code]["rois"]:
             raise CadError(f"{prefix}{name} is not in this session", hint=AGAIN)
         if (code, roi) in read:
             raise CadError(f"{prefix}{name} stands twice", hint=AGAIN)
         read.add((code, roi))
-        yield entry, name, planned[session][code]
+        yield entry, name, condition_of_case[code]
 
 
 def _require_readings(content: JsonObject, key: JsonObject) -> None:
     """Check the readings of an export against the study's key."""
-    for entry, name, condition in _planned(content, key, "readings"):
+    for entry, name, condition in _entries_of_session(content, key, "readings"):
         if entry["condition"] != condition:
             raise CadError(f"{entry['case']} was planned {condition}", hint=AGAIN)
         for field in ("score", "milliseconds"):
@@ -283,7 +317,7 @@ def _require_outlines(content: JsonObject, key: JsonObject) -> None:
     outlines = content.get("outlines", [])
     if not isinstance(outlines, list) or (outlines and not key.get("outlines")):
         raise CadError("this reader study asks for no outlines", hint=AGAIN)
-    for outline, name, condition in _planned(content, key, "outlines"):
+    for outline, name, condition in _entries_of_session(content, key, "outlines"):
         if condition != ALONE:
             text = f"{outline['case']} showed the tool: its outlines are no opinion of the reader's"
             raise CadError(text, hint=AGAIN)

@@ -176,13 +176,15 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     value = _stated_element(dataset, _SCALE_SLOPE)
     values = list(value) if isinstance(value, list | MultiValue) else [value]
     slopes = {_private_number(item) for item in values}
-    slope = slopes.pop() if slopes else None
-    if slopes or not math.isfinite(slope or 0.0):
+    is_finite = all(slope is None or math.isfinite(slope) for slope in slopes)
+    if len(slopes) > 1 or not is_finite:
         raise CadError(
             f"Philips' scale slope (2005,100E) is {printable(str(value))}; it must be one number",
             hint="export the series again",
         )
-    return slope or None
+    slope = next(iter(slopes), None)
+    # Nothing can be divided by 0, so that 0 states no scale.
+    return None if slope == 0 else slope
 
 
 def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
