@@ -489,15 +489,16 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
         and the calibration, among the latest 100 men with a decision, where drift shows first.
     """
     decision = men["decision_before_histology"]
-    with_truth = men["truth"].notna()
+    has_histology = men["truth"].notna()
     content: JsonObject = {"n": int((decision != "").sum()), "lately": _lately(men)}
-    for name, right in (("benign", 0.0), ("malignant", 1.0)):
-        confirmed = with_truth & (decision == name)
-        hits = int((men.loc[confirmed, "truth"] == right).sum())
+    for name, right_truth in (("benign", 0.0), ("malignant", 1.0)):
+        is_called = decision == name
+        is_checked = is_called & has_histology
+        is_right = men.loc[is_checked, "truth"] == right_truth
         content[name] = {
-            "n": int((decision == name).sum()),
-            "known": int(confirmed.sum()),
-            "right": hits,
+            "n": int(is_called.sum()),
+            "known": int(is_checked.sum()),
+            "right": int(is_right.sum()),
         }
     return content
 

@@ -142,19 +142,7 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
             rows_of_men[patient] = _failure(comparison.task, reason)
         else:
             rows_of_men[patient] = comparison.result
-    rows = []
-    for pair in pairs:
-        stated = _stated_psa(loaded, pair.earlier)
-        for row in rows_of_men[pair.latest.participant_id]:
-            rows.append(
-                replace(
-                    row,
-                    order=pair.order,
-                    earlier_psa=stated["psa"],
-                    earlier_psa_density=stated["psa_density"],
-                )
-            )
-    return rows
+    return _in_cohort_order(loaded, pairs, rows_of_men)
 
 
 def compare_pair(pair: Pair) -> list[EarlierRow]:
@@ -277,6 +265,30 @@ def _still_current(
         if is_current:
             current[patient] = rows
     return current
+
+
+def _in_cohort_order(
+    loaded: Loaded, pairs: Sequence[Pair], rows_of_men: Mapping[str, list[EarlierRow]]
+) -> list[EarlierRow]:
+    """Return the rows of all men in the order of the cohort, with the order of studies and PSA.
+
+    Both are set in every row. A kept row has those of an earlier run, and the tables may have
+    changed since. A new row has no PSA.
+    """
+    rows = []
+    # Results are ready in any order; the pairs have the order of the cohort.
+    for pair in pairs:
+        stated = _stated_psa(loaded, pair.earlier)
+        for row in rows_of_men[pair.latest.participant_id]:
+            rows.append(
+                replace(
+                    row,
+                    order=pair.order,
+                    earlier_psa=stated["psa"],
+                    earlier_psa_density=stated["psa_density"],
+                )
+            )
+    return rows
 
 
 def _compared_regions(pair: Pair) -> list[EarlierRow]:
