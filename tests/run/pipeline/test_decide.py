@@ -13,11 +13,11 @@ from cad.run.stages.decide import (
     SIMULATED_TRAINING,
     SUSPICIOUS,
     UNSEEN,
-    _measures_of_decisions,
     _with_warning,
     decide_men,
     decide_regions,
     measure_decisions_on_men,
+    measures_of_decisions,
 )
 from tests.run.pipeline.test_risk import judged_men, regions
 
@@ -261,11 +261,11 @@ def test_no_predictive_value_is_stated_of_decisions_that_histology_changed() -> 
             "decision_model": "benign",
         }
     )
-    measured = _measures_of_decisions(results, DecisionSettings())
+    measured = measures_of_decisions(results, DecisionSettings())
     assert measured["stated"].npv is None
     assert measured["before_histology"].npv.value == pytest.approx(2 / 3)
     unchanged = results.assign(decision="benign")
-    assert _measures_of_decisions(unchanged, DecisionSettings())["stated"].npv is not None
+    assert measures_of_decisions(unchanged, DecisionSettings())["stated"].npv is not None
 
 
 def test_a_warning_is_put_behind_those_that_are_there() -> None:
