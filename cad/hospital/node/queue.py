@@ -30,7 +30,8 @@ FAILED = "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 5
 _SIGNATURE = b"SQLite format 3\x00"
-# Largest count in a row; one more is still a number that a row can store.
+# Largest count that a row of the queue may hold; the schema refuses a larger one. SQLite stores
+# integers below 2**63 exactly, so that adding 1 to a count cannot overflow.
 _MOST = 2**53
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
 # Error codes of a damaged file. A row that contradicts the schema counts, too, because this program
@@ -608,7 +609,8 @@ class Queue:
     def still_wanted(self, study: str, now: float) -> None:
         """Keep a done or failed study longer, because somebody sends it again.
 
-        The days for which it is kept now count from ``now``, in seconds since 1970.
+        From now on, the days for which it is kept are counted from the time ``now`` (seconds since
+        1970).
         """
         self._do("UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL", now, study)
 

@@ -163,7 +163,8 @@ class StatusPage:
                 share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
                 if share is not None:
                     shares.append(share)
-            except Exception as error:  # files of any content must not hide other studies
+            # Whatever error a damaged file raises, the other studies must still be counted.
+            except Exception as error:
                 unread[entry.key] = wording(error)["code"]
         truths = []
         chances = []

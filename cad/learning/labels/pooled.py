@@ -2,8 +2,8 @@
 
 The model is P(t = 1 | scores) = expit(a + b z + sum_r w_r (s_r - m)). Here t is the histology, s_r
 the probability that reader r states, and m the mean of s_r over the R readers. z is the log-odds of
-(R m + 1/2) / (R + 1). This fraction is the mean with half a reading of 1/2 added, so that z is
-finite. A missing s_r is replaced by m.
+(R m + 1/2) / (R + 1). This fraction is the mean after one more reading, of 1/2, was added, so that
+z is finite. A missing s_r is replaced by m.
 
 The priors are a ~ N(0, 1), b ~ N(1, 1/4) and w_r ~ N(0, 1), where the second number is the
 variance. At the priors' means the log-odds are z, those of the readers' mean. A little histology
@@ -112,8 +112,8 @@ class PooledReaders:
     """Pool readers by a logistic model with partial pooling, fitted on histology.
 
     Log-odds of malignancy are a + b z + sum_r w_r (s_r - m). Here s_r is the probability that
-    reader r states, m the readers' mean, and z the log-odds of the mean after half a reading of 1/2
-    was added.
+    reader r states, m the readers' mean, and z the log-odds of the mean after one more reading, of
+    1/2, was added.
 
     Attributes
     ----------
@@ -224,7 +224,8 @@ def _design(grades: Array) -> Array:
     n = read.sum(axis=1)
     total = np.where(read, grades, 0.0).sum(axis=1)
     mean = total / n
-    # Half a reading of 1/2 is added, so that log-odds stay finite where all readers state 0 or 1.
+    # One more reading, of 1/2, is added, so that log-odds stay finite where all readers state 0 or
+    # all state 1.
     drawn = (total + 0.5) / (n + 1)
     deviation = np.where(read, grades - mean[:, None], 0.0)
     return np.column_stack([np.ones(len(n)), np.log(drawn) - np.log1p(-drawn), deviation])

@@ -783,7 +783,10 @@ def _minus_likelihood(variances: Array, turned: Array) -> float:
 def _left_out_error(
     vectors: Array, shrinkage: Array, turned: Array, p: Array, splits: list[NDArray[np.intp]]
 ) -> float:
-    """Return the sum of squared errors on left-out groups of rows, from one fit to all rows."""
+    """Return the sum of squared errors of cross-validation over groups of rows (``splits``).
+
+    The formula needs only the fit to all rows, and no fit without each group.
+    """
     residual = p - vectors @ (shrinkage * turned)
     total = 0.0
     for group in splits:

@@ -194,8 +194,8 @@ def _slide(
         if not columns:  # one block for all columns, because a gland's table is hundreds of MB
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():
-            # Regions must have this number of voxels, too: a percentile of fewer voxels means
-            # nothing.
+            # A sphere needs at least MIN_VOXELS voxels, as a drawn region does: a percentile of
+            # fewer voxels means nothing.
             values[chunk.sizes < MIN_VOXELS] = np.nan
             columns[name][first : first + chunk.count] = values
         first += chunk.count

@@ -417,7 +417,7 @@ class Paper:
         """
         from matplotlib.patches import PathPatch
 
-        self.content.append(path)  # identity is a hash of all content
+        self.content.append(path)  # the property `identity` is a hash of all that was drawn
         patch_style = {"facecolor": "none", "edgecolor": "none", **style}
         self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **patch_style))
 

@@ -30,7 +30,8 @@ class PatientLevel:
     calibration_intercept, calibration_slope, brier : Interval
         Calibration and Brier score of the probabilities.
     note : str
-        Reason why there is no model, or why no threshold reaches the aim.
+        Reason why no model of men's probabilities could be fitted, or why no threshold reaches the
+        aim that the settings state for men.
     operating_point : OperatingChoice or None
         The two thresholds on the probability of men; None if the settings state no aim for men.
     promised_share : float or None
@@ -40,8 +41,8 @@ class PatientLevel:
         Filled in the summary of a run only. ``n`` is the number of men with a decision. ``benign``
         and ``malignant`` each hold a dict with three numbers: the men with that decision (``n``),
         those of them with histology (``known``), and those whose decision histology confirms
-        (``right``). ``lately`` holds the share of men who were decided and the calibration, both of
-        the last men alone.
+        (``right``). ``lately`` holds the share of men who were called benign or malignant and the
+        calibration, both among the latest men with a decision (100 at most).
     """
 
     n: int = 0

@@ -638,7 +638,8 @@ def fit_tofts_rows(
             # slowly as ve <= 1 allows: kep = Ktrans.
             kep = max(first_guess, 1e-4)
             moved = 1
-        # With a higher rate the curve would just follow the input, because exp(-kep dt) is 0.
+        # kep is at most ktrans_max / ve_min. With a higher kep the curve would just follow the
+        # input, because exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
         convolve(kep, grid, integral, derivative)
         ktrans, vp = _ktrans_and_vp(curves[v], integral, grid, extended)

@@ -305,8 +305,10 @@ def _all_maps(
 def _fit_chunk(
     kinetics: Kinetics, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None
 ) -> tuple[dict[str, np.ndarray], dict[str, models.KineticFit], np.ndarray | None]:
-    """Return for curves (n_voxels, n_times) the values without a model, the fits of the models, and
-    the concentrations.
+    """Measure and fit the curves of voxels, shape (n_voxels, n_times).
+
+    Return the values that need no kinetic model (such as the relative enhancement), the fits of the
+    models, and the concentrations. The concentrations are None if they cannot be computed.
     """
     times = kinetics.times
     bolus = kinetics.bolus
