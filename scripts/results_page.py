@@ -20,7 +20,7 @@ TABLES = (
     ("`patients.csv`: one row a man", MAN_COLUMNS),
     ("`explanations.csv`: one row a feature of a region", EXPLANATION_RESULT_COLUMNS),
     (
-        "`earlier.csv`: one row a region of a man with several studies; without one no file",
+        "`earlier.csv`: one row a region of a man with several studies (if there is such a man)",
         EARLIER_COLUMNS,
     ),
     ("`failures.csv`: one row a study or region without a result", FAILURE_RESULT_COLUMNS),

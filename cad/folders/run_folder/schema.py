@@ -173,8 +173,8 @@ REGION_COLUMNS = (
     ResultColumn(
         "suspicion",
         "share",
-        "the larger of belief and readers_mean; where readers contradict the decision the largest "
-        "of reader_values. Pages sort by it",
+        "the larger of belief and readers_mean; if readers contradict the decision, the largest of "
+        "reader_values instead. Pages sort regions by suspicion",
         _DECIDE,
     ),
     ResultColumn(
@@ -217,22 +217,27 @@ REGION_COLUMNS = (
     ResultColumn(
         "decision_value",
         "number",
-        "the learner's decision value",
+        "the learner's decision value: the number from which it computes the belief",
         "learning/evaluation/folds/ask.py::decision_value",
     ),
     ResultColumn(
         "p_benign",
         "share",
-        "conformal p-value of the class benign: small where it is implausible",
+        "conformal p-value of the class benign: small where this class is implausible",
         "learning/evaluation/decisions/conformal.py::conformal_p_values",
     ),
     ResultColumn(
         "p_malignant",
         "share",
-        "conformal p-value of the class malignant: small where it is implausible",
+        "conformal p-value of the class malignant: small where this class is implausible",
         "learning/evaluation/decisions/conformal.py::conformal_p_values",
     ),
-    ResultColumn("plausible", "text", "classes not ruled out at 90 % confidence", _DECIDE),
+    ResultColumn(
+        "plausible",
+        "text",
+        "classes that conformal prediction does not rule out at 90 % confidence, or neither",
+        _DECIDE,
+    ),
     ResultColumn(
         "unlike",
         "text",
@@ -287,7 +292,13 @@ MAN_COLUMNS = (
         _MEN,
         since=_TWO_NUMBERS,
     ),
-    ResultColumn("probability_of", "text", "histology, or readers", _MEN, since=_TWO_NUMBERS),
+    ResultColumn(
+        "probability_of",
+        "text",
+        "what the model learned from: histology, or readers",
+        _MEN,
+        since=_TWO_NUMBERS,
+    ),
     ResultColumn(
         "probability_low", "share", "lower end of the 95 % interval of the probability", _MEN
     ),
@@ -322,8 +333,8 @@ MAN_COLUMNS = (
     ResultColumn(
         "basis",
         "text",
-        "what the decision comes from: probability (the man's and his regions' probabilities), or "
-        "regions (those alone)",
+        "what the decision comes from: probability (the man's probability and the decisions on his "
+        "regions), or regions (the decisions on his regions alone, where he has no probability)",
         _DECIDE_MEN,
     ),
     ResultColumn(
@@ -388,7 +399,10 @@ EXPLANATION_RESULT_COLUMNS = (
     ),
     ResultColumn("group", "text", "the family of the feature", _EXPLAINED),
     ResultColumn(
-        "contribution", "number", "effect of the family on the belief's log-odds", _EXPLAINED
+        "contribution",
+        "number",
+        "effect of the whole family on the belief's log-odds in this region",
+        _EXPLAINED,
     ),
     ResultColumn(
         "average", "number", "log-odds of the belief of the average training region", _EXPLAINED
@@ -411,10 +425,10 @@ EARLIER_COLUMNS = (
     ResultColumn(
         "roi_id",
         "text",
-        "a region of the latest study; empty on a row of an earlier region that no region is near "
-        "to",
+        "a region of the latest study; empty in the row of an earlier region near which the latest "
+        "study has no region",
     ),
-    ResultColumn("earlier_study_id", "text", "the study before it", _EARLIER),
+    ResultColumn("earlier_study_id", "text", "the study before his latest one", _EARLIER),
     ResultColumn(
         "earlier_roi_id",
         "text",
@@ -425,7 +439,7 @@ EARLIER_COLUMNS = (
     ResultColumn(
         "distance_mm",
         "number",
-        "between the centres of both regions after rigid alignment of the T2 images",
+        "distance of the centres of both regions after rigid alignment of the T2 images",
         _EARLIER,
         unit="mm",
     ),
@@ -448,7 +462,7 @@ EARLIER_COLUMNS = (
     ResultColumn(
         "turned_deg", "number", "by how much the earlier image was turned", _EARLIER, "degrees"
     ),
-    ResultColumn("alignment_note", "text", "why the comparison failed", _EARLIER),
+    ResultColumn("alignment_note", "text", "why the comparison of both studies failed", _EARLIER),
     ResultColumn(
         "earlier_psa", "number", "PSA at the earlier study, from sessions.tsv", unit="ng/mL"
     ),
