@@ -131,6 +131,9 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with owned(root):
+        # This comes first: after a kill in between, a repaired failure that comes back is known,
+        # and ends a run with 1. In the other order it would still be acknowledged.
+        _forget_repaired(folder, failures)
         since = {_key_of_row(row): row["since"] for row in _told(root)}
         rows = []
         for failure in failures:
@@ -139,7 +142,6 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
             entry = dict(zip(_KEY, _key_of_failure(failure), strict=True))
             rows.append({**entry, "since": since.get(_key_of_failure(failure), now)})
         write_csv(folder.told, pd.DataFrame(rows, columns=_TOLD), _TOLD)
-        _forget_repaired(folder, failures)
 
 
 def _forget_repaired(folder: RunFolder, failures: Sequence[Failure]) -> None:

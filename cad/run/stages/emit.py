@@ -148,7 +148,9 @@ class NothingScored(CadError):
 def _waiting_line(waiting: list[tables.Failure], path: Path) -> str:
     """Return the line that names the studies which wait for a region."""
     names = list(dict.fromkeys(failure.study_id for failure in waiting))
-    further = f" and {len(names) - MOST_WAITING} more, see {path}" * (len(names) > MOST_WAITING)
+    further = ""
+    if len(names) > MOST_WAITING:
+        further = f" and {len(names) - MOST_WAITING} more, see {path}"
     return f"waiting for regions: {', '.join(names[:MOST_WAITING])}{further}"
 
 
