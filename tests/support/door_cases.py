@@ -495,7 +495,7 @@ CASES: dict[str, Case] = {
             f"{IMAGES}.frames.read_dataset",
             f"{IMAGES}.frames.dataset_of",
             f"{IMAGES}.frames._check_deflated",
-            f"{IMAGES}.frames._check_repeats",
+            f"{IMAGES}.frames._check_places",
             f"{IMAGES}.frame_headers._value",
             f"{IMAGES}.pixels.PixelReader._stored",
         ),

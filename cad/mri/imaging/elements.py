@@ -91,12 +91,71 @@ class _Level(NamedTuple):
     tags: set[int]
 
 
-class RepeatedElement(CadError):
-    """Report a data set in which one element stands twice."""
+class MisplacedElement(CadError):
+    """Report a data set in which an element stands twice, or behind the pixels."""
 
 
 class TooManyElements(CadError):
     """Report a data set with more elements and items than the reader accepts."""
+
+
+class _Start(NamedTuple):
+    """Hold the start of an element, of an item, or of the end of either.
+
+    Parameters
+    ----------
+    tag : int
+        Group and element.
+    vr : bytes
+        VR; empty where it is implicit. Items and ends have none.
+    value : int
+        Where the value begins in the file.
+    length : int
+        Number of bytes of the value; :data:`_UNDEFINED` where an end stands behind the value.
+    """
+
+    tag: int
+    vr: bytes
+    value: int
+    length: int
+
+
+def _starts(read: Read, order: str) -> Callable[[int, bool], _Start | None]:
+    """Return a function that reads the start of an element at a position.
+
+    The function gets the position, and whether VRs are implicit there. Its result is None if the
+    file ends before the position, or within the tag and length.
+
+    Parameters
+    ----------
+    read : callable
+        Reads the file; takes a position and a number of bytes.
+    order : str
+        ``<`` where the least significant byte is first, else ``>``.
+    """
+    head = Struct(f"{order}HH2sH").unpack_from
+    long = Struct(f"{order}L").unpack_from
+
+    def start_at(place: int, implicit: bool) -> _Start | None:
+        content = read(place, _HEAD)
+        if len(content) < 8:
+            return None
+        group, element, vr, length = head(content)
+        value = place + 8
+        if implicit or group == _ITEMS or not b"AA" <= vr <= b"ZZ":
+            vr = b""
+            (length,) = long(content, 4)
+        elif vr in _LONG:
+            (length,) = long(content, 8)
+            value += 4
+        return _Start(group << 16 | element, vr, value, length)
+
+    return start_at
+
+
+def _has_implicit_vrs(read: Read, offset: int) -> bool:
+    """Tell whether the VRs of a data set are implicit, as pydicom does: by its first element."""
+    return not b"AA" <= read(offset + 4, 2) <= b"ZZ"
 
 
 def elements(
@@ -129,48 +188,37 @@ def elements(
     struct.error
         When the file ends within the length of an element.
     """
-    order = "<" if syntax.is_little_endian else ">"
-    head = Struct(f"{order}HH2sH").unpack_from
-    long = Struct(f"{order}L").unpack_from
-    implicit = not b"AA" <= read(offset + 4, 2) <= b"ZZ"
+    start_at = _starts(read, "<" if syntax.is_little_endian else ">")
+    implicit = _has_implicit_vrs(read, offset)
     # For each open sequence and item: the tag that ends it, and whether VRs are implicit around it.
     around = list[tuple[int, bool]]()
     outermost = 0
     begin = offset
     end = offset
     for _ in range(_MOST):
-        start = read(end, _HEAD)
-        if not start and not around:
-            return
-        if len(start) < 8:
-            raise CadError("the file ends within an element or sequence", hint="send it again")
-        group, element, vr, length = head(start)
-        tag = group << 16 | element
-        if not around:
-            if tag > last:
+        start = start_at(end, implicit)
+        if start is None:
+            if not around and not read(end, 1):
                 return
-            outermost = tag
+            raise CadError("the file ends within an element or sequence", hint="send it again")
+        if not around:
+            if start.tag > last:
+                return
+            outermost = start.tag
             begin = end
-        end += 8
-        if tag in (_ITEM_END, _SEQUENCE_END):
+        end = start.value
+        if start.tag in (_ITEM_END, _SEQUENCE_END):
             expected = 0
             if around:
                 expected, implicit = around.pop()
-            if tag != expected:
+            if start.tag != expected:
                 raise CadError("an end of a sequence that is not open", hint="send it again")
+        elif start.length == _UNDEFINED:
+            around.append((_ITEM_END if start.tag == _ITEM else _SEQUENCE_END, implicit))
+            # A sequence whose VR is stated as UN (unknown) has implicit VRs inside (PS3.5 6.2.2).
+            implicit = implicit or start.vr == b"UN"
         else:
-            if implicit or group == _ITEMS or not b"AA" <= vr <= b"ZZ":
-                (length,) = long(start, 4)
-            elif vr in _LONG:
-                (length,) = long(start, 8)
-                end += 4
-            if length == _UNDEFINED:
-                around.append((_ITEM_END if group == _ITEMS else _SEQUENCE_END, implicit))
-                # A sequence whose VR is stated as UN (unknown) has implicit VRs inside (PS3.5
-                # 6.2.2).
-                implicit = implicit or vr == b"UN"
-            else:
-                end += length
+            end += start.length
         if end > size:
             raise CadError("the file ends within an element", hint="send it again")
         if not around:
@@ -214,14 +262,15 @@ def data_set(read: Read, size: int) -> tuple[int, UID]:
     return place, syntax
 
 
-def check_repeats(
+def check_places(
     read: Read, size: int, offset: int, order: str, tags: Collection[int] = ()
 ) -> None:
-    """Refuse a data set in which an element stands twice.
+    """Refuse a data set in which an element stands twice, or behind the pixels.
 
-    Programs differ in which of the two they read. Elements stand in ascending order of their tags
-    (PS3.5 7.1), so each stands once. A merely descending order is not refused. Where a file is
-    damaged, the check ends, and the reader of the file reports the damage.
+    Elements stand in ascending order of their tags (PS3.5 7.1), so each stands once. Programs
+    differ in which of two elements they read. Headers are read up to the pixels: an element behind
+    them would count as absent. A merely descending order is not refused. Where a file is damaged,
+    the check ends, and the reader of the file reports the damage.
 
     Parameters
     ----------
@@ -239,56 +288,60 @@ def check_repeats(
 
     Raises
     ------
-    RepeatedElement
-        When an element stands twice.
+    MisplacedElement
+        When an element stands twice, or behind the pixels.
     """
-    head = Struct(f"{order}HH2sH").unpack_from
-    long = Struct(f"{order}L").unpack_from
+    start_at = _starts(read, order)
     first_item = Struct(f"{order}HH").pack(_ITEMS, _ITEM & 0xFFFF)
-    levels = [_Level(size, not b"AA" <= read(offset + 4, 2) <= b"ZZ", True, False, set())]
+    levels = [_Level(size, _has_implicit_vrs(read, offset), True, False, set())]
+    pixels = 0
     place = offset
     while levels:
         level = levels[-1]
-        start = read(place, _HEAD)
-        if place >= level.end or len(start) < 8:
+        start = start_at(place, level.implicit)
+        if place >= level.end or start is None:
             levels.pop()
             continue
-        group, element, vr, length = head(start)
-        tag = group << 16 | element
-        place += 8
+        tag = start.tag
+        place = start.value
         if tag in (_ITEM_END, _SEQUENCE_END):
-            levels.pop()
+            # An end that nothing has begun ends nothing. pydicom reads on behind it.
+            if len(levels) > 1:
+                levels.pop()
             continue
-        implicit = level.implicit or group == _ITEMS or not b"AA" <= vr <= b"ZZ"
-        if implicit:
-            (length,) = long(start, 4)
-        elif vr in _LONG:
-            (length,) = long(start, 8)
-            place += 4
-        end = inf if length == _UNDEFINED else place + length
+        end = inf if start.length == _UNDEFINED else place + start.length
         if level.packed:
-            place += length
+            place += start.length
             continue
         if tag == _ITEM:
             levels.append(_Level(end, level.implicit, level.checked, False, set()))
             continue
         # Of the outermost data set only some elements are read, of an item all.
-        checked = level.checked and (len(levels) > 1 or not tags or tag in tags)
+        outermost = len(levels) == 1
+        checked = level.checked and (not outermost or not tags or tag in tags)
         if checked and tag in level.tags:
-            raise RepeatedElement(
+            raise MisplacedElement(
                 f"{tag_name(tag)} stands twice in one data set; elements stand in ascending order, "
                 "each once (PS3.5 7.1)",
                 hint="programs differ in which of the two they read; export the file again",
             )
+        if checked and outermost and pixels and tag < PIXELS[0]:
+            raise MisplacedElement(
+                f"{tag_name(tag)} stands behind {tag_name(pixels)}; elements stand in ascending "
+                "order (PS3.5 7.1), and a header is read up to the pixels",
+                hint="export the file again",
+            )
         if checked:
             level.tags.add(tag)
-        unknown = implicit or vr == b"UN"
-        items = read(place, 4) == first_item if unknown else vr == b"SQ"
+        if outermost and tag in PIXELS:
+            pixels = tag
+        unknown = start.vr in (b"", b"UN")
+        items = read(place, 4) == first_item if unknown else start.vr == b"SQ"
         if end == inf or (items and checked):
-            packed = not unknown and vr != b"SQ"
+            packed = not unknown and start.vr != b"SQ"
             levels.append(_Level(end, unknown, checked, packed, set()))
         else:
-            place += length
+            place += start.length
 
 
 def tag_name(tag: int) -> str:
@@ -327,12 +380,12 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
         plain = syntax.is_little_endian and not syntax.is_deflated
         if not plain or start != stated or read(PREAMBLE, 8) != _META:
             return None
-        check_repeats(read, start, PREAMBLE, "<")
+        check_places(read, start, PREAMBLE, "<")
         every = list(elements(read, len(content), start, syntax, _UNDEFINED))
         chosen = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
         for element in chosen.values():
             if _FIRST_ITEM in element:  # most elements have no items, and need no check
-                check_repeats(_reader(element), len(element), 0, "<")
+                check_places(_reader(element), len(element), 0, "<")
     except (CadError, ValueError, error):
         return None
     order = [tag for tag, _, _ in every]

@@ -27,7 +27,7 @@ from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, SMALL, check_inflation, read_bytes, reading
 from cad.base.regular import MIB
-from cad.mri.imaging.elements import Excerpt, Read, check_repeats, excerpt
+from cad.mri.imaging.elements import Excerpt, Read, check_places, excerpt
 
 # First element of a file without a preamble: group 0002 or 0008, in either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
@@ -203,7 +203,7 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
         For a file without the preamble, unless the options hold ``force=True``.
     CadError
         When the file is damaged, is no plain file, or is larger (packed or unpacked) than any
-        image, and when an element that is read stands twice.
+        image, and when an element that is read stands twice or behind the pixels.
     """
     with reading(path, "damaged DICOM file"):
         try:
@@ -212,7 +212,7 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
             if extract is not None:
                 return dataset_of(extract)
             dataset = pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
-            _check_repeats(path, dataset, tags)
+            _check_places(path, dataset, tags)
             return dataset
         except InvalidDicomError as error:
             raise NotDicom(f"not a DICOM file: {error}") from error
@@ -268,8 +268,11 @@ def _check_deflated(path: Path) -> None:
 
 
 @door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
-def _check_repeats(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) -> None:
-    """Refuse a file in which an element stands twice; pydicom has taken the last of the two."""
+def _check_places(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) -> None:
+    """Refuse a file in which an element stands twice or behind the pixels.
+
+    Of two elements, pydicom has taken the last.
+    """
     _, little = dataset.original_encoding
     order = "<" if little else ">"
     with path.open("rb") as stream:
@@ -277,14 +280,14 @@ def _check_repeats(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) 
         start = stream.tell()
         meta = _read_file_meta_info(stream)
         end = stream.tell()
-        check_repeats(_reader(stream), end, start, "<")
+        check_places(_reader(stream), end, start, "<")
         stream.seek(end)
         _read_command_set_elements(stream)
         body: BinaryIO = stream
         if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
             body = BytesIO(zlib.decompressobj(-zlib.MAX_WBITS).decompress(stream.read()))
         offset = body.tell()
-        check_repeats(_reader(body), body.seek(0, os.SEEK_END), offset, order, tags)
+        check_places(_reader(body), body.seek(0, os.SEEK_END), offset, order, tags)
 
 
 def _reader(stream: BinaryIO) -> Read:

@@ -1,4 +1,4 @@
-"""An element that stands twice in one data set is refused, wherever it stands."""
+"""An element that stands twice in one data set, or behind the pixels, is refused by name."""
 
 from __future__ import annotations
 
@@ -171,6 +171,33 @@ def test_a_file_without_preamble_is_searched(image):
     assert len(list_files([image]).studies) == 1
     image.write_bytes(content[144 + length : place] + element("PatientID", "B") + content[place:])
     assert "PatientID (0010,0020) stands twice" in refusal(image)
+
+
+@pytest.mark.parametrize("keyword", READ)
+@pytest.mark.parametrize("large", [False, True])
+def test_an_element_behind_the_pixels_is_refused(image, monkeypatch, keyword, large):
+    """A header is read up to the pixels; a slope behind them would be no slope."""
+    if large:
+        monkeypatch.setattr(frames_module, "_MOST_READ", 16)
+    content = image.read_bytes()
+    start = place_of(content, keyword, behind=False)
+    end = place_of(content, keyword, behind=True)
+    image.write_bytes(content[:start] + content[end:] + content[start:end])
+    problem = refusal(image)
+    assert f"{keyword} (00" in problem
+    assert "stands behind PixelData (7FE0,0010)" in problem
+    assert "in ascending order" in problem
+
+
+@pytest.mark.parametrize("end", [0xE00D, 0xE0DD])
+def test_an_end_that_nothing_began_hides_no_second_element(image, end):
+    """pydicom reads on behind such an end."""
+    content = image.read_bytes()
+    place = place_of(content, "PatientID", behind=True)
+    stray = struct.pack("<HHL", 0xFFFE, end, 0)
+    second = element("PatientID", "SMITH")
+    image.write_bytes(content[:place] + stray + second + content[place:])
+    assert "PatientID (0010,0020) stands twice in one data set" in refusal(image)
 
 
 @pytest.fixture
