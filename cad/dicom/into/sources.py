@@ -308,7 +308,7 @@ def find_studies(
     studies: list[SourceStudy] = []
     for root, paths, archive in _roots(source, scratch, failures, notes, call):
         listing = _read_headers(paths, call)
-        errors = list(listing.unreadable)
+        errors = _once_a_folder(listing.unreadable)
         # If other series of a study can be read, the study itself reports its unusable series.
         for uid, series in listing.unusable.items():
             if not listing.studies.get(uid):
@@ -322,6 +322,24 @@ def find_studies(
     # Sessions are numbered in the sorted order, so that a man's earlier study gets the smaller
     # number.
     return sorted(studies, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
+
+
+def _once_a_folder(errors: Iterable[CadError]) -> list[CadError]:
+    """Return one error for all files of a folder that have the same problem.
+
+    It names the first file and their number. A series usually lies in one folder, and the headers
+    of its files are damaged in the same way.
+    """
+    alike: dict[tuple[Path, str, str], list[CadError]] = defaultdict(list)
+    for error in errors:
+        alike[Path(error.file).parent, error.problem, error.hint].append(error)
+    gathered = []
+    for (folder, problem, _), group in alike.items():
+        error = group[0].naming()
+        if len(group) > 1:
+            error.problem = f"{problem}; so are {len(group)} files of the folder {folder}"
+        gathered.append(error)
+    return gathered
 
 
 def _roots(
