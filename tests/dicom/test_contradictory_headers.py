@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import highdicom
 import pydicom
@@ -195,3 +197,93 @@ def test_a_date_of_birth_in_the_place_of_a_number_reaches_no_file(tmp_path, rule
     assert not any("1955" in str(failure) for failure in summary.failures)
     for path in (tmp_path / "out").rglob("*"):
         assert b"19550317" not in (path.read_bytes() if path.is_file() else b"")
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_one_fault_of_many_files_is_one_failure(tmp_path, rules, archive):
+    """The first file is named, and how many there are; another fault is a failure of its own."""
+    source = write_patient(tmp_path / "in", dce=False)
+    paths = sorted((source / "t2").iterdir())
+    for path in paths[:5]:
+        dataset = pydicom.dcmread(path)
+        del dataset.Rows
+        dataset.save_as(path)
+    dataset = pydicom.dcmread(paths[5])
+    del dataset.Columns
+    dataset.save_as(paths[5])
+    if archive:
+        source = Path(shutil.make_archive(str(tmp_path / "archive"), "zip", source))
+    summary = import_source(source, tmp_path / "out", rules)
+    of_files = [failure for failure in summary.failures if "without" in failure.problem]
+    assert len(of_files) == 2
+    first, second = of_files
+    assert "without Rows (0028,0010); so are 5 files of the folder" in first.problem
+    assert first.file.endswith("1-001.dcm")
+    assert "without Columns (0028,0011)" in second.problem
+    assert "files of the folder" not in second.problem
+    assert second.file.endswith("1-006.dcm")
+    if archive:
+        assert "zip-" not in str(first)
+
+
+def test_a_patient_id_of_two_values_is_refused_as_it_is_written(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in source.rglob("*.dcm"):
+        edit(path, PatientID=["P-001", "P-002"])
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    problems = [failure.problem for failure in summary.failures]
+    assert len(problems) == len(list(source.iterdir()))
+    for problem in problems:
+        assert "PatientID (0010,0020) has 2 values, P-001\\P-002; it has one" in problem
+    assert not any("[" in problem for problem in problems)
+
+
+def test_a_patient_id_of_two_values_in_one_image_costs_its_series(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    edit(sorted((source / "t2").iterdir())[0], PatientID=["P-001", "P-002"])
+    error = only_failure(import_source(source, tmp_path / "out", rules))
+    assert "no series is the T2 image by the rules" in error.problem
+    assert "series 1: PatientID (0010,0020) has 2 values" in error.problem
+
+
+def test_a_patient_id_behind_the_pixels_is_said_to_stand_there(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in source.rglob("*.dcm"):
+        content = path.read_bytes()
+        start = content.index(b"\x10\0\x20\0LO")
+        end = start + 8 + int.from_bytes(content[start + 6 : start + 8], "little")
+        path.write_bytes(content[:start] + content[end:] + content[start:end])
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == []
+    assert len(summary.failures) == len(list(source.iterdir()))
+    for failure in summary.failures:
+        assert "PatientID (0010,0020) stands behind PixelData (7FE0,0010)" in failure.problem
+
+
+@pytest.mark.parametrize(
+    ("date", "kept"), [("19990229", None), ("550317", None), ("20240229", "2024-02-29")]
+)
+@pytest.mark.filterwarnings("ignore:Invalid value for VR")
+def test_a_study_date_that_is_none_is_not_kept(tmp_path, rules, date, kept):
+    source = write_patient(tmp_path / "in", dce=False)
+    for path in source.rglob("*.dcm"):
+        with pydicom.config.disable_value_validation():
+            edit(path, StudyDate=date)
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == ["sub-P001"]
+    sidecar = json.loads((tmp_path / "out/sub-P001/anat/sub-P001_T2w.json").read_text())
+    assert sidecar.get("StudyDate") == kept
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR")
+def test_two_studies_whose_order_is_not_known_are_noted(tmp_path, rules):
+    for study, date in (("one", "101112"), ("two", "20200102")):
+        source = write_patient(tmp_path / "in" / study, study=study, dce=False, seed=len(study))
+        for path in source.rglob("*.dcm"):
+            with pydicom.config.disable_value_validation():
+                edit(path, StudyDate=date)
+    summary = import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert len(summary.added) == 2
+    (note,) = (note for note in summary.notes if "in which order" in note)
+    assert note.startswith("sub-P001_ses-01: StudyDate (0008,0020) is missing or no date")

@@ -501,6 +501,12 @@ class _Job:
                 raise CadError(
                     problem, file=stack.first.path.parent, hint="export the series again"
                 )
+            note = (
+                f"series {stack.first.series_number}: InStackPositionNumber (0020,9057) gives the "
+                "slices another order than ImagePositionPatient (0020,0032); the positions count"
+            )
+            if stack.order_of_numbers is not None and note not in self.done.notes:
+                self.done.notes.append(note)
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
@@ -584,9 +590,9 @@ def _instances(stacks: list[Stack]) -> set[str]:
 
 
 def _day(stated: str) -> str | None:
-    """Return the day of a DICOM date in ISO form; None if there is none."""
+    """Return the day of a frame's ``study_date`` in ISO form; None if there is none."""
     day = stated[:8]
-    return f"{day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdigit() else None
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day else None
 
 
 def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:

@@ -39,6 +39,7 @@ from cad.dicom.into.sources import (
 from cad.dicom.into.tables import Tables, read_scores
 from cad.folders.cohort import COHORT
 from cad.folders.cohort.patients import FIRST_SESSION, Patients, Place
+from cad.mri.imaging.elements import tag_name
 from cad.mri.imaging.listing import as_problem
 from cad.mri.imaging.plausibility import RANGES_FILE
 from cad.mri.imaging.study import Roi
@@ -293,6 +294,11 @@ class _Import:
         tables = self._with_study(tables, study, place, converted)
         if study.simulated:
             self.summary.notes.append(f"{place.study_id}: simulated, as its DICOM files say")
+        if place.session_id and isinstance(study, SourceStudy) and not study.slices[0].study_date:
+            self.summary.notes.append(
+                f"{place.study_id}: {tag_name(0x00080020)} is missing or no date; it is not known "
+                f"in which order the studies of {participant} were made"
+            )
         self._check(place, build, tables, study)
         again = self._exported_before(study, place, build)
         new = {str(place.folder.relative_to(self.out)): build}

@@ -6,6 +6,7 @@ classic header, so that one function can read any plane. A value of a frame is u
 shared value, and a shared value rather than a value at the top.
 """
 
+import datetime
 import hashlib
 import math
 import re
@@ -35,7 +36,7 @@ from cad.mri.imaging.units import factor_between, plain_unit
 _TABLES = table_beside(__file__)
 # Each of these tables gives the keyword of a frame's field in the header. The table ``lists`` also
 # has the number of values.
-_KINDS = ("texts", "uids", "numbers", "milliseconds", "orders", "counts", "clocks")
+_KINDS = ("singles", "texts", "uids", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []
 for _kind in _KINDS:
@@ -50,6 +51,8 @@ _MAPPING = "RealWorldValueMappingSequence"
 _INTEGERS = 2**31  # limit of the integers of a header (PS3.5 6.2)
 _ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
 _ROUNDED_MM = 1e-3  # by which two roundings of a coordinate near 0 differ
+_DATE = re.compile(r"\d{8}", re.ASCII)
+_TIME = re.compile(r"([01]\d|2[0-3])([0-5]\d)?((?:[0-5]\d|60)(?:\.\d*)?)?", re.ASCII)
 _LONGEST = 256  # size in bytes; a longer element is read but not kept
 Twins = dict[tuple[object, ...], Frame]
 
@@ -71,7 +74,8 @@ TAGS = {
 _PLACES = {keyword: count for keyword, count in _LISTS.values() if keyword in _TABLES["places"]}
 # An enhanced header may state these in two places only if they agree.
 _ONE_MEANING = {
-    *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING, *_PLACES)),
+    *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING)),
+    *_tags((*_PLACES, *_TABLES["acquisition"])),
 }
 _TOP = {*_tags(_TABLES["top"])}
 _RENEWED = {*_tags(_TABLES["renewed"])}
@@ -278,7 +282,7 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
     CadError
         When the two places state different numbers or units.
     """
-    keyword = element.keyword
+    keyword = earlier.keyword
     if keyword == _MAPPING:
         return [*element.value, *earlier.value]
     places = (earlier, element)
@@ -384,7 +388,7 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         index=index,
         tiles=0,
         study_uid=_uid(required(header, "StudyInstanceUID"), "StudyInstanceUID"),
-        study_date=f"{header.get('StudyDate', '')}{header.get('StudyTime', '')}",
+        study_date=_date_and_time(header.get("StudyDate"), header.get("StudyTime")),
         image_type=_words(header.get("ImageType")),
         group_delay=vendor.group_delay(header),
         rows=int(required(header, "Rows")),
@@ -625,17 +629,37 @@ def _floats(value: Any, count: int) -> tuple[float, ...] | None:
 def _words(value: Any) -> tuple[str, ...]:
     if value is None or value == "":
         return ()
-    return (value,) if isinstance(value, str) else tuple(str(v) for v in value)
+    values = value if isinstance(value, MultiValue | list) else [value]
+    return tuple(str(word) for word in values)
 
 
 def _seconds_of_day(value: Any) -> float | None:
-    """Return the seconds of the day of a DICOM time ``hhmmss.ffffff``; None without one."""
+    """Return the seconds of the day of a DICOM time ``hhmmss.ffffff``; None for any other text.
+
+    A date, such as one of birth, has mostly no such hour, minute or second.
+    """
     text = str(value or "").replace(":", "").strip()
-    match = re.fullmatch(r"(\d\d)(\d\d)?(\d\d(?:\.\d*)?)?", text)
+    match = _TIME.fullmatch(text)
     if not match:
         return None
     hours, minutes, seconds = match.groups()
     return int(hours) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)
+
+
+def _date_and_time(date: Any, time: Any) -> str:
+    """Return a DICOM date ``yyyymmdd`` and the time behind it; empty if the date is none.
+
+    A text that is no time is left out.
+    """
+    day = str(date or "").strip()
+    if not _DATE.fullmatch(day):
+        return ""
+    try:
+        datetime.date.fromisoformat(day)
+    except ValueError:
+        return ""
+    clock = str(time or "").strip()
+    return day + clock if _TIME.fullmatch(clock) else day
 
 
 def _seconds(value: Any) -> float | None:
@@ -644,7 +668,33 @@ def _seconds(value: Any) -> float | None:
 
 
 def _text(value: Any) -> str:
-    return str(value or "")
+    """Return a text, several values as in the file: with backslashes between them."""
+    return "\\".join(_words(value))
+
+
+def single_text(value: Any, keyword: str) -> str:
+    """Return the text of an element that has one value, empty where it is absent.
+
+    Parameters
+    ----------
+    value : object
+        The element's value.
+    keyword : str
+        The element.
+
+    Raises
+    ------
+    CadError
+        For several values.
+    """
+    words = _words(value)
+    if len(words) > 1:
+        raise CadError(
+            f"{_tagged(keyword)} has {len(words)} values, {printable(_text(value))}; it has one, "
+            "and a backslash parts values (PS3.5 6.4)",
+            hint="correct the element, and export again",
+        )
+    return _text(value)
 
 
 def _uid(value: Any, keyword: str) -> str:
@@ -652,7 +702,7 @@ def _uid(value: Any, keyword: str) -> str:
 
     The text itself is not shown, because messages on a study may be kept.
     """
-    text = str(value or "").strip()
+    text = _text(value).strip()
     if not text or UID.fullmatch(text):
         return text
     strange = "".join(dict.fromkeys(re.sub(r"[0-9.]", "", text)))
@@ -682,6 +732,8 @@ _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {}
 for _kind, _read in _READER_OF.items():
     for _name, _word in _TABLES[_kind].items():
         _READERS[_name] = (_word, _read)
+for _name, _word in _TABLES["singles"].items():
+    _READERS[_name] = (_word, partial(single_text, keyword=_word))
 for _name, _word in _TABLES["uids"].items():
     _READERS[_name] = (_word, partial(_uid, keyword=_word))
 for _name, (_word, _count) in _LISTS.items():

@@ -88,6 +88,8 @@ class Frame:
 
     - ``index``: number of the plane in its file, from 0
     - ``tiles``: number of tiles along a side of the mosaic that the plane is cut from; else 0
+    - ``stack_id``, ``stack_position``: stack of an enhanced object to which the frame belongs, and
+      the frame's number in the stack
     - ``group_delay``: pause after each volume, which the repetition time does not contain
     - ``direction``: direction of the diffusion gradient
     - ``real``: scaling of stored numbers to the values that a viewer shows (real-world value
@@ -113,6 +115,8 @@ class Frame:
     description: str
     image_type: tuple[str, ...]
     sequence_name: str
+    stack_id: str
+    stack_position: int | None
     instance_number: int
     acquisition_number: int | None
     acquisition_time: float | None

@@ -11,7 +11,15 @@ from pathlib import Path
 
 from cad.base.errors import CadError, refused
 from cad.base.reading import MAX_IMAGE, read_bytes, reading
-from cad.mri.imaging.frame_headers import TAGS, Twins, frames_of, persons, required, twin
+from cad.mri.imaging.frame_headers import (
+    TAGS,
+    Twins,
+    frames_of,
+    persons,
+    required,
+    single_text,
+    twin,
+)
 from cad.mri.imaging.frames import (
     Frame,
     NotDicom,
@@ -158,12 +166,13 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
     uid = str(dataset.get("SOPInstanceUID", ""))
     if not _is_first_instance(listing, path, uid):
         return
-    listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
     listing.persons[study] |= persons(dataset)
     if drawn:
+        listing.owners[study].add(single_text(dataset.get("PatientID"), "PatientID"))
         listing.objects[study].append(path)
     else:
         try:
+            listing.owners[study].add(single_text(dataset.get("PatientID"), "PatientID"))
             listing.studies[study] += frames_of(dataset, path, extract, twins)
         except CadError as error:
             listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(

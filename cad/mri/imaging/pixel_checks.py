@@ -46,6 +46,11 @@ _LOSSLESS = {
     HTJ2KLosslessRPCL,
 }
 _RLE_HEADER = struct.Struct("<16L")
+# Rows and columns are exchanged if the lines of an image are this many times rougher than lines of
+# the other length. In 76 rectangular images of the test data, and in 500 square ones cut to
+# rectangles, the factor is 1.03 at most with their true rows and columns.
+_ROUGHER = 1.5
+_LEAST_PIXELS = 1000  # in smaller images of noise the factor may be as large by chance
 
 
 class CompressedSize(NamedTuple):
@@ -197,6 +202,103 @@ def _check_sign(array: np.ndarray, dataset: Dataset) -> None:
                 "PixelRepresentation (0028,0103) is 0, but the JPEG 2000 image has negative values",
                 hint=_AGAIN,
             )
+
+
+def check_lines(array: np.ndarray) -> None:
+    """Refuse an image whose numbers of rows and columns are exchanged.
+
+    The number of pixels is then the same, and only the pixels can show it: with the wrong length of
+    a line, pixels that lie above each other have nothing to do with each other.
+
+    Parameters
+    ----------
+    array : ndarray, shape (rows, columns) or (frames, rows, columns)
+        Pixels of a file.
+
+    Raises
+    ------
+    CadError
+        When pixels above each other are more alike with rows and columns exchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> wave = np.sin(np.arange(40) / 6)
+    >>> image = np.outer(wave, wave[:30])
+    >>> check_lines(image)
+    >>> check_lines(image.reshape(30, 40))
+    Traceback (most recent call last):
+    ...
+    cad.base.errors.CadError: Rows (0028,0010) 30 and Columns (0028,0011) 40 are exchanged: ...
+    """
+    planes = array.reshape(-1, *array.shape[-2:])
+    rows, columns = planes.shape[1:]
+    if rows == columns or min(rows, columns) < 3 or planes.size < _LEAST_PIXELS:
+        return
+    stated = 0.0
+    exchanged = 0.0
+    for plane in planes:
+        values = plane.ravel().astype(np.float64)
+        stated += _roughness(values, columns)
+        exchanged += _roughness(values, rows)
+    if stated > _ROUGHER * exchanged:
+        raise CadError(
+            f"Rows (0028,0010) {rows} and Columns (0028,0011) {columns} are exchanged: with "
+            f"{rows} pixels in a line, pixels above each other are more alike by far",
+            hint="export the series again",
+        )
+
+
+def check_order(array: np.ndarray, order: np.ndarray) -> None:
+    """Refuse an image whose slices follow each other better by their numbers than by their places.
+
+    Parameters
+    ----------
+    array : ndarray, shape (slices, rows, columns)
+        The image, its slices in the order of their positions.
+    order : ndarray of int, shape (slices,)
+        The slices in the order of their numbers (InStackPositionNumber).
+
+    Raises
+    ------
+    CadError
+        When neighbours by number are more alike than neighbours by position.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> image = np.arange(6.0).reshape(3, 1, 2)
+    >>> check_order(image, np.array([1, 0, 2]))
+    >>> check_order(image[[1, 0, 2]], np.array([1, 0, 2]))
+    Traceback (most recent call last):
+    ...
+    cad.base.errors.CadError: ImagePositionPatient (0020,0032) and InStackPositionNumber ...
+    """
+    by_position = 0.0
+    by_number = 0.0
+    for index in range(len(array) - 1):
+        by_position += _difference(array[index], array[index + 1])
+        by_number += _difference(array[order[index]], array[order[index + 1]])
+    if by_number < by_position:
+        raise CadError(
+            "ImagePositionPatient (0020,0032) and InStackPositionNumber (0020,9057) give the "
+            "slices two orders, and the pixels follow each other better by the numbers: the "
+            "positions of slices are exchanged",
+            hint="export the series again, or as single images",
+        )
+
+
+def _difference(plane: np.ndarray, neighbour: np.ndarray) -> float:
+    return float(np.mean((plane.astype(np.float64) - neighbour) ** 2))
+
+
+def _roughness(values: np.ndarray, columns: int) -> float:
+    """Return the mean square of the second differences between the lines of an image.
+
+    Differences of the first order would also see light that falls off evenly across the image.
+    """
+    bend = values[: -2 * columns] - 2 * values[columns:-columns] + values[2 * columns :]
+    return float(np.mean(bend**2))
 
 
 def compressed_size(image: bytes) -> CompressedSize | None:

@@ -16,12 +16,12 @@ from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, 
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.base.doors import door
-from cad.base.errors import CadError, install
+from cad.base.errors import CadError, install, located
 from cad.base.reading import reading
 from cad.mri.imaging.elements import PIXELS
 from cad.mri.imaging.frame_headers import LAYOUT
 from cad.mri.imaging.frames import STATE, Frame, printable, read_dataset
-from cad.mri.imaging.pixel_checks import check_pixels, check_values
+from cad.mri.imaging.pixel_checks import check_lines, check_order, check_pixels, check_values
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
@@ -66,6 +66,8 @@ class PixelReader:
         """
         if frame.path != self._path:
             self._array = self._stored(frame)
+            with located(file=frame.path):
+                check_lines(self._array)
             self._path = frame.path
         array = self._array
         if frame.tiles:
@@ -153,7 +155,8 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
     ------
     CadError
         For a damaged file, a size that contradicts the header, colour images, slices in different
-        units, and a compressed transfer syntax whose codec is not installed (naming the package).
+        units, slices whose pixels contradict their positions, and a compressed transfer syntax
+        whose codec is not installed (naming the package).
     """
     reader = reader or PixelReader()
     scales = [item.precise if precise else item.real for item in stack.slices]
@@ -171,6 +174,10 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
         planes.append(plane)
     kinds = {plane.dtype for plane in planes}
     array = np.stack(planes) if len(kinds) == 1 else np.stack([p.astype("f4") for p in planes])
+    order = stack.order_of_numbers
+    if order is not None:
+        with located(file=stack.first.path):
+            check_order(array, order)
     return dataclasses.replace(stack.grid, array=array, unit=units.pop())
 
 

@@ -66,6 +66,24 @@ class Stack:
         empty = np.broadcast_to(np.zeros((), bool), self.shape)
         return Volume(empty, self.spacing, self.origin, self.direction)
 
+    @property
+    def order_of_numbers(self) -> np.ndarray | None:
+        """Return the slices' order by InStackPositionNumber, if their positions have another one.
+
+        The result is None where the two orders agree or are each other's reverse, or where the
+        slices have no numbers or belong to several stacks of their file. Frames with one number
+        keep the order of their positions.
+        """
+        stacks_of_files = {(item.path, item.stack_id) for item in self.slices}
+        stated = [item.stack_position for item in self.slices]
+        if None in stated or len(stacks_of_files) > 1:
+            return None
+        numbers = np.array(stated)
+        steps = np.diff(numbers)
+        if (steps > 0).all() or (steps < 0).all():
+            return None
+        return np.argsort(numbers, kind="stable")
+
     def __str__(self) -> str:
         head = self.first
         b_value = "" if head.b_value is None else f", b {head.b_value:g}"

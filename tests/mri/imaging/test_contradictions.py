@@ -23,7 +23,8 @@ from cad.base.errors import CadError
 from cad.mri.imaging.frame_headers import frames_of
 from cad.mri.imaging.frames import Frame, Scale
 from cad.mri.imaging.listing import list_files
-from cad.mri.imaging.pixels import PixelReader
+from cad.mri.imaging.pixels import PixelReader, read_stack
+from cad.mri.imaging.stacks import Stack, stacks_of
 
 PLANE = np.arange(1, 1537, dtype=np.uint16).reshape(32, 48)
 
@@ -68,6 +69,21 @@ def compress(path: Path, syntax: str, **header: int) -> None:
     for name, value in header.items():
         setattr(dataset, name, value)
     dataset.save_as(path)
+
+
+def converted(classic: list[Dataset]) -> Dataset:
+    """Make one enhanced object of the images of a series."""
+    import highdicom
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # on the form of the names
+        return highdicom.legacy.LegacyConvertedEnhancedMRImage(
+            classic,
+            series_instance_uid=uid("enhanced"),
+            series_number=7,
+            sop_instance_uid=uid("object"),
+            instance_number=1,
+        )
 
 
 # --- pixel data of another size than the header says ---------------------------------------------
@@ -177,6 +193,118 @@ def test_one_compressed_image_in_several_fragments_is_read(image):
     dataset.PixelData = encapsulate([fragment], fragments_per_frame=3)
     dataset.save_as(image)
     assert (plane(image) == PLANE).all()
+
+
+# --- rows and columns that are exchanged ---------------------------------------------------------
+
+
+def smooth(rows: int, columns: int) -> np.ndarray:
+    """An image like one of a body: bright in the middle, with some structure and noise."""
+    y, x = np.indices((rows, columns)) / max(rows, columns)
+    values = 400 * np.exp(-8 * ((x - 0.4) ** 2 + (y - 0.3) ** 2)) + 60 * np.sin(20 * x + 9 * y)
+    noise = np.random.default_rng(0).normal(0, 8, (rows, columns))
+    return (values + noise + 100).astype(np.uint16)
+
+
+@pytest.mark.parametrize("syntax", ["", RLELossless])
+@pytest.mark.parametrize("columns", [44, 36])
+def test_rows_and_columns_that_are_exchanged_are_refused(tmp_path, syntax, columns):
+    """The number of pixels is the same, and the pixels show it; so in every file of a series."""
+    image = smooth(48, columns)
+    paths = write_series(tmp_path, np.stack([image] * 3))
+    for path in paths:
+        if syntax:
+            compress(path, syntax)
+    reader = PixelReader()
+    assert (reader.plane(frames(paths[0])[0]) == image).all()
+    for path in paths[1:]:
+        edit(path, Rows=columns, Columns=48)
+        (frame,) = frames(path)
+        with pytest.raises(CadError, match=r"Columns \(0028,0011\) 48 are exchanged") as caught:
+            reader.plane(frame)
+        assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(48, 36), (36, 48)])
+def test_noise_and_shade_have_no_rows_and_columns_that_could_be_exchanged(tmp_path, rows, columns):
+    noise = np.random.default_rng(1).integers(0, 900, (20, rows, columns)).astype(np.uint16)
+    ramps = np.indices((rows, columns)).astype(np.uint16) * 10
+    empty = np.zeros((1, rows, columns), np.uint16)
+    for path in write_series(tmp_path, np.concatenate([noise, ramps, empty])):
+        assert plane(path).shape == (rows, columns)
+
+
+def test_an_enhanced_image_of_exchanged_rows_and_columns_is_refused(several):
+    path = several(np.stack([smooth(48, 36)] * 3))
+    assert plane(path).shape == (48, 36)
+    edit(path, Rows=36, Columns=48)
+    refused(path, r"Rows \(0028,0010\) 36 and Columns .* exchanged")
+
+
+# --- the order of the slices of an enhanced object -----------------------------------------------
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Callable[..., Path]:
+    """An enhanced object of several slices, with numbers in their stack."""
+
+    def write(slices: np.ndarray, numbers: tuple[int, ...] = ()) -> Path:
+        classic = [pydicom.dcmread(path) for path in write_series(tmp_path / "classic", slices)]
+        path = tmp_path / "several.dcm"
+        converted(classic).save_as(path)
+        if numbers:
+            dataset = pydicom.dcmread(path)
+            groups = dataset.PerFrameFunctionalGroupsSequence
+            for group, number in zip(groups, numbers, strict=True):
+                group.FrameContentSequence[0].StackID = "1"
+                group.FrameContentSequence[0].InStackPositionNumber = number
+            dataset.save_as(path)
+        return path
+
+    return write
+
+
+def stack_of(path: Path) -> Stack:
+    (stack,) = stacks_of(frames(path))
+    return stack
+
+
+def layers(count: int) -> np.ndarray:
+    """Slices of a body that changes from slice to slice."""
+    return np.stack([np.roll(smooth(32, 32), 3 * index, 1) for index in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "order"),
+    [
+        ((1, 2, 3, 4), None),
+        ((4, 3, 2, 1), None),
+        ((), None),
+        ((1, 3, 2, 4), [3, 1, 2, 0]),  # the first frame lies on top
+        ((1, 1, 1, 1), [0, 1, 2, 3]),
+    ],
+)
+def test_positions_count_where_numbers_contradict_them(several, numbers, order):
+    """Some converters number frames wrongly; the pixels follow each other by the positions."""
+    slices = layers(4)
+    stack = stack_of(several(slices, numbers))
+    assert (read_stack(stack).array == slices).all()
+    stated = stack.order_of_numbers
+    assert (None if stated is None else stated.tolist()) == order
+
+
+def test_exchanged_positions_are_refused_where_numbers_and_pixels_say_so(several):
+    path = several(layers(4), (1, 2, 3, 4))
+    dataset = pydicom.dcmread(path)
+    _, second, third, _ = dataset.PerFrameFunctionalGroupsSequence
+    second.PlanePositionSequence, third.PlanePositionSequence = (
+        third.PlanePositionSequence,
+        second.PlanePositionSequence,
+    )
+    dataset.save_as(path)
+    with pytest.raises(CadError, match="give the slices two orders, and the pixels") as caught:
+        read_stack(stack_of(path))
+    assert caught.value.file == str(path)
 
 
 # --- bits and colours ----------------------------------------------------------------------------
@@ -366,20 +494,9 @@ def test_a_mapping_of_one_meaning_is_read(image, mappings, kind):
 @pytest.fixture
 def enhanced(tmp_path: Path) -> Callable[..., Path]:
     """An enhanced object of two frames, and a scale in any of its places."""
-    import highdicom
-
     paths = write_series(tmp_path / "classic", np.stack([PLANE, PLANE]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # on the form of the names
-        made = highdicom.legacy.LegacyConvertedEnhancedMRImage(
-            [pydicom.dcmread(path) for path in paths],
-            series_instance_uid=uid("enhanced"),
-            series_number=7,
-            sop_instance_uid=uid("object"),
-            instance_number=1,
-        )
     path = tmp_path / "enhanced.dcm"
-    made.save_as(path)
+    converted([pydicom.dcmread(path) for path in paths]).save_as(path)
 
     def scaled(**slopes: list[float]) -> Path:
         dataset = pydicom.dcmread(path)
@@ -527,11 +644,66 @@ def test_two_places_of_one_frame_are_refused(enhanced, macro, place, agrees):
     assert "stands twice in the header of one frame, as [" in problem
 
 
+def remove(dataset: Dataset, keyword: str) -> None:
+    """Take an element out of a data set and of all of its items."""
+
+    def visit(item: Dataset, found: pydicom.DataElement) -> None:
+        if found.keyword == keyword:
+            del item[keyword]
+
+    dataset.walk(visit)
+
+
+ACQUISITION = {
+    "MREchoSequence": ("EffectiveEchoTime", "EchoTime", 90.0),
+    "MRTimingAndRelatedParametersSequence": ("RepetitionTime", "RepetitionTime", 4000.0),
+    "MRTimingAndRelatedParametersSequence ": ("FlipAngle", "FlipAngle", 12.0),
+    "MRDiffusionSequence": ("DiffusionBValue", "DiffusionBValue", 50.0),
+    "PixelMeasuresSequence": ("SliceThickness", "SliceThickness", 3.0),
+}
+
+
+@pytest.mark.parametrize("macro", ACQUISITION)
+@pytest.mark.parametrize("place", ["top", "shared", "frame", "unassigned"])
+@pytest.mark.parametrize("agrees", [False, True])
+def test_two_acquisitions_of_one_frame_are_refused(enhanced, macro, place, agrees):
+    """One echo time in the group of the frame, and another one for all frames or beside it."""
+    path = enhanced()
+    dataset = pydicom.dcmread(path)
+    (shared,) = dataset.SharedFunctionalGroupsSequence
+    keyword, classic, value = ACQUISITION[macro]
+    sequence = macro.strip()
+    remove(dataset, classic)
+    other = value if agrees else value + 30.0
+    for group in dataset.PerFrameFunctionalGroupsSequence:
+        add_item(group, sequence, item_of(**{keyword: value}))
+        if place == "frame":
+            add_item(group, sequence, item_of(**{keyword: other}))
+        elif place == "unassigned":
+            add_item(
+                group, UNASSIGNED["PerFrameFunctionalGroupsSequence"], item_of(**{classic: other})
+            )
+    if place == "top":
+        setattr(dataset, classic, other)
+    elif place == "shared":
+        add_item(shared, sequence, item_of(**{keyword: other}))
+    dataset.save_as(path)
+    if agrees:
+        assert len(frames(path)) == 2
+        return
+    problem = unusable(path)
+    assert f"{classic} (0018," in problem
+    assert "stands twice in the header of one frame, as " in problem
+    assert f"{value:g}" in problem
+    assert f"{other:g}" in problem
+
+
 def test_what_a_converter_leaves_unassigned_is_read(enhanced):
     """Numbers of instances, of acquisitions and of series, and places where no macro has them."""
     path = enhanced()
     dataset = pydicom.dcmread(path)
     first = frames(path)[0]
+    remove(dataset, "FlipAngle")
     for number, group in enumerate(dataset.PerFrameFunctionalGroupsSequence):
         position = group.PlanePositionSequence[0].ImagePositionPatient
         del group.PlanePositionSequence
@@ -615,8 +787,10 @@ def test_an_identity_that_the_top_lacks_is_not_taken_from_a_frame(enhanced):
     [
         ("FlipAngle", "19550317", "FlipAngle (0018,1314) is no number from 0 to 360 degrees"),
         ("FlipAngle", "-1", "from 0 to 360 degrees"),
-        ("EchoTime", "19550317", "EchoTime (0018,0081) is no number from 0 to 1e+06 ms"),
-        ("RepetitionTime", "19550317", "RepetitionTime (0018,0080) is no number from 0 to 1000 s"),
+        ("EchoTime", "19550317", "EchoTime (0018,0081) is no number from 0 to 10000 ms"),
+        ("EchoTime", "550317", "EchoTime (0018,0081) is no number from 0 to 10000 ms"),
+        ("RepetitionTime", "19550317", "RepetitionTime (0018,0080) is no number from 0 to 100 s"),
+        ("RepetitionTime", "170355", "RepetitionTime (0018,0080) is no number from 0 to 100 s"),
         (
             "MagneticFieldStrength",
             "31",
@@ -643,6 +817,38 @@ def test_a_number_that_may_be_a_date_of_birth_is_refused(image, keyword, value, 
     problem = unusable(image)
     assert words in problem
     assert "1955" not in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("550317", None),
+        ("19550317", None),
+        ("256000", None),
+        ("236000", None),
+        ("101161", None),
+        ("235960", 86400.0),
+        ("101112.5", 36672.5),
+        ("10:11:12", 36672.0),
+        ("1011", 36660.0),
+        ("10", 36000.0),
+    ],
+)
+@pytest.mark.parametrize("keyword", ["AcquisitionTime", "ContentTime"])
+@pytest.mark.filterwarnings("ignore:Invalid value for VR")
+def test_a_time_is_a_time_of_the_day(image, keyword, text, seconds):
+    """A date of birth as a time would be one of 55 hours."""
+    with pydicom.config.disable_value_validation():
+        edit(image, **{keyword: text})
+    (frame,) = frames(image)
+    read = frame.acquisition_time if keyword == "AcquisitionTime" else frame.content_time
+    assert read == seconds
+
+
+def test_a_description_of_several_values_is_read_as_it_is_written(image):
+    edit(image, SeriesDescription=["t2", "tse"])
+    (frame,) = frames(image)
+    assert frame.description == "t2\\tse"
 
 
 def test_a_private_b_value_that_no_scanner_states_is_refused(image):

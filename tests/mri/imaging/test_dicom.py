@@ -399,3 +399,14 @@ def test_real_series(shared_data, counted):
     assert set(np.round(np.diff(read)[1:], 4)) == {4.2325, 4.235}
     assert read[-1] - read[0] == pytest.approx(296.74, abs=0.01)
     counted(3 * len(expected) + 8, "PROSTATEx README, DICOM headers")
+
+
+def test_a_header_of_more_than_64_kib_is_read(tmp_path):
+    """Private elements of some makers have hundreds of KiB, and so has a header of many frames."""
+    (path,) = write_series(tmp_path, np.ones((1, 8, 8), np.uint16))
+    dataset = pydicom.dcmread(path)
+    block = dataset.private_block(0x0029, "SIEMENS CSA HEADER", create=True)
+    block.add_new(0x20, "OB", bytes(2**20))
+    dataset.save_as(path)
+    (frames,) = list_files([path]).studies.values()
+    assert len(frames) == 1
