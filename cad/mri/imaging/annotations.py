@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pydicom
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, located
 from cad.base.reading import reading
+from cad.mri.imaging.frame_headers import frames_of
 from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.geometry import occupancy
+from cad.mri.imaging.pixel_checks import check_lines
 from cad.mri.imaging.pixels import decoded
 from cad.mri.imaging.stacks import ORIENTATION_TOLERANCE, POSITION_TOLERANCE_MM
 from cad.mri.imaging.volume import Volume, triple
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
 _HALF = 0.5
+_CUT = 0.02  # least share of a region outside of the grid that is noted; sampling loses less
+_BEYOND = 1.0  # farthest that a contour may lie beyond the centres of the outer pixels, in pixels
 _SAME_SLICE = 0.5  # largest difference of positions in one slice plane, in slice distances
 _CLOSED = ("CLOSED_PLANAR", "CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
 _UNSOUND = "not a sound SEG or RTSTRUCT object"
@@ -292,7 +296,7 @@ def _read_structures(
             notes.append(
                 f"structure {number} has no contour on {skipped} slices between its first and last"
             )
-        on_grid = _share_on_grid(share, drawn_on, grid, path, name)
+        on_grid = _share_on_grid(share, drawn_on, grid, path, name, notes)
         regions.append(DrawnRegion(name, on_grid, path, number if often[name] > 1 else 0))
     return regions, notes
 
@@ -381,6 +385,15 @@ def _planes(
                 file=path,
                 roi=name,
             )
+        sides = np.array(drawn_on.shape[:0:-1])
+        if (index[:, :2] < -_BEYOND).any() or (index[:, :2] > sides - 1 + _BEYOND).any():
+            raise CadError(
+                f"a contour on slice {z} leaves the images, which have {sides[0]} columns and "
+                f"{sides[1]} rows",
+                file=path,
+                roi=name,
+                hint="it was drawn on other images; export images and structure set together",
+            )
         if images:
             _check_image(contour, z, drawn_on, images, path, name)
         planes[z].append(index[:, :2])
@@ -440,14 +453,24 @@ def _check_image(
 
 
 def _share_on_grid(
-    share: np.ndarray, place: Volume, grid: Volume, path: Path, name: str
+    share: np.ndarray, place: Volume, grid: Volume, path: Path, name: str, notes: list[str]
 ) -> np.ndarray:
-    """Return the share on the wanted grid; raise an error if it is one half in no voxel."""
+    """Return the share on the wanted grid; raise an error if it is one half in no voxel.
+
+    A note is added where a part of the region lies outside of the grid.
+    """
+    drawn = place.with_array(share)
     if not place.same_grid(grid):
-        share = occupancy(place.with_array(share), grid).array
+        share = occupancy(drawn, grid).array
     if not (share >= 0.5 - 1e-6).any():
         raise CadError(
             "the ROI is empty: it fills no voxel of the images to one half", file=path, roi=name
+        )
+    kept = share.sum() * np.prod(grid.spacing) / (drawn.array.sum() * np.prod(place.spacing))
+    if kept < 1 - _CUT:
+        notes.append(
+            f"{1 - kept:.0%} of a region of {path.name} lie outside of the image on which regions "
+            "are kept, and are left out"
         )
     return share
 
@@ -476,11 +499,16 @@ def _read_seg(
                 roi=names[number],
                 hint="export the SEG again",
             )
+    frames: list[Frame] = []
+    if names:
+        with located(file=path):
+            frames = frames_of(dataset, path)  # refuses a frame that states two places
+            _state_slice_distance(dataset, frames, images)
     # highdicom warns of values that other makers write in another form.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         # segread() is not used, because the dataset has been read already.
         seg = highdicom.seg.Segmentation.from_dataset(dataset, copy=False)
-    notes = []
+    notes: list[str] = []
     if names:
         frame = str(dataset.get("FrameOfReferenceUID", "") or "")
         if not frame:
@@ -490,14 +518,16 @@ def _read_seg(
                 hint="export the SEG again",
             )
         _check_frame({frame}, frame_uid, path)
-        decoded(dataset, path)  # tells damaged pixels from a missing codec
-    _check_sources(dataset, names, images, path)
+        with located(file=path):
+            check_lines(decoded(dataset, path))  # also tells damaged pixels from a missing codec
+        _check_sources(dataset, frames, names, images, path)
     regions = []
     for number, name in names.items():
         segment = _segment(seg, number, path, name)
         if not segment.array.any():
             raise CadError("the segment is empty: all of its frames are", file=path, roi=name)
-        share = _share_on_grid(segment.array.astype(np.float32), segment, grid, path, name)
+        share = segment.array.astype(np.float32)
+        share = _share_on_grid(share, segment, grid, path, name, notes)
         twin = list(names.values()).count(name) > 1
         regions.append(DrawnRegion(name, share, path, number if twin else 0))
     unused = sum(1 for number in numbers if number > 0) - len(names)
@@ -506,8 +536,49 @@ def _read_seg(
     return regions, notes
 
 
+def _state_slice_distance(
+    dataset: pydicom.Dataset, frames: Sequence[Frame], images: Sequence[Frame]
+) -> None:
+    """Add the distance of slices to a SEG that does not state it; the data set is changed.
+
+    highdicom would take the least distance between two frames, and would fill the slices between
+    them on which nobody drew; for a single frame it would take 1 mm. The distance is that of the
+    images that the SEG was drawn on, else the thickness of a slice.
+    """
+    lacking = []
+    for keyword in ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"):
+        for group in dataset.get(keyword) or []:
+            for item in group.get("PixelMeasuresSequence") or []:
+                if not item.get("SpacingBetweenSlices"):
+                    lacking.append(item)
+    if not lacking:
+        return
+    first = frames[0]
+    distance = first.thickness
+    places = set()
+    for image in images:
+        if first.orientation is None or image.position is None or image.orientation is None:
+            continue
+        if _turned(image, first) <= ORIENTATION_TOLERANCE:
+            places.add(round(_along(image, first), 2))
+    if len(places) > 1:
+        distance = float(np.median(np.diff(sorted(places))))
+    if not distance:
+        raise CadError(
+            "a SEG that states neither SpacingBetweenSlices (0018,0088) nor SliceThickness "
+            "(0018,0050): it is not known how thick its slices are",
+            hint="export the SEG again",
+        )
+    for item in lacking:
+        item.SpacingBetweenSlices = distance
+
+
 def _check_sources(
-    dataset: pydicom.Dataset, names: dict[int, str], images: Sequence[Frame], path: Path
+    dataset: pydicom.Dataset,
+    frames: Sequence[Frame],
+    names: dict[int, str],
+    images: Sequence[Frame],
+    path: Path,
 ) -> None:
     """Refuse a frame of a wanted segment that lies in another plane than the image that it names.
 
@@ -517,25 +588,23 @@ def _check_sources(
     for image in images:
         if image.position is not None and image.orientation is not None:
             by_uid[image.sop_uid].append(image)
-    for group in dataset.get("PerFrameFunctionalGroupsSequence") or []:
+    groups = dataset.get("PerFrameFunctionalGroupsSequence") or []
+    for group, frame in zip(groups, frames, strict=True):
         name = _segment_name(group, names)
-        place = _macro(dataset, group, "PlanePositionSequence").get("ImagePositionPatient")
-        axes = _macro(dataset, group, "PlaneOrientationSequence").get("ImageOrientationPatient")
         sources: list[pydicom.Dataset] = []
         for derivation in group.get("DerivationImageSequence") or []:
             sources += derivation.get("SourceImageSequence") or []
-        if name is None or not place or not axes or len(sources) != 1:
+        if name is None or not frame.position or not frame.orientation or len(sources) != 1:
             continue
         uid = str(sources[0].get("ReferencedSOPInstanceUID", "") or "")
         named = by_uid[uid]
         number = sources[0].get("ReferencedFrameNumber")
         if isinstance(number, int) and len(named) > 1:
             named = [image for image in named if image.index + 1 == number]
-        turned = [np.abs(np.array(image.orientation, float) - axes).max() for image in named]
+        turned = [_turned(image, frame) for image in named]
         if not named or max(turned) > ORIENTATION_TOLERANCE:
             continue
-        normal = np.cross(axes[:3], axes[3:])
-        away = min(abs((np.array(image.position, float) - place) @ normal) for image in named)
+        away = min(abs(_along(image, frame) - _along(frame, frame)) for image in named)
         thickness = named[0].thickness or 0.0
         if away > max(_SAME_SLICE * thickness, POSITION_TOLERANCE_MM):
             raise CadError(
@@ -547,25 +616,23 @@ def _check_sources(
             )
 
 
+def _turned(image: Frame, frame: Frame) -> float:
+    """Return the largest difference between direction cosines of two slices."""
+    return float(np.abs(np.array(image.orientation, float) - frame.orientation).max())
+
+
+def _along(image: Frame, frame: Frame) -> float:
+    """Return the position of a slice, in mm along the normal of a frame."""
+    axes = np.array(frame.orientation, float).reshape(2, 3)
+    return float(np.array(image.position, float) @ np.cross(axes[0], axes[1]))
+
+
 def _segment_name(group: pydicom.Dataset, names: dict[int, str]) -> str | None:
     """Return the name of a frame's segment; None if it is not wanted."""
     items = group.get("SegmentIdentificationSequence")
     if not items:  # a frame of a label map shows all segments
         return "" if names else None
     return names.get(int(items[0].ReferencedSegmentNumber))
-
-
-def _macro(dataset: pydicom.Dataset, group: pydicom.Dataset, sequence: str) -> pydicom.Dataset:
-    """Return the item of a functional group: the frame's own, else that which all frames share.
-
-    Without either, the result is an empty data set.
-    """
-    groups = [group, *(dataset.get("SharedFunctionalGroupsSequence") or [])]
-    for place in groups:
-        if place.get(sequence):
-            item: pydicom.Dataset = place[sequence].value[0]
-            return item
-    return pydicom.Dataset()
 
 
 def _wanted_segments(dataset: pydicom.Dataset, wanted: Wanted) -> dict[int, str]:

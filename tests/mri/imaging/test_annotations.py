@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import highdicom
@@ -302,4 +303,124 @@ def test_frames_without_a_regular_grid(images, grid, tmp_path):
     dataset.save_as(path)
     assert "no regular grid" in structure_error(path, grid).problem
     edit(path, PerFrameFunctionalGroupsSequence=None)
-    assert "or are damaged" in structure_error(path, grid).problem
+    assert "8 frames that does not say where each lies" in structure_error(path, grid).problem
+
+
+@pytest.fixture
+def drawn(images: list[Path], tmp_path: Path) -> tuple[Path, np.ndarray]:
+    """A SEG of one segment, on the second and fourth slice, that states no distance of slices."""
+    path = tmp_path / "seg.dcm"
+    mask = np.zeros(SHAPE, bool)
+    mask[[1, 3], 5:9, 6:12] = True
+    write_seg(path, images, {"a": mask})
+    dataset = pydicom.dcmread(path)
+    measures = dataset.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0]
+    if "SpacingBetweenSlices" in measures:
+        del measures.SpacingBetweenSlices
+    dataset.save_as(path)
+    return path, mask
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_slices_without_a_frame_stay_empty(images, grid, drawn, known):
+    """The distance of the images is taken, or the thickness of a slice, where a SEG states none."""
+    path, mask = drawn
+    sources = next(iter(list_files(images).studies.values())) if known else []
+    (region,), notes = read_regions(pydicom.dcmread(path), path, grid, "", grid, images=sources)
+    assert ((region.share >= 0.5) == mask).all()
+    assert notes == []
+
+
+def test_a_region_of_one_slice_is_as_thick_as_its_slice(images, grid, drawn):
+    path, mask = drawn
+    mask[3] = False
+    write_seg(path, images, {"a": mask})
+    dataset = pydicom.dcmread(path)
+    measures = dataset.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0]
+    if "SpacingBetweenSlices" in measures:
+        del measures.SpacingBetweenSlices
+    dataset.save_as(path)
+    (region,), _ = read_regions(dataset, path, grid, "", grid)
+    assert ((region.share >= 0.5) == mask).all()
+    dataset = pydicom.dcmread(path)
+    del dataset.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0].SliceThickness
+    with pytest.raises(CadError, match=r"neither SpacingBetweenSlices .* nor SliceThickness"):
+        read_regions(dataset, path, grid, "", grid)
+
+
+@pytest.mark.parametrize("macro", ["PlanePositionSequence", "PlaneOrientationSequence"])
+@pytest.mark.parametrize("kind", ["shared", "frame"])
+def test_a_frame_of_a_seg_that_lies_in_two_places_is_refused(images, grid, drawn, macro, kind):
+    path, _ = drawn
+    dataset = pydicom.dcmread(path)
+    (shared,) = dataset.SharedFunctionalGroupsSequence
+    group = dataset.PerFrameFunctionalGroupsSequence[0]
+    item = pydicom.Dataset()
+    if macro == "PlanePositionSequence":
+        item.ImagePositionPatient = [0, 0, 99]
+    else:
+        item.ImageOrientationPatient = [0, 1, 0, 0, 0, 1]
+    place = shared if kind == "shared" else group
+    setattr(place, macro, [*place.get(macro, []), item])
+    with pytest.raises(CadError, match="stands twice in the header of one frame") as caught:
+        read_regions(dataset, path, grid, "", grid)
+    assert caught.value.file == str(path)
+
+
+def test_a_seg_whose_rows_and_columns_are_exchanged_is_refused(tmp_path):
+    plane = np.zeros((5, 48, 36), np.uint16)
+    series = write_series(tmp_path / "long", plane)
+    y, x = np.indices((48, 36))
+    mask = np.broadcast_to((x - 15) ** 2 + (y - 20) ** 2 < 81, plane.shape)
+    path = tmp_path / "long.dcm"
+    write_seg(path, series, {"a": mask})
+    (frames,) = list_files(series).studies.values()
+    place = stacks_of(frames)[0].grid
+    (region,), _ = read_regions(pydicom.dcmread(path), path, place, "", place)
+    assert ((region.share >= 0.5) == mask).all()
+    edit(path, Rows=36, Columns=48)
+    with pytest.raises(CadError, match=r"Rows .* 36 and Columns .* 48 are exchanged") as caught:
+        read_regions(pydicom.dcmread(path), path, place, "", place)
+    assert caught.value.file == str(path)
+
+
+def test_a_contour_that_leaves_the_images_is_refused(images, grid, tmp_path):
+    """A part outside of them was cut off without a word."""
+    path = tmp_path / "rs.dcm"
+    origin = np.array(grid.origin) + grid.spacing[2] * grid.direction[:, 2]
+    x = grid.spacing[0] * grid.direction[:, 0]
+    y = grid.spacing[1] * grid.direction[:, 1]
+
+    def square(left: float) -> np.ndarray:
+        corners = ((left, 1.5), (left + 6, 1.5), (left + 6, 7.5), (left, 7.5))
+        return np.array([origin + column * x + row * y for column, row in corners])
+
+    write_structures(path, images[0], {"a": [square(-0.5)]})
+    (region,), _ = regions(path, grid)
+    assert (region.share >= 0.5).sum() == 36
+    write_structures(path, images[0], {"a": [square(-3.5)]})
+    error = structure_error(path, grid)
+    assert "a contour on slice 1 leaves the images" in error.problem
+
+
+def test_a_region_that_the_grid_cuts_is_noted(images, grid, drawn):
+    path, mask = drawn
+    half = replace(grid, array=grid.array[:3])
+    (region,), notes = read_regions(pydicom.dcmread(path), path, grid, "", half)
+    assert ((region.share >= 0.5) == mask[:3]).all()
+    assert notes == [
+        "50% of a region of seg.dcm lie outside of the image on which regions are kept, and are "
+        "left out"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.*exceeds the size of 64 kByte")
+def test_a_contour_of_more_than_64_kib_is_read(images, grid, tmp_path):
+    """An element of this VR holds 64 KiB; a longer one is written as UN (PS3.5 6.2.2)."""
+    path = tmp_path / "rs.dcm"
+    write_structures(path, images[0], {"a": [ring(grid, 2, (20, 25), 12, n=5000)]})
+    content = path.read_bytes()
+    assert b"\x06\x30\x50\x00UN" in content
+    (region,), _ = regions(path, grid)
+    area = region.share.sum() * SPACING[0] * SPACING[1]
+    assert abs(area - np.pi * 144) < 1
