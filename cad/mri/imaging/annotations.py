@@ -357,7 +357,7 @@ def _planes(
                 hint="draw the ROI as closed contours (ContourGeometricType CLOSED_PLANAR)",
             )
         _check_offset(contour, path, name)
-        points = np.array([float(v) for v in contour.ContourData]).reshape(-1, 3)
+        points = _points(contour)
         stated = contour.get("NumberOfContourPoints")
         if stated is not None and int(stated) != len(points):
             raise CadError(
@@ -398,6 +398,18 @@ def _planes(
             _check_image(contour, z, drawn_on, images, path, name)
         planes[z].append(index[:, :2])
     return planes
+
+
+def _points(contour: pydicom.Dataset) -> np.ndarray:
+    """Return the points of a contour, shape (n, 3), in mm.
+
+    Numbers of more than 64 KiB do not fit into the VR DS. They are written as UN (PS3.5 6.2.2), and
+    pydicom then gives their bytes.
+    """
+    numbers = contour.ContourData
+    if isinstance(numbers, bytes):
+        numbers = numbers.decode("ascii").strip("\0 ").split("\\")
+    return np.array([float(number) for number in numbers]).reshape(-1, 3)
 
 
 def _check_offset(contour: pydicom.Dataset, path: Path, name: str) -> None:

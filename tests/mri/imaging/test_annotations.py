@@ -416,7 +416,10 @@ def test_a_region_that_the_grid_cuts_is_noted(images, grid, drawn):
 
 @pytest.mark.filterwarnings("ignore:.*exceeds the size of 64 kByte")
 def test_a_contour_of_more_than_64_kib_is_read(images, grid, tmp_path):
-    """An element of this VR holds 64 KiB; a longer one is written as UN (PS3.5 6.2.2)."""
+    """An element of this VR holds 64 KiB; a longer one is written as UN (PS3.5 6.2.2).
+
+    Its bytes are no coordinates, not even if their number can be divided by 3.
+    """
     path = tmp_path / "rs.dcm"
     write_structures(path, images[0], {"a": [ring(grid, 2, (20, 25), 12, n=5000)]})
     content = path.read_bytes()
