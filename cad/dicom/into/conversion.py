@@ -227,7 +227,9 @@ class _Job:
         stacks, match = self._matching(modality.name)
         if not stacks or match is None:
             return False
-        drawn_on = drawn_series(self.study.tables, self.study.patient_id, self.rules, modality.name)
+        drawn_on = drawn_series(
+            self.study.tables, self.study.patient_id, self.rules, modality.name, self.done.notes
+        )
         stack = self._preferred(stacks, f"the rule for {modality.name}", drawn_on)
         head = stack.first
         # At lower b-values, tissue with a long T2 stays bright, whether it is cancer or not

@@ -1,5 +1,6 @@
 """Find the regions of a study: one label map and its rows, from one of the possible sources."""
 
+import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from cad.mri.imaging.annotations import (
     referenced_images,
 )
 from cad.mri.imaging.frames import Frame, printable, read_dataset
-from cad.mri.imaging.geometry import OCCUPANCY, resample_mask
+from cad.mri.imaging.geometry import OCCUPANCY, outside_of, resample_mask
 from cad.mri.imaging.nifti import read_image, read_label_map
 from cad.mri.imaging.stacks import Stack, stacks_of
 from cad.mri.imaging.study import Roi
@@ -770,7 +771,11 @@ def _regions_of_masks(
     count = 0
     for label, (roi_id, paths) in enumerate(sorted(masks.items()), start=1):
         count += len(paths)
-        votes = [resample_mask(whole_numbers(path), grid).array for path in paths]
+        votes = []
+        for path in paths:
+            mask = whole_numbers(path)
+            _check_within(mask, grid, path, roi_id)
+            votes.append(resample_mask(mask, grid).array)
         inside = np.mean(votes, axis=0) >= 0.5
         free = inside & (labels == 0)
         # At most half of the lesion would remain. Its grade would then be assigned to a region that
@@ -784,6 +789,20 @@ def _regions_of_masks(
         rois.append(Roi(roi_id, label))
     notes.append(f"{len(rois)} lesions from {count} masks")
     return Labelled(grid.with_array(labels), rois)
+
+
+def _check_within(mask: Volume, grid: Volume, path: Path, roi_id: str) -> None:
+    """Refuse a mask that leaves the grid on which a man's masks are kept; it would be cut."""
+    points = mask.index_to_patient(np.argwhere(mask.array)[:, ::-1])
+    beyond = outside_of(grid, points)
+    if beyond.any():
+        raise CadError(
+            f"{int(beyond.sum())} of its {len(beyond)} voxels lie outside of the man's first mask, "
+            "on whose grid all his masks are kept",
+            file=path,
+            roi=roi_id,
+            hint="write all masks of a man on one grid, such as that of T2",
+        )
 
 
 def outlined_gland(tops: Iterable[Path], patient_id: str, rule: OutlinesRule) -> Path | None:
@@ -804,7 +823,7 @@ def outlined_gland(tops: Iterable[Path], patient_id: str, rule: OutlinesRule) ->
 
 
 def drawn_series(
-    tops: Iterable[Path], patient_id: str, rules: ImportRules, modality: str
+    tops: Iterable[Path], patient_id: str, rules: ImportRules, modality: str, notes: list[str]
 ) -> int | None:
     """Return the number of the DICOM series that a patient's masks were drawn on.
 
@@ -818,11 +837,13 @@ def drawn_series(
         Its ``outlines.images`` names the table that lists the series.
     modality : str
         ``t2w`` or ``adc``.
+    notes : list of str
+        A message is appended where the table lists several series.
 
     Returns
     -------
     int or None
-        The SeriesNumber; None for another modality, or where no table lists the patient.
+        The first SeriesNumber; None for another modality, or where no table lists the patient.
     """
     column = {"t2w": "T2", "adc": "ADC"}.get(modality)
     if column is None or not rules.outlines or not rules.outlines.images:
@@ -833,11 +854,20 @@ def drawn_series(
     # In the table, some names after the number have a letter (7a) or the ending .nii.gz. They are
     # the names of files that no longer exist.
     name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
+    numbers: list[int] = []
     for row in read_rows(path, ("T2", "ADC")):
         match = name.fullmatch(row[column])
-        if match:
-            return int(match[1])
-    return None
+        if match and int(match[1]) not in numbers:
+            numbers.append(int(match[1]))
+    if not numbers:
+        return None
+    if len(numbers) > 1:
+        listed = ", ".join(map(str, numbers))
+        notes.append(
+            f"{path.name} says that masks were drawn on series {listed} ({modality}); series "
+            f"{numbers[0]} counts"
+        )
+    return numbers[0]
 
 
 def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path]]:
@@ -858,12 +888,19 @@ def files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path
     (str, Path)
         The ROI id, empty where ``place`` has no {roi}; and the file.
     """
-    glob = re.sub(r"\{(roi|reader)\}", "*", place.replace("{patient}", patient_id))
-    text = re.escape(place.replace("{patient}", patient_id)).replace(r"\*", "[^/]*")
+    # A PatientID may have any characters. It must not act as a pattern, nor lead into the folder of
+    # another man.
+    if ".." in patient_id.split("/"):
+        return
+    # Several stars in a row would be no pattern of pathlib.
+    pattern = re.sub(r"(\{roi\}|\{reader\}|\*)+", "*", place)
+    pattern = pattern.replace("{patient}", glob.escape(patient_id))
+    text = re.escape(place).replace(r"\*", "[^/]*")
     text = text.replace(r"\{roi\}", "(?P<roi>[A-Za-z0-9]+)")
-    pattern = re.compile(text.replace(r"\{reader\}", "[A-Za-z0-9-]+"))
-    for path in sorted(top.glob(glob)):
-        match = pattern.fullmatch(path.relative_to(top).as_posix())
+    text = text.replace(r"\{reader\}", "[A-Za-z0-9-]+")
+    text = text.replace(r"\{patient\}", re.escape(patient_id))
+    for path in sorted(top.glob(pattern)):
+        match = re.fullmatch(text, path.relative_to(top).as_posix())
         if match and not leads_out(path, top):
             yield match.groupdict().get("roi", ""), path
 

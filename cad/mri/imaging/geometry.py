@@ -220,10 +220,7 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     # numpy's argwhere is slower than this if few voxels are inside.
     filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
     points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
-    index = grid.patient_to_index(points)
-    beyond: np.ndarray = np.any(
-        (index < -0.5 - 1e-3) | (index > np.array(grid.shape[::-1]) - 0.5 + 1e-3), axis=1
-    )
+    beyond = outside_of(grid, points)
     mask = resample_mask(inside, grid)
     count = int(mask.array.sum())
     with located(patient=study.participant_id, roi=roi.roi_id):
@@ -247,6 +244,26 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
                 hint="draw a larger ROI or leave this image out",
             )
     return mask
+
+
+def outside_of(grid: Volume, points: np.ndarray) -> np.ndarray:
+    """Tell for each point whether it lies outside of a grid.
+
+    Parameters
+    ----------
+    grid : Volume
+        The grid; its values are not read.
+    points : ndarray, shape (n, 3)
+        Points in the patient (x, y, z), mm.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+    """
+    index = grid.patient_to_index(points)
+    last = np.array(grid.shape[::-1]) - 1
+    beyond: np.ndarray = np.any((index < -0.5 - 1e-3) | (index > last + 0.5 + 1e-3), axis=1)
+    return beyond
 
 
 def overlaps(a: Volume, b: Volume) -> bool:
