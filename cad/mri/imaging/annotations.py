@@ -478,11 +478,12 @@ def _share_on_grid(
         raise CadError(
             "the ROI is empty: it fills no voxel of the images to one half", file=path, roi=name
         )
-    kept = share.sum() * np.prod(grid.spacing) / (drawn.array.sum() * np.prod(place.spacing))
-    if kept < 1 - _CUT:
+    volume_on_grid = share.sum() * np.prod(grid.spacing)
+    share_outside = 1 - volume_on_grid / (drawn.array.sum() * np.prod(place.spacing))
+    if share_outside > _CUT:
         notes.append(
-            f"{1 - kept:.0%} of a region of {path.name} lie outside of the image on which regions "
-            "are kept, and are left out"
+            f"{share_outside:.0%} of a region of {path.name} lie outside of the image on which "
+            "regions are kept, and are left out"
         )
     return share
 

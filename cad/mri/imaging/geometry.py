@@ -259,6 +259,15 @@ def outside_of(grid: Volume, points: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray of bool, shape (n,)
+
+    Examples
+    --------
+    A grid of two voxels of 1 mm, whose first voxel lies around the origin:
+
+    >>> import numpy as np
+    >>> grid = Volume(np.zeros((1, 1, 2)), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    >>> outside_of(grid, np.array([[1.4, 0.0, 0.0], [1.6, 0.0, 0.0]])).tolist()
+    [False, True]
     """
     index = grid.patient_to_index(points)
     last = np.array(grid.shape[::-1]) - 1

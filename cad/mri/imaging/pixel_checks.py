@@ -226,7 +226,7 @@ def check_lines(array: np.ndarray) -> None:
     >>> wave = np.sin(np.arange(40) / 6)
     >>> image = np.outer(wave, wave[:30])
     >>> check_lines(image)
-    >>> check_lines(image.reshape(30, 40))
+    >>> check_lines(image.reshape(30, 40))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     cad.base.errors.CadError: Rows (0028,0010) 30 and Columns (0028,0011) 40 are exchanged: ...
@@ -269,7 +269,7 @@ def check_order(array: np.ndarray, order: np.ndarray) -> None:
     >>> import numpy as np
     >>> image = np.arange(6.0).reshape(3, 1, 2)
     >>> check_order(image, np.array([1, 0, 2]))
-    >>> check_order(image[[1, 0, 2]], np.array([1, 0, 2]))
+    >>> check_order(image[[1, 0, 2]], np.array([1, 0, 2]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     cad.base.errors.CadError: ImagePositionPatient (0020,0032) and InStackPositionNumber ...
