@@ -241,12 +241,14 @@ class Summary:
         """Return the content of ``metrics.json`` as values that JSON can hold."""
         content = _fields(self)
         del content["rows"]
-        content["null"] = self.null and self.null.as_dict()
+        if self.null is not None:
+            content["null"] = self.null.as_dict()
         for name in ("assisted", "ceiling", "disagreement"):
             measure = getattr(self, name)
-            content[name] = measure and {**_fields(measure), "sentence": measure.sentence()}
-        point = self.operating_point
-        content["operating_point"] = point and point.as_dict()
+            if measure is not None:
+                content[name] = {**_fields(measure), "sentence": measure.sentence()}
+        if self.operating_point is not None:
+            content["operating_point"] = self.operating_point.as_dict()
         content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
         return dict(json_safe(content))
 

@@ -83,7 +83,7 @@ class CohortFacts:
             vessel = image_path(folder, name, "vessel").is_file()
             flips = any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
             b1 = b1_path(folder, name).is_file()
-            counts += (t2w, t2w and gland, dce, dce and flips, dce and vessel, dce and b1)
+            counts += (t2w, t2w & gland, dce, dce & flips, dce & vessel, dce & b1)
         return cls(*counts.tolist())
 
 

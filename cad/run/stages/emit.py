@@ -127,10 +127,12 @@ class Emitted:
         rois: dict[tuple[str, str, str], list[str]] = {}
         for f in [*self.kinds.new, *self.kinds.repeated]:
             rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)
-        return [
-            f"{study}{' ROI ' * bool(named[0])}{', '.join(named)} ({where}): {reason}"
-            for (study, where, reason), named in rois.items()
-        ]
+        lines = []
+        for (study, step, reason), names in rois.items():
+            # The id of a region is empty where the whole study failed.
+            regions = f" ROI {', '.join(names)}" if names[0] else ""
+            lines.append(f"{study}{regions} ({step}): {reason}")
+        return lines
 
 
 class NothingScored(CadError):
