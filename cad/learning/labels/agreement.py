@@ -414,15 +414,20 @@ def _fisher(
 def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
     """Return every reader's z, drawn towards the panel's mean as far as chance explains its
     distance.
+
+    The mean and the variance between readers are those of a random-effects meta-analysis
+    (DerSimonian and Laird 1986). A reader without a measured z gets the mean.
     """
     precision = 1 / variance[measured]
-    centre = float(precision @ z[measured] / precision.sum())
-    excess = float(precision @ (z[measured] - centre) ** 2) - (measured.sum() - 1)
+    common_mean = float(precision @ z[measured] / precision.sum())
+    # Without differences between readers, the weighted squares add up to their number less one on
+    # average. What goes beyond this is the variance between readers times ``scale``.
+    excess = float(precision @ (z[measured] - common_mean) ** 2) - (measured.sum() - 1)
     scale = precision.sum() - (precision @ precision) / precision.sum()
     between = max(0.0, excess / scale)
-    total = 1 / (variance[measured] + between)
-    centre = float(total @ z[measured] / total.sum())
-    drawn = np.full(len(z), centre)
+    weight = 1 / (variance[measured] + between)
+    mean = float(weight @ z[measured] / weight.sum())
     reliability = between / (between + variance[measured])
-    drawn[measured] = centre + reliability * (z[measured] - centre)
-    return drawn
+    shrunk = np.full(len(z), mean)
+    shrunk[measured] = mean + reliability * (z[measured] - mean)
+    return shrunk

@@ -190,13 +190,19 @@ def _modality(
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
+    """Return the feature columns of one image, shape (n_regions,) each; none if it fails.
+
+    Notes, failures and provenance are added to ``result``.
+    """
     grid = _grid_around_regions(study, name, settings.features)
     # A region that cannot be measured is replaced by an empty one, so that its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
-    waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
+    nyul = settings.images.t2_standardisation == "nyul"
+    # The scale of T2 by Nyul is fitted to all studies, after each of them was measured once.
+    without_scale = name == "t2w" and nyul and scale is None
     try:
-        if waits:
+        if without_scale:
             unscaled = unscaled_t2(study, settings, needed, shares)
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
@@ -208,21 +214,21 @@ def _modality(
         return {}
     regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
     result.notes += prepared.notes
-    if waits:
+    if without_scale:
         result.unscaled = unscaled
     columns = measure(prepared, regions, settings.features)
-    how = _provenance(prepared, drawn, regions, settings)
-    how |= _displaced(study, name, drawn)
-    provenance = pd.DataFrame(how).add_prefix(PREFIX)
+    provenance_columns = _provenance(prepared, drawn, regions, settings)
+    provenance_columns |= _displaced(study, name, drawn)
+    provenance = pd.DataFrame(provenance_columns).add_prefix(PREFIX)
     result.provenance = pd.concat([result.provenance, provenance], axis=1)
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
         _keep_perfusion(study, prepared, regions, rois, result)
-    lost = [n for n, values in columns.items() if not np.isfinite(values).all()]
+    lost = [column for column, values in columns.items() if not np.isfinite(values).all()]
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
-    if waits:
+    if without_scale:
         # T2 features are measured later, when the scale of the cohort has been fitted. The values
         # here only give the names of the columns, and the notes.
         columns = {column: np.full(len(rois), np.nan) for column in columns}
