@@ -81,7 +81,7 @@ _MACHINE = {
     errno.EINTR,
     errno.ETIMEDOUT,
 }
-# The text of these exceptions is understandable only with the name of the exception.
+# The text of an exception of these types is understandable only with the name of the type.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
 # Bytes of a zip member's header before its name.

@@ -676,8 +676,8 @@ class JointModel:
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
-        # A region for which the set for images alone is used needs no special case: in that set the
-        # weight of readers' scores is 0.
+        # For a region without readers' scores the model uses the set of parameters for images
+        # alone. This set needs no special case, because in it the weight of readers' scores is 0.
         design = _by_row(_design_of_regions(data, self.centre), row)
         effect = self.effect[row][:, None] * _POINTS
         odds = (design @ self.estimate.ravel())[:, None] + effect
@@ -688,7 +688,8 @@ class JointModel:
         gradient += _by_row(_effect_column((spread * effect).sum(axis=1)), row)
         gradient /= (probability * (1 - probability))[:, None]
 
-        # If no region of a man is judged, the product is empty, which is 1.
+        # The probability that all regions of a man are free of cancer is a product over his
+        # regions. If none of them has a belief, the product is empty, which is 1.
         belongs = _belongs(data.man, judged, data.men)
         log_free = belongs @ log_expit(-odds)
         of_man = np.zeros(data.men, dtype=int)
@@ -703,8 +704,9 @@ class JointModel:
         free = np.exp(log_free) * _WEIGHT
         leak = leak_risk @ _WEIGHT
         total = 1 - free.sum(axis=1)
-        # In exact arithmetic P(man) lies between the largest r_i and the leak plus the sum of r_i.
-        # Clipping ensures this in spite of rounding errors.
+        # In exact arithmetic P(man), the probability that a man has cancer, is at least the largest
+        # r_i of his regions. It is at most the leak plus the sum of the r_i. Clipping ensures this
+        # in spite of rounding errors.
         at_least = np.zeros(data.men)
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
@@ -734,7 +736,7 @@ class JointModel:
         degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
         half = t_distribution.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(np.maximum(variance, 0.0))
         odds = logit(value)
-        # Rounding in logit and expit could put an end of the range on the wrong side of the value.
+        # Rounding in logit and expit could put an end of the range on the wrong side of ``value``.
         low = np.minimum(expit(odds - half), value)
         high = np.maximum(expit(odds + half), value)
         return low, high
@@ -767,8 +769,8 @@ class JointModel:
         solution = _maximised(problem, SITE_MEAN[free], SITE_SD[free] ** -2, SITE_MEAN[free])
         value = np.array([0.0, 1.0, 0.0, 0.0])
         value[free] = solution.value
-        # The optimum at the site depends on the parameters of the model: d value = -H^-1
-        # d(gradient). H is the Hessian, and the gradient is that of minus the log-posterior.
+        # The fitted changes depend on the parameters of the model: d value = -H^-1 d(gradient). H
+        # is the Hessian and ``gradient`` the gradient of minus the log-posterior of the changes.
         by_model = np.zeros((4, 10))
         for term in np.flatnonzero(self.free[row]):
             ends = []
@@ -1090,8 +1092,8 @@ class _Mode:
 
     value: np.ndarray
     inverse_hessian: np.ndarray
-    scores: np.ndarray  # (m, p), gradients of the likelihood by man
-    precision: np.ndarray  # of the prior
+    scores: np.ndarray  # (m, p), gradient of the log-likelihood of each man
+    precision: np.ndarray  # (p,), 1 / variance of the prior
 
 
 @dataclass(frozen=True)
@@ -1125,7 +1127,9 @@ class _Likelihood:
     belongs: sparse.csr_array  # (m, n)
     leak_design: np.ndarray  # (m, p)
     leak_offset: np.ndarray  # (m,)
-    log_effect: float  # a constant that is added to the last parameter
+    # A constant that is added to the last parameter, the logarithm of the effect's standard
+    # deviation.
+    log_effect: float
     # (m,) whether a man is known to be free of cancer, also outside his regions
     free_men: np.ndarray
     # (m,) whether a man has cancer, and none of his regions is known to be malignant
@@ -1151,8 +1155,8 @@ class _Likelihood:
             leak_design = np.zeros((data.men, design.shape[1]))
         else:
             malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
-            # If a region has no known truth and is not in use, the man's cancer may be in that
-            # region. Such a cancer tells nothing about the leak.
+            # If a region has no known truth and is not used in the fit, the man's cancer may be in
+            # this region. His cancer then tells nothing about the leak.
             unjudged = np.bincount(data.man[~use & np.isnan(data.truth)], minlength=data.men)
             complete = unjudged == 0
             free_men = complete & (data.truth_of_man == 0)
@@ -1194,18 +1198,19 @@ class _Likelihood:
         mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
         weighted = nodes.posterior[:, :, None] * gradient
         spread = weighted.reshape(-1, size).T @ gradient.reshape(-1, size) - mean.T @ mean
-        # Second derivatives with respect to the log-odds of each region and of each man's leak.
+        # Terms with the second derivatives by the log-odds of each region and of each man's leak.
         hessian = _outer_sum(self.design, nodes.posterior[self.man] * nodes.curvature, nodes.effect)
         hessian += _outer_sum(
             self.leak_design, nodes.posterior * nodes.leak_curvature, nodes.effect
         )
-        # The effect is the exponential of its parameter, which adds a second derivative.
+        # A man's effect t is a standard normal value times the exponential of the last parameter.
+        # The exponential adds a second derivative.
         by_effect = self.belongs @ nodes.slope + nodes.leak_slope
         hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
-            # Such a man's cancer may be in any of several places: his regions of unknown truth, or
-            # outside his regions. That one of them has cancer ties them together, also for a known
-            # effect, and adds this term.
+            # A man who has cancer, but no region known to be malignant, has it in any of several
+            # places: his regions of unknown truth, or outside his regions. That one of these places
+            # has cancer makes them depend on each other, and adds this term.
             places = np.isnan(self.truth)[:, None] * nodes.risk
             tied = self._summed(places, nodes.leak_risk, nodes.effect)
             odds = nodes.slope_per_risk
@@ -1260,9 +1265,9 @@ class _Likelihood:
         slope = np.where(is_unknown, 0.0, is_malignant - risk)
         curvature = np.where(is_unknown, 0.0, risk * (1 - risk))
 
-        # Men whose truth is known beyond their regions: log F or log(1 - F). Its derivative by the
-        # log-odds of a place of unknown truth is the place's risk, times -1 for log F and times
-        # F / (1 - F) for log(1 - F).
+        # Men whose truth is known beyond their regions add log F or log(1 - F), with F the
+        # probability that no place of unknown truth has cancer. The derivative by the log-odds of
+        # such a place is the place's risk, times -1 for log F and times F / (1 - F) for log(1 - F).
         leak_risk = np.zeros_like(log_likelihood)
         slope_per_risk = np.zeros_like(log_likelihood)
         log_weighted = np.log(_WEIGHT) + log_likelihood
@@ -1271,7 +1276,8 @@ class _Likelihood:
             leak_risk = expit(leak_log_odds)
             log_free = log_expit(-leak_log_odds)
             log_free += self.belongs @ np.where(is_unknown, log_benign, 0.0)
-            # F stays below 1, where 1 - F has a logarithm.
+            # F, the probability that no place of unknown truth has cancer, stays below 1, so that 1
+            # - F has a logarithm.
             log_free = np.minimum(log_free, -1e-300)
             log_cancer = np.log(-np.expm1(log_free))
             log_weighted[self.free_men] += log_free[self.free_men]
@@ -1282,7 +1288,7 @@ class _Likelihood:
             slope = np.where(is_unknown, slope_of_region * risk, slope)
             curvature = np.where(is_unknown, -slope_of_region * risk * (1 - risk), curvature)
 
-        # The likelihood of a man is the weighted sum over nodes.
+        # The likelihood of a man is the weighted sum over the nodes of his effect.
         log_sum = logsumexp(log_weighted, axis=1)
         return _AtNodes(
             likelihood=log_sum,
@@ -1307,7 +1313,7 @@ class _AtNodes:
     derivative, without the terms of pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
     """
 
-    likelihood: np.ndarray  # (m,), its logarithm, summed over nodes
+    likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, which is a sum over nodes
     posterior: np.ndarray  # (m, k), share of each node in the likelihood of the man
     effect: np.ndarray  # (k,), effect t
     risk: np.ndarray  # (n, k), probability r of cancer in the region
@@ -1354,7 +1360,8 @@ def _maximised(
     for _ in range(100):
         hessian = _convex(problem.hessian(value) + np.diag(precision))
         step = np.linalg.solve(hessian, gradient)
-        # A long first step would leave the range in which the quadratic approximation holds.
+        # Newton's first step may be so long that the quadratic approximation no longer holds, so no
+        # parameter changes by more than 2 in a step.
         step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
         length = 1.0
         next_loss, near_gradient = loss(value - step)

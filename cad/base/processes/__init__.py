@@ -167,7 +167,8 @@ def _end_server() -> None:
         server.close()
         # Where this process ignores SIGCHLD, the ended server is already gone.
         with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)  # the server may still be loading libraries, for a second
+            # The server may be loading libraries, which takes a second, so it is killed.
+            os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
 
@@ -196,15 +197,17 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
     if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
     ours, theirs = _pair()
-    with suppress(OSError), theirs:  # without enough memory or processes, a later call tries again
+    # If memory or processes run out, nothing is raised: a later call tries again.
+    with suppress(OSError), theirs:
         _servers[os.getpid()] = _copy([theirs.fileno()], serve, theirs.fileno()), ours
         return loops and _share_with_loops()
     return False
 
 
 def _share_with_loops() -> bool:
-    # Python starts this tracker by spawnv_passfds, too. It is started here, before that function is
-    # replaced below, so that the tracker does not become a copy of this process.
+    # multiprocessing starts its resource tracker by spawnv_passfds, too. The tracker is started
+    # here, before that function is replaced below, so that it does not become a copy of this
+    # process.
     resource_tracker.ensure_running()
 
     def start(path: Any, args: Any, passfds: Sequence[int]) -> int:

@@ -275,7 +275,8 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     if not folder.is_dir():
         raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
     names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
-    if not names or pending(folder):  # a change by this program was decided there
+    # With a pending change by this program, the folder belongs to the program.
+    if not names or pending(folder):
         return
     mark = _marked_name(folder)
     if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):

@@ -312,13 +312,15 @@ def summarise(
     """
     frame = frame.reset_index(drop=True)
     columns = _RegionColumns.of(frame)
-    # How probable is cancer, by all that is known of the region? Histology tells.
+    # ``probability`` is how probable cancer is, by all that is known of the region. It is compared
+    # with histology.
     probability = _Score.of(frame, "probability")
-    # Would readers call the region malignant? The readers' mean tells. This is the learner's own
-    # score, to which the conformal p-values of a trained model refer.
+    # ``belief`` is how probable it is that readers would call the region malignant. It is compared
+    # with the readers' mean. It is the learner's own score, to which the conformal p-values of a
+    # trained model refer.
     belief = _Score.of(frame, "belief")
-    # How probable is cancer, by the images alone? This score is compared with readers. A score that
-    # uses what they say would be compared with itself.
+    # ``images`` is how probable cancer is by the images alone. It is compared with readers. A score
+    # that uses the readers' scores would be compared with itself.
     images = _Score.of(frame, "probability_images")
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
     n_folds = len(folds.folds) if folds else None
@@ -362,8 +364,9 @@ def summarise(
     wide = score_table(frame, reader_scores)
     tool, with_tool = _tool_measures(columns, belief, images, wide, given, resampling)
     conformal, (p_benign, p_malignant) = _conformal(columns, belief.ranking, given)
-    # A prediction has these values from its models. A validation has none, so that the values which
-    # were computed from the other patients take their place.
+    # In a prediction the models give p-values and the readers' probabilities with the tool. In a
+    # validation no model gives them, so the values that were computed from the other patients are
+    # used.
     values_of_regions = given
     if values_of_regions is None:
         values_of_regions = Given(

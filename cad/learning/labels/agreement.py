@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 FEWEST_READERS = 3
 """Least number of readers that can have different weights; fewer readers have equal weights."""
 # Number of times that weights are computed from the mean of the other readers. In the first mean
-# all readers have equal weights, also a reader who agrees with nobody. In the next means he has
-# little or no weight.
+# all readers have equal weights, also a reader who agrees with nobody. In the later means this
+# reader has little or no weight.
 _ROUNDS = 3
 # Least number of regions for a correlation: the variance of Fisher's z is 1 / (n - 3), so that
 # three regions give no estimate.
@@ -290,7 +290,8 @@ def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
     columns = []
     for first in np.unique(copies):
         names = grades[:, copies == first]
-        # Copies have equal scores wherever both scored, so the first finite score is taken.
+        # Readers who are copies of each other have equal scores wherever both scored a region, so
+        # the first finite score is taken.
         where = np.isfinite(names).argmax(axis=1)
         columns.append(names[np.arange(len(names)), where])
     return np.column_stack(columns)

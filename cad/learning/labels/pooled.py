@@ -235,8 +235,8 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     """Return the posterior mode and covariance of the coefficients (a, b, w_1, .., w_R)."""
     k = design.shape[1]
     centre = np.zeros(k)
-    # The prior mean is the readers' mean: b, the weight of z, is 1, and all other coefficients are
-    # 0.
+    # The prior mean of the coefficients stands for the readers' mean as it is: the weight b of the
+    # log-odds of this mean is 1, and all other coefficients are 0.
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]

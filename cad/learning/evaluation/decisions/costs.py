@@ -187,9 +187,9 @@ def _predictive_value(
     called = words == word
     if not called.any():
         return None
-    # The design effect is the factor by which the variance grows because the regions of one patient
-    # are alike. It is estimated from all regions with histology, because the regions with this
-    # decision may be too few.
+    # The design effect is the factor by which the variance of the share grows because the regions
+    # of one patient are alike. It is estimated from all regions with histology, because the regions
+    # with the decision ``word`` may be too few.
     effect = share_design_effect(truth, patients)
     return clustered_share(truth[called] == label, patients[called], design_effect=effect)
 

@@ -225,8 +225,8 @@ def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement 
     permuted = losses[1:-1].mean(axis=0)
     code = np.unique(owner, return_inverse=True)[1]
     m = int(code.max()) + 1
-    # These are, for each patient, the loss with permuted spreads minus that with the true ones, and
-    # the loss with permuted spreads.
+    # For each patient, ``saved`` is the loss with permuted spreads minus the loss with the true
+    # spreads, and ``whole`` is the loss with permuted spreads.
     saved = np.bincount(code, permuted - losses[0], m)
     whole = np.bincount(code, permuted, m)
     ratio = float(saved.sum() / whole.sum())

@@ -46,7 +46,8 @@ LABEL_FREE = (
     preprocessing.MinMaxScaler,
     preprocessing.MaxAbsScaler,
 )
-# Number of labellings that are fitted together. Each needs memory for one value per row.
+# Number of labellings that are fitted together. A labelling gives every row a permuted label, and
+# needs memory for one value per row.
 _TOGETHER = 500
 
 
@@ -102,7 +103,7 @@ class SharedFolds:
         front = estimator.steps[:-1]
         learner = estimator.steps[-1][1]
         steps = [step for _, step in front if step is not None and step != "passthrough"]
-        # The class must match exactly, because a subclass may use labels.
+        # The class of a step must be one of LABEL_FREE itself, because a subclass may use labels.
         if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
             return None
         return cls(Pipeline(front) if steps else None, learner, X, groups.astype(str), patients)
@@ -136,7 +137,8 @@ class SharedFolds:
             chunk = slice(begin, begin + _TOGETHER)
             y = labels[chunk]
             eta = None if etas is None else etas[chunk]
-            # For each labelling a fit to all rows is a good start for the fits without one patient.
+            # For each labelling, the fit to all rows is a good start for the fits that leave one
+            # patient out.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
             whole = np.full(y.shape, np.nan)

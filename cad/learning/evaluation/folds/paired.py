@@ -42,8 +42,8 @@ MEASURED = {
     "brier": metrics.brier,
     "calibration_slope": metrics.calibration_slope,
 }
-# Measure by which the best learner is chosen, for each truth. Both measures judge probabilities,
-# and not only their order.
+# Measure by which the best learner is chosen: one against the readers' mean, one against histology.
+# Both measures judge probabilities, and not only their order.
 _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
@@ -350,14 +350,15 @@ def _measure_rows(
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
-            # if the truth is 0 or 1, KL is the cross-entropy, and depends on how probabilities are
-            # clipped
+            # Against a truth of 0 or 1, KL is the cross-entropy, which depends on how near to 0 and
+            # 1 probabilities may come.
             continue
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
-            # The constant of a fold is the mean label of the other patients. It is low if the
-            # left-out patients have many malignant regions, so its order is against the labels.
+            # The constant learner predicts in each fold the mean label of the other patients. This
+            # mean is low if the left-out patients have many malignant regions. So the order of the
+            # constants is opposite to the order of the labels.
             continue
-        # AUC and slope are computed from scores that can be compared between folds.
+        # AUC and slope are computed from centred scores, which can be compared between folds.
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]
         base = scores[reference]

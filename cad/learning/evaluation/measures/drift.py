@@ -33,8 +33,8 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Amount that is subtracted from the sum every night, in standard deviations of a night's number. A
-# chart detects a shift of twice this amount fastest.
+# Amount that is subtracted every night from a chart's sum, in standard deviations of the number
+# that is added each night. A chart detects a shift of twice this amount fastest.
 ALLOWANCE = 0.5
 # Average number of nights between two false alarms of all charts together.
 NIGHTS = 365.0
@@ -71,9 +71,9 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     centre = limit * (nodes + 1) / 2
     weight = limit * node_weights / 2
     move = shift - allowance
-    # L(s), the average run length from a sum s on, fulfils an integral equation: L(s) = 1 + L(0)
-    # P(s + z - k <= 0) + the integral over u of L(u) times the density of s + z - k at u. k is the
-    # allowance.
+    # L(s) is the average number of nights until an alarm, counted from a night with the sum s. It
+    # fulfils an integral equation: L(s) = 1 + L(0) P(s + z - k <= 0) + the integral over u of L(u)
+    # times the density of s + z - k at u. z is the number of one night and k the allowance.
     start = np.append(centre, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))
     matrix[:, :_NODES] = norm.pdf(centre[None, :] - start[:, None] - move) * weight[None, :]

@@ -504,8 +504,8 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     # If all log-odds are within 1e-9 of each other, they may differ by rounding errors only, and a
     # slope has no meaning.
     usable = (_weighted_range(t, weight) > 0) & (_weighted_range(x, weight) >= 1e-9)
-    # The slope can be infinite only if all targets are 0 or 1; a single soft target keeps it
-    # finite.
+    # The slope can be infinite only if all targets are 0 or 1. A single target between 0 and 1
+    # keeps it finite.
     hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
     lowest, highest = _weighted_ends(x, weight * (t == 1))
     below, above = _weighted_ends(x, weight * (t == 0))

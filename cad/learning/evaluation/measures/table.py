@@ -137,8 +137,8 @@ _TABLE: dict[str, tuple[_Needs, Function]] = {
     "cross_entropy": _soft(metrics.cross_entropy),
     "brier": _soft(metrics.brier),
     "calibration_intercept": _soft(metrics.calibration_intercept),
-    # The intercept is computed from the model's probabilities as they are, the slope from log-odds
-    # that can be compared between folds.
+    # The calibration intercept is computed from the model's probabilities as they are. The
+    # calibration slope is computed from centred log-odds, which can be compared between folds.
     "calibration_slope": (
         "probability",
         lambda c, w: metrics.calibration_slope(c.target, c.sloped, weight=w),
