@@ -56,14 +56,16 @@ GIVEN = "given"
 # Probabilities are clipped to this distance from 0 and 1. Without it, a few regions whose labels
 # are all 0 could give a probability of 0, and its loss for a label of 1 is infinite.
 CLIP = 0.01
-# Precision (1 / variance) of two normal priors: of the slope, and of the weight of a member of
-# :class:`cad.learning.learners.ProbabilisticEnsemble`. A few dozen regions outweigh it.
+# Precision (1 / variance) of two normal priors: of the slope, by which log-odds are multiplied, and
+# of the weight of a member of :class:`cad.learning.learners.ProbabilisticEnsemble`. A few dozen
+# regions outweigh either prior.
 _PRECISION = 6.0
-# Precision of the normal prior on the shift: its standard deviation is one unit of log-odds.
+# Precision of the normal prior on the shift, which is added to log-odds. The standard deviation of
+# the prior is one unit of log-odds.
 _SHIFT_PRECISION = 1.0
-# Least slope. If the features tell nothing about the labels, the predictions of inner folds
-# correlate negatively with the labels. The fitted slope is then negative, and would reverse the
-# order of the regions.
+# Least slope by which log-odds are multiplied. If the features tell nothing about the labels, the
+# predictions of inner folds correlate negatively with the labels. The fitted slope is then
+# negative, and would reverse the order of the regions.
 _LEAST_SLOPE = 0.1
 
 
@@ -399,8 +401,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         ``log_odds`` has shape (n, k), a column per member. The log-odds of the mean label are
         subtracted first. The weights have a normal prior with the mean ``towards``.
         """
-        # A row without log-odds, for example of a fold in which no setting could be fitted, is left
-        # out.
+        # A row without log-odds is left out. It may be in a fold in which no setting could be
+        # fitted.
         predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(
             log_odds[predicted] - self.base_,
@@ -442,9 +444,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
         views = self._views(every, self.scalings_)
         unmixed = np.asarray(~mixed, dtype=float)
-        # Squared distances are summed separately over the mixed and the unmixed features. To
-        # compute the distance of the unmixed row, and then correct it by differences, would lose
-        # precision where a feature is huge.
+        # Squared distances are sums of two parts: over the features taken from ``other`` (mixed),
+        # and over the row's own features (unmixed). To compute the distance of the unmixed row, and
+        # then correct it by differences, would lose precision where a feature is huge.
         mixed_squares = {}
         for scaling, view in views.items():
             other_view = view[-1]
@@ -578,8 +580,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
         beta = np.zeros((len(gaussians), len(rows)))
-        # z_0 + a (z - z_0) = (1 - a) z_0 + a z. So log-odds multiplied by a slope are again a sum
-        # of kernels and a constant.
+        # With log-odds z, a slope a and the log-odds z_0 of the mean label, z_0 + a (z - z_0) = (1
+        # - a) z_0 + a z. So log-odds multiplied by a slope are again a sum of kernels and a
+        # constant.
         intercept = (1 - self.slope_) * self.base_ + shift
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):

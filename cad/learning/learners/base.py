@@ -238,7 +238,8 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     True
     """
     lowest, highest, mean, deviation = trained
-    # The least width lets a column that was constant in the training differ by a rounding error.
+    # A column that was constant in the training may differ by a rounding error, so its width is not
+    # 0.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
     distance = np.clip((rows - mean) / width, -3, 3)
     off = np.abs(np.nan_to_num(distance).mean(axis=0))

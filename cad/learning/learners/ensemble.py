@@ -34,16 +34,17 @@ MOST_LINED = 20_000
 _MOST_GROWN = 50_000
 # With more rows than this, boosting uses two inner folds, to save time.
 _MANY = 5000
-# The prior means were chosen on fourteen tables of readers' scores: once with five folds of all
-# patients, and once with only ten patients of each table (docs/probability.md).
+# The prior means of the members' weights were chosen on fourteen tables of readers' scores: once
+# with five folds of all patients, and once with only ten patients of each table
+# (docs/probability.md).
 TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
 """Prior means of the members' weights, in the order of :data:`MEMBERS`. The more patients there
 are, the further the weights may move away from them.
 """
 # Levels of the quantiles in ``scatter_``.
 _LEVELS = np.linspace(0.0, 1.0, 201)
-# Added to q (1 - q), so that the variance of labels that is expected around a prediction q is never
-# 0.
+# This number is added to q (1 - q), the variance of labels that is expected around a predicted
+# probability q, so that the variance is never 0.
 _ROOM = 0.02
 
 

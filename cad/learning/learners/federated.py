@@ -425,7 +425,8 @@ class FederatedSite:
 
     def _blocked(self, d_gamma: Array, d_v: Array, d_xi: Array) -> list[int]:
         """Return for each of :data:`LENGTHS` how many rows forbid a step of this length."""
-        # The share of the way to each bound that a step of length 1 would go.
+        # For each row and each of its bounds: the share of the way to the bound that a step of
+        # length 1 would go.
         to_bounds = [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
         nearest = np.maximum.reduce(to_bounds)
         is_forbidden = nearest[:, None] * LENGTHS[None, :] > _CLOSE
@@ -443,7 +444,7 @@ class FederatedSite:
         d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
-        # The corrector subtracts the second-order products that the predictor step would leave.
+        # The predictor step would leave products of two changes. The corrector subtracts them.
         self._to_v = to_v - d_gamma * d_v
         self._to_xi = to_xi + d_gamma * d_xi
         h = self._off - self._to_xi / self._back + self._to_v / self._gamma
@@ -837,19 +838,21 @@ class _Coordinator:
         predicted = self.wire.ask({"ask": "predictor", "dx": dx.tolist()})
         length = self._longest(predicted["blocked"], dx, d_price)
 
-        # The products at its end: the sum of (a + length da) (b + length db) over the pairs a, b.
+        # The sum of the products at the end of the predictor step: (a + length da) (b + length db),
+        # added up over all pairs of a variable a and its dual variable b.
         products_ahead = products + length * float(predicted["linear"])
         products_ahead += length**2 * float(predicted["quadratic"])
         if self.learned:
             products_ahead += length * (dx[-1] * self.price + self.x[-1] * d_price)
             products_ahead += length**2 * dx[-1] * d_price
-        # The more the predictor shrinks the products, the smaller are those that the corrector aims
-        # at.
+        # The more the predictor shrinks the products, the smaller is ``centre``, the value that the
+        # corrector gives to all products.
         remaining = max(products_ahead / n_products, 0.0) / mean_product
         centre = mean_product * remaining**3
 
-        # The corrector. The linear equations leave out the product of the two changes; the
-        # corrector subtracts the product of the predictor's changes instead.
+        # The corrector. The linear equations leave out the product of a variable's change and its
+        # dual variable's change. The corrector subtracts this product, computed from the
+        # predictor's changes.
         right = predicted["right"] + centre * predicted["right_per_centre"]
         change_of_product = centre - product_of_scale - dx[-1] * d_price
         dx, d_price = self._direction(factor, sums["pull"], right, change_of_product)
@@ -895,7 +898,7 @@ class _Coordinator:
         d_price : float
             Change of the multiplier; 0 for a fixed s.
         """
-        # What is missing to a zero gradient of the Lagrangian by x.
+        # The gradient of the Lagrangian by x must be 0; ``missing`` is minus this gradient.
         missing = pull - self.quadratic * self.x
         if self.learned:
             missing[-1] += self.price
@@ -905,7 +908,8 @@ class _Coordinator:
         s = float(self.x[-1])
         target[-1] += change_of_product / s
         dx = np.asarray(cho_solve(factor, target))
-        # The change of s times its multiplier, without the term of second order.
+        # The change of the product s times its multiplier, without the product of the two changes,
+        # gives the change of the multiplier.
         d_price = (change_of_product - self.price * dx[-1]) / s
         return dx, float(d_price)
 

@@ -298,7 +298,7 @@ class Ranker(BinaryLearner):
             if len(np.unique(sign[train][sign[train] != 0])) < 2:
                 return None
             learner = clone(self)
-            # clone() drops this attribute, which validate_data set, and _fit_scores does not
+            # clone() drops ``n_features_in_``, which validate_data set, and _fit_scores does not
             # validate again.
             learner.n_features_in_ = self.n_features_in_
             learner._fit_scores(
@@ -335,8 +335,8 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
         positive = weight[sign > 0].sum()
         negative = weight[sign < 0].sum()
         slope = least_slope
-        # With this offset, the probability at the mean score is about the share of positives. With
-        # so small a slope the probabilities of all rows are close to this share.
+        # With this offset, the probability at the mean score is about the share of positives. The
+        # least slope is so small that the probabilities of all rows are close to this share.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
             np.average(scores, weights=weight)
         )

@@ -132,8 +132,9 @@ def opauc_path(
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)
     lams = np.asarray(lambdas, dtype=float)
-    # Of the two methods the one with fewer operations is used. A pair of settings takes n d^2
-    # operations by means and covariances, and n^3 by inner products of rows.
+    # Of two methods the one with fewer operations is used. For each pair of settings (eta, lambda),
+    # n rows and d features, the method by means and covariances takes n d^2 operations, and the
+    # method by inner products of rows n^3.
     if X.shape[1] > X.shape[0]:
         # Here w = X' coefficients. Gradients are weighted sums of rows, so w is always a weighted
         # sum of rows, too.
@@ -244,9 +245,10 @@ def _pass_factor(
                     change[t] = -rate * s
                     largest = abs(change[t])
                     for k in range(t):
-                        # Cov w is the sum over the other class of share (u - centre) x. In s a = s
-                        # (x_t - mean) the mean is the sum of share x over the same rows. So the
-                        # coefficient of such a row changes by share (u - centre - s).
+                        # The covariance part of the gradient, Cov w, is the sum over the other
+                        # class of share (u - centre) x. The part s a is s (x_t - mean), with the
+                        # mean the sum of share x over the same rows. So the coefficient of such a
+                        # row changes by share (u - centre - s).
                         change[k] = 0.0
                         if sign[k] != sign[t]:
                             change[k] = -rate * weight[k] / total_of_other * (u[k] - centre - s)

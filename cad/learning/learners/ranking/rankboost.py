@@ -185,8 +185,9 @@ def boost(
         r, where, cut = _best_stump(values, order, advantage)
         if where < 0:
             break
-        # alpha = 1/2 ln((1 + r) / (1 - r)). Smoothing by one pair keeps alpha finite for a perfect
-        # stump. r is clipped because rounding may carry r past 1.
+        # The weight of a stump is alpha = 1/2 ln((1 + r) / (1 - r)), with r its advantage.
+        # Smoothing by one pair keeps alpha finite for a perfect stump. r is clipped because
+        # rounding may carry r past 1.
         r = min(max(r, -1.0), 1.0)
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
         # For rows above the threshold, the weight of a positive is multiplied by exp(-alpha), and

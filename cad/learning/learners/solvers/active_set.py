@@ -195,7 +195,8 @@ def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignor
         taken[i] = 0.0
     for j in range(len(bad)):
         missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
-        # At gamma = 0 a row must be on or beyond its margin, at gamma = c on it or short of it.
+        # A row whose dual gamma is 0 must be on or beyond its margin. A row whose dual is its cost
+        # c must be on its margin or short of it.
         bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
@@ -339,8 +340,9 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
         slopes[k] = rows.q[free[k]]
     for k in range(2 + rows.learned):
         _solve_lower(L, size, work[k])
-    # These are the products 1'(LL')^-1 1 and 1'(LL')^-1 (r - f). After the free duals are
-    # eliminated from the system, they are the coefficients of an equation for b.
+    # With the Cholesky factor L, ``a_bb`` is the product 1'(LL')^-1 1, and ``a_b`` is 1'(LL')^-1 (r
+    # - f). After the free duals are eliminated from the system, they are the coefficients of an
+    # equation for b.
     a_bb = _dot(ones, ones, size)
     a_b = _dot(ones, step, size)
     if rows.learned:
@@ -398,8 +400,8 @@ def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
         for k in range(place):
             row[k] = block[i, k]
         _solve_lower(L, place, row)
-        # For a point that depends linearly on the others the difference is a rounding error, and
-        # may be negative; it is then replaced by the ridge.
+        # For a point that depends linearly on the others, the diagonal element before its square
+        # root is only a rounding error, and may be negative. The ridge then takes its place.
         row[place] = np.sqrt(max(block[i, place] + ridge - _dot(row, row, place), ridge))
 
 

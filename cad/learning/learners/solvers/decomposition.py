@@ -157,7 +157,8 @@ def _next_block(
     raise_first = raise_first[up[raise_first] > down.min()]
     lower_first = _smallest_indices(down, half)
     lower_first = lower_first[down[lower_first] < up.max()]
-    # The two worst rows come first, so that every block contains them.
+    # The two rows that violate the optimality conditions most come first, so that every block
+    # contains their points.
     worst = point[np.r_[raise_first[:1], lower_first[:1]]]
     new = np.setdiff1d(point[np.r_[raise_first, lower_first]], worst)
     earlier = np.setdiff1d(last, np.r_[worst, new])

@@ -26,7 +26,8 @@ KERNELS = ("linear", "rbf", "poly", "precomputed")
 # the whole matrix is checked. For more points, this number of evenly spread points is checked at
 # first, and the support vectors after the solution.
 _PROOF_SIZE = 400
-# Up to this size, computing the whole matrix is faster than computing rows on demand.
+# Up to this number of points, computing the whole kernel matrix is faster than computing its rows
+# on demand.
 _WHOLE_SIZE = 1500
 # With at least this many points per dimension of the feature space, a solution in the feature space
 # is faster than any method that uses kernel values.
@@ -105,7 +106,7 @@ class Kernel:
             return product
         if self.name == "poly":
             return (self.gamma * product + self.coef0) ** self.degree
-        # Rounding may make the exponent slightly positive.
+        # Rounding may make the exponent of a Gaussian kernel slightly positive.
         np.minimum(product, 0.0, out=product)
         return np.exp(product, out=product)
 

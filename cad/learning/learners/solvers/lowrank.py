@@ -93,9 +93,10 @@ def solve_low_rank(
     def system(give: Array) -> Array:
         """Return Z' diag(give) Z, of which only the lower triangle is set."""
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
-        # The upper left block is the sum of give_j l_i l_i', where row j belongs to point i and l_i
-        # is row i of the factor. The sign of a row is squared, so it drops out, and the numbers
-        # give_j of one point can be added first.
+        # ``give`` has a weight per row (constraint) of the problem. The upper left block is the sum
+        # of give_j l_i l_i', where row j is about point i and l_i is row i of the factor. The sign
+        # of a row is squared, so it drops out, and the weights of all rows of one point can be
+        # added first.
         shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
         for start in range(0, n, _POINTS):
             chunk = slice(start, start + _POINTS)
@@ -264,12 +265,13 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         dxi = (to_xi + xi * dg) / back
         return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
 
-    # The predictor is the step that would make all products 0. The shorter it must be, the larger
-    # is the value ``centre`` that the corrector gives to all products.
+    # The predictor is the step that would make all products of a variable and its dual 0. The
+    # shorter it must be, the larger is the value ``centre`` that the corrector gives to these
+    # products.
     ahead = solve(-gamma * v, -back * xi, -s * price)
     remaining = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(remaining, 0.0) / mu) ** 3
-    # The corrector subtracts the second-order products that the predictor step would leave.
+    # The predictor step would leave products of two changes. The corrector subtracts them.
     change = solve(
         centre - gamma * v - ahead.gamma * ahead.v,
         centre - back * xi + ahead.gamma * ahead.xi,

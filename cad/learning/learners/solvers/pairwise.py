@@ -45,8 +45,8 @@ _CLOSE = 0.999
 _SHORTEST = 1e-10
 # Least product of a variable and its multiplier, relative to the mean product.
 _LEAST = 0.1
-# Shares of the diagonal that are added to it. The next one is tried if the matrix is not positive
-# definite because of rounding errors.
+# Shares of the diagonal that are added to the diagonal of a matrix. The next share is tried if the
+# matrix is not positive definite because of rounding errors.
 _RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 
 
@@ -108,7 +108,8 @@ class PairwiseProblem:
     def cost(self) -> Floats:
         """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
         p, q, m = np.split(self.weight, [self.n_positive, self.n_positive + self.n_negative])
-        # Each row is a pair of points, and weighs as much as both together.
+        # Each row is a constraint on a pair of points. Its weight is the product of the weights of
+        # the two points.
         positive_negative = self.labelled_cost * np.outer(p, q)
         unlabelled_negative = self.unlabelled_cost * np.outer(m, q)
         positive_unlabelled = self.unlabelled_cost * np.outer(p, m)
@@ -214,8 +215,9 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
         if solution.converged or iteration == max_iter:
             break
         try:
-            # Products that are smaller than the gap requires would make the equations
-            # ill-conditioned, and the multipliers inexact.
+            # Products of a variable and its multiplier need not be smaller than the wanted gap
+            # requires. Smaller products would make the equations ill-conditioned, and the
+            # multipliers inexact.
             smallest = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
             length = _step(problem, state, smallest, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
@@ -334,7 +336,8 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     """
     m = len(d)
     out = np.empty(p * q + m * q + p * m)
-    # In all its rows an unlabelled point occurs as f_m - M d_m.
+    # Scores f_m and soft labels d_m of an unlabelled point occur only as f_m - M d_m, with M the
+    # parameter ``margin``.
     moved = f[p + q :] - margin * d
     first = 0
     for i in range(p):
@@ -370,8 +373,8 @@ def _factorise(
     margin = problem.margin
     labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
-    # Column i has the springs from the node of unlabelled point i to the positives and the
-    # negatives.
+    # Column i has the strengths of the springs from the node of unlabelled point i to the positives
+    # and the negatives.
     star = np.concatenate([of_positive, of_negative.T])
     diagonal = theta / margin**2
     total = star.sum(axis=0)
@@ -401,7 +404,8 @@ def _cholesky(system: Floats) -> Floats:
     for ridge in _RIDGES:
         diagonal *= 1.0 + ridge
         chol: Floats
-        # The matrix is symmetric, and its transpose has the order in memory that LAPACK needs.
+        # The matrix is symmetric, so its transpose can be passed, which has the order in memory
+        # that LAPACK needs.
         chol, info = dpotrf(system.T, lower=1, clean=0)
         if info == 0:
             return chol
@@ -433,8 +437,8 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
     """
     count = len(state.x)
     inverse = 1.0 / state.y
-    # With products near 0 the equations have large rounding errors, so x is raised. The next step
-    # reduces x again.
+    # If products of a variable x and its multiplier y are near 0, the equations have large rounding
+    # errors. So x is raised where the product is too small. The next step reduces x again.
     np.maximum(
         state.x, (max(smallest, _LEAST * float(state.x @ state.y)) / count) * inverse, out=state.x
     )
@@ -473,8 +477,9 @@ def _equations(
     ratio = state.x * inverse
     gamma, d, _, _ = _constraint_values(problem, state.y)
     missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
-    # After the slacks are eliminated, each row is an equation (ease + give) dgamma = right -
-    # _sides(df, dd).
+    # After the slack variables are eliminated, each row is an equation for the change dgamma of its
+    # multiplier: (ease + give) dgamma = right - _sides(df, dd). df and dd are the changes of scores
+    # and soft labels.
     ease, low, high, give = _constraint_values(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost
@@ -482,7 +487,7 @@ def _equations(
     stiffness = 1.0 / (ease + give)
     chol, lean, big = _factorise(problem, stiffness, low + high)
     points, onto_d = _onto(gamma, p, q, margin, n)
-    # The residual of the condition w = L'A'gamma.
+    # Residual of the condition w = L'A'gamma, which holds in a solution.
     left_w = factor.T @ points - state.w
 
     def towards(products: Floats | float) -> _State:
@@ -490,7 +495,8 @@ def _equations(
         to_s, to_lower, to_upper, to_xi = _constraint_values(problem, target)
         right = missing + to_s - to_xi if hinge else missing + to_s
         points, more_d = _onto(stiffness * right, p, q, margin, n)
-        # The new multipliers fulfil the condition of d, B'gamma + lower - upper = 0.
+        # After this step the multipliers fulfil the condition of the soft labels d, B'gamma + lower
+        # - upper = 0.
         rest_d = onto_d + more_d + to_lower - to_upper
         dw = dpotrs(chol, left_w + factor.T @ (points - lean @ rest_d), lower=1)[0]
         df = factor @ dw

@@ -128,10 +128,10 @@ class _Work:
     start: Array | None
     rows: Rows = field(init=False)
     iterate: Iterate = field(init=False)
-    # None when the needed kernel rows do not fit the memory
+    # None if the needed kernel rows do not fit the memory
     store: RowStore | None = field(init=False)
-    # Three numbers of the scale: anchor and weight of its proximal term, and sum_j w_j gamma_j (see
-    # :func:`.smo.smo`).
+    # Three numbers of the scale s: the anchor of its proximal term, the weight rho of this term,
+    # and the sum of w_j gamma_j over the rows (see :func:`.smo.smo`).
     scale: Array = field(init=False)
     iterations: int = 0
     best: Solution | None = None
@@ -288,8 +288,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     n_rows = len(work.rows.point)
     scale = work.scale
     softest = scale[1]
-    # Before the active-set method is tried first, the number of moves is small, because with hard
-    # margins moves make slow progress.
+    # Before the first try of the active-set method only a few pairs are moved, because moves are
+    # slow if rows have high costs.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps = _FIRST_EPS
     imbalance = np.inf
@@ -319,20 +319,21 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             limit = min(4 * limit, 300 * (n_rows + 300))
             continue
         if work.rows.learned:
-            # The anchor has changed, so the next round has the same eps, until the condition of the
-            # scale holds about as well as the others. The weight of the proximal term is raised
-            # only if the change of the anchor is not enough.
+            # The anchor of the proximal term is now the last s. So the next round has the same eps,
+            # until the condition of the scale holds about as well as the other conditions. The
+            # weight of the proximal term is raised only if the new anchor is not enough.
             last = imbalance
             imbalance = _scale_imbalance(work.rows, work.iterate)
             if imbalance > max(work.tol, eps):
-                # With small costs the duals are small, so a larger weight is needed for them to
-                # change the scale.
+                # With small costs the duals are small, so the proximal term needs a larger weight
+                # for the duals to change the scale.
                 stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
                 if imbalance > 0.3 * last and scale[1] < stiffest:
                     scale[1] *= 10
                     continue
                 if moved:
-                    continue  # if no pair was moved, only a smaller eps helps
+                    # Another round with this eps helps only if pairs were moved.
+                    continue
         if eps <= 2e-4 or not polish:
             best = work.keep_best()
             if best.converged:
