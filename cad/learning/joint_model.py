@@ -670,9 +670,17 @@ class JointModel:
     def _integrals(
         self, data: MenAndRegions, with_readers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return r_i, the gradient of its logit, P(man), the gradient of its logit, and u.
+        """Return probabilities of regions and men, with gradients, as averages over men's effects.
 
-        The gradients, shape (n, 20) and (m, 20), are with respect to both rows of ``estimate``.
+        There are five results:
+
+        - the probability r_i of cancer in each region, shape (n,)
+        - the gradient of the logit of r_i, shape (n, 20)
+        - the probability P(man) that each man has cancer, shape (m,)
+        - the gradient of the logit of P(man), shape (m, 20)
+        - the leak u, the probability of cancer outside each man's regions, shape (m,)
+
+        Gradients are with respect to all 20 numbers of ``estimate``.
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
@@ -790,8 +798,9 @@ class JointModel:
     ) -> _Likelihood:
         """Return the likelihood of a site's men as a function of a, c, l and d.
 
-        The parameters ``theta`` of the set are held fixed. The letters are those of
-        :meth:`recalibrated`.
+        The parameters ``theta`` of the set are held fixed. a is added to a region's log-odds after
+        these were multiplied by c. l is added to the leak's log-odds, and d to log tau
+        (:meth:`recalibrated`).
         """
         has_belief = np.isfinite(data.belief)
         if row == 1:
@@ -1144,10 +1153,10 @@ class _Likelihood:
         leak_offset: np.ndarray,
         log_effect: float = 0.0,
     ) -> _Likelihood:
-        """Return the likelihood of the regions in use.
+        """Return the likelihood of the regions that the fit uses.
 
-        ``use`` says which regions are in use. If ``leak_design`` is None, the model has no leak,
-        and ``truth_of_man`` is not used.
+        ``use`` says for each region whether it is used. If ``leak_design`` is None, the model has
+        no leak, and ``truth_of_man`` is not used.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
@@ -1553,7 +1562,7 @@ def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return columns for both sets together, with zeros for the set that is not used in a row."""
+    """Return columns for both sets of parameters, with zeros for the set that a row ignores."""
     of_images = columns * (row == 0)[:, None]
     with_readers = columns * (row == 1)[:, None]
     return np.hstack([of_images, with_readers])
@@ -1570,7 +1579,7 @@ def _effect_column(values: np.ndarray) -> np.ndarray:
 
 
 def _belongs(man: np.ndarray, use: np.ndarray, men: int) -> sparse.csr_array:
-    """Return the matrix, shape (men, n), that sums values of the regions in use by man."""
+    """Return the matrix, shape (men, n), that sums values of the regions in ``use`` by man."""
     regions = np.flatnonzero(use)
     ones = np.ones(len(regions))
     return sparse.csr_array((ones, (man[regions], regions)), shape=(men, len(man)))

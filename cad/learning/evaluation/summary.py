@@ -405,7 +405,9 @@ class _RegionColumns:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> _RegionColumns:
-        """Take the values from the columns of a frame."""
+        """Return truth, readers' mean and patient from the columns of a table with a row per
+        region.
+        """
         return cls(
             frame["truth"].to_numpy(dtype=float),
             frame["p"].to_numpy(dtype=float),
@@ -452,7 +454,7 @@ class _Score:
     def on_common_base(self) -> np.ndarray:
         """Return the probabilities as if all folds had the same base log-odds.
 
-        What is fitted for new cases is fitted to these values.
+        Thresholds and calibrations for new cases are fitted to these values.
         """
         return self.value if self.centred is None else np.asarray(expit(self.ranking))
 
@@ -472,9 +474,11 @@ def _tool_measures(
     given: Given | None,
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return measures of readers with the classifier, and of the limit that readers set to it.
+    """Return measures of readers with the classifier, and readers' probabilities with it.
 
-    The limit is how near to the readers' mean a classifier can come. Both need a probability.
+    The measures also say how near to the readers' mean a classifier can come. Both measures need a
+    probability. The second result has, for each reader id, the probability of every region that
+    combines the reader's score with the classifier.
     """
     measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     measures["assisted_note"] = "no readers" if wide is None else ""

@@ -351,7 +351,8 @@ def _agreements(
 
     The result has three arrays, each with a value per reader: Fisher's z of the correlation, the
     variance of z, and the number of regions. Where the correlation cannot be computed, z is NaN and
-    its variance infinite.
+    its variance infinite. ``weight`` has the weight of each reader, and ``group`` the patient of
+    each region.
     """
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
@@ -377,7 +378,11 @@ def _agreements(
 
 
 def _variance_of_mean(total: Array, heard: Array) -> float:
-    """Return the variance, over the regions that somebody scored, of the readers' mean."""
+    """Return the variance, over the regions that somebody scored, of the readers' weighted mean.
+
+    ``total`` is the sum of the readers' weighted scores of each region, and ``heard`` the sum of
+    the weights of the readers who scored it.
+    """
     if not (heard > 0).any():
         return 0.0
     return float(np.var(total[heard > 0] / heard[heard > 0]))
@@ -413,8 +418,8 @@ def _fisher(
 
 
 def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
-    """Return every reader's z, drawn towards the panel's mean as far as chance explains its
-    distance.
+    """Return every reader's z, drawn towards the mean z of all readers as far as chance explains
+    the difference.
     """
     precision = 1 / variance[measured]
     centre = float(precision @ z[measured] / precision.sum())

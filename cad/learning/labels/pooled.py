@@ -218,7 +218,9 @@ class PooledReaders:
 def _design(grades: Array) -> Array:
     """Return the design matrix of the logistic model, shape (n, 2 + R) for R readers.
 
-    The columns are 1, z, s_1 - m, .., s_R - m, with the symbols of this module's docstring.
+    The columns are 1, z, s_1 - m, .., s_R - m. s_r is the score of reader r as a probability and m
+    the mean of a region's scores. z is the log-odds of this mean after one more reading, of 1/2,
+    was added.
     """
     read = np.isfinite(grades)
     n = read.sum(axis=1)

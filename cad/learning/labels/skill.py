@@ -145,7 +145,7 @@ def reader_skill(
 
 
 def _others(grades: Array, reader: int) -> Array:
-    """Return for every region what all readers but this one say in the mean.
+    """Return for every region what the readers other than ``reader`` say on average.
 
     The value is 1 where the mean of their probabilities is above 1/2, and 0 where it is below. It
     is NaN where the mean is 1/2, and where no other reader scored.

@@ -148,7 +148,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         Scaling and gamma of each of the k kernels of the average. A kernel is exp(-gamma |u - v|^2)
         here, without division by d.
     base_, slope_ : float
-        z_0 and a, which ``dual_coef_`` and ``intercept_`` already include.
+        z_0, the log-odds of the mean label, and the slope a of the formula above. ``dual_coef_``
+        and ``intercept_`` already include both.
     support_, support_vectors_, classes_
         Numbers of the training rows that have a coefficient in any kernel, their features, and the
         two classes.
@@ -508,9 +509,11 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _weigh(
         self, task: _Task, points: list[Point], owner: NDArray[Any]
     ) -> tuple[Array, Array, Array]:
-        """Return the weight and the mean cross-entropy of every setting on inner folds, and the
-        log-odds of the weighted average for every row, by settings that were fitted without the
-        row.
+        """Return three results of the inner folds.
+
+        The first is the weight of every setting, the second every setting's mean cross-entropy. The
+        third is the log-odds of the weighted average for every row, by settings that were fitted
+        without the row. ``owner`` has the patient of every row.
         """
         patient = np.unique(owner, return_inverse=True)[1]
         n_patients = int(patient.max()) + 1
@@ -679,7 +682,7 @@ class _Task:
 
 def drawn_notes(learner: object, n_rows: int) -> list[str]:
     """Return a sentence if the kernels of a learner are fitted to only a sample of the rows, else
-    [].
+    an empty list.
 
     Parameters
     ----------

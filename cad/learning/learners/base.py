@@ -321,10 +321,12 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array, shape (n, d)
+            Features.
         y : array, shape (n,)
             The two classes, or probabilities in [0, 1] of the positive class. A semi-supervised
             learner's unlabelled rows (-1) are left out.
         sample_weight : array, shape (n,), optional
+            Weight of every row in the mean.
 
         Raises
         ------
@@ -344,6 +346,7 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
         Soft labels and predicted probabilities, in [0, 1]. A row whose target is NaN does not
         count.
     sample_weight : array, shape (n,), optional
+        Weight of every row in the mean.
 
     Raises
     ------

@@ -29,7 +29,9 @@ MEMBERS = ("line", "P-SVMs", "trees", "boosting")
 # weight of the trees is found from these predictions.
 _GROWN_ON = 0.8
 MOST_LINED = 20_000
-"""Largest number of rows that the line and boosting learn from; of more, this number is drawn."""
+"""Largest number of rows that the line and boosting learn from. If there are more, this number is
+drawn at random.
+"""
 # Largest number of rows on which a tree is grown; each tree draws other rows.
 _MOST_GROWN = 50_000
 # With more rows than this, boosting uses two inner folds, to save time.
@@ -177,7 +179,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return np.array(decided)
 
     def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Array:
-        """Return quantiles of what the readers' mean of each row may be, shape (n, n_levels).
+        """Return quantiles of the readers' mean that is expected for each row, shape (n, n_levels).
 
         The labels of new rows are assumed to differ from their predictions as much as labels did on
         inner folds. The differences are in units of sqrt(q (1 - q) + .02), with q the prediction.

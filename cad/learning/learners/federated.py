@@ -333,7 +333,9 @@ class FederatedSite:
         return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
 
     def _start(self, question: Message) -> Message:
-        """Standardise the rows, set up the problem, and choose first values between the bounds."""
+        """Standardise the site's rows, set up its problem, and start its variables between their
+        bounds.
+        """
         mean = self._numbers(question, "mean", self.plan.features)
         deviation = self._numbers(question, "deviation", self.plan.features)
         if not (deviation > 0).all():
@@ -364,8 +366,9 @@ class FederatedSite:
         return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
 
     def _system(self, question: Message) -> Message:
-        """Make the last step, by the length that the coordinator chose, and return the sums for the
-        equations of the next step.
+        """Carry out the previous step, and return the sums for the equations of the next step.
+
+        The question has the length of the previous step, which the coordinator chose.
         """
         x = self._numbers(question, "x", self.plan.unknowns())
         if self._moves is not None:
@@ -808,9 +811,10 @@ class _Coordinator:
     def _step(self, sums: dict[str, Array]) -> float:
         """Change x and the multiplier of s >= 0 by one step of Mehrotra's method (1992).
 
-        The predictor is the change that aims at products of 0. How far the bounds let it go shows
-        how small the products can become now. The corrector is the change that aims at equal
-        products of about this size. The step is the corrector, as far as the bounds let it go.
+        A product is that of a variable and its multiplier, and 0 at the optimum. The predictor is
+        the change that aims at products of 0. How far the bounds let it go shows how small the
+        products can become now. The corrector is the change that aims at equal products of about
+        this size. The step is the corrector, as far as the bounds let it go.
 
         Parameters
         ----------
@@ -865,8 +869,9 @@ class _Coordinator:
     def _newton_matrix(self, triangle: Array) -> Array:
         """Return the matrix Z'DZ + Q of the Newton equations, shape (unknowns, unknowns).
 
-        ``triangle`` is the upper triangle of Z'DZ, row by row. If the scale s is learned, its
-        diagonal element also has the multiplier of s divided by s.
+        D is the diagonal matrix of the weights ``give`` of the sites' rows, and Q the matrix of the
+        objective. ``triangle`` is the upper triangle of Z'DZ, row by row. If the scale s is
+        learned, its diagonal element also has the multiplier of s divided by s.
         """
         size = len(self.x)
         upper = np.zeros((size, size))
@@ -887,7 +892,8 @@ class _Coordinator:
         factor : tuple
             Cholesky factor of :meth:`_newton_matrix`.
         pull, right : ndarray, shape (unknowns,)
-            Z' gamma, and Z'Dh of the products that are aimed at, over all sites.
+            Sums over all sites: Z' gamma, and Z'Dh, where h depends on the products of variables
+            and multipliers at which the step aims.
         change_of_product : float
             Change that the product of s and its multiplier shall have; not used for a fixed s.
 

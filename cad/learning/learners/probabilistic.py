@@ -413,10 +413,11 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """Return the labels' constraints, the kappa that was used, and whether a learned scale is
         bounded.
 
-        A learned scale has no upper bound if every interval contains 1/2: s l <= f + b <= s h then
-        holds for every f + b, if only s is large enough. With binary scores of up to seven readers
-        one dissenting reader is enough for an interval to contain 1/2, because the spread is then
-        .38 or more. If every interval contains 1/2, narrower intervals are tried.
+        A learned scale has no upper bound if every interval contains 1/2. With l <= 0 <= h the ends
+        of an interval of log-odds, s l <= f + b <= s h then holds for every f + b, if only s is
+        large enough. With binary scores of up to seven readers one dissenting reader is enough for
+        an interval to contain 1/2, because the spread is then .38 or more. If every interval
+        contains 1/2, narrower intervals are tried.
         """
         kappa = _in_range("kappa", self.kappa, np.inf)
         labels = self._labels_at(p, spread, kappa)

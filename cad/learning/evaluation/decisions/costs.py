@@ -164,7 +164,9 @@ def measure_decisions(
 
 
 def _counted(words: np.ndarray, truth: np.ndarray, word: str) -> Counted:
-    """Count the regions with one decision, and the truth of these regions."""
+    """Count the regions with the decision ``word``, and those that are malignant, benign or
+    unknown.
+    """
     scored = words != ""
     decided_so = words == word
     truth_of_these = truth[decided_so]

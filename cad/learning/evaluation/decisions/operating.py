@@ -386,7 +386,8 @@ def _first_tested_share(
 def _bound(correct: np.ndarray, group: np.ndarray, correlation: float) -> float:
     """Return the one-sided lower 95 % bound of the share of correct decisions.
 
-    ``correlation`` is that of two regions of one patient.
+    ``correct`` is 1 for a correct and 0 for a wrong decision, and ``group`` names the patient of
+    each decision. ``correlation`` is that of the errors in two regions of one patient.
     """
     if len(correct) == 0:
         return float("nan")

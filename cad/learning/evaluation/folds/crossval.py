@@ -111,7 +111,7 @@ class Fold:
     error : str
         Reason why the fold failed; empty if it did not fail.
     estimator : object or None
-        The fitted estimator; None unless ``keep_estimators`` was set.
+        The fitted estimator; None unless :func:`out_of_fold` was called with ``keep_estimators``.
     base : float
         Base of the fold: the log-odds of the mean label of the training rows, which the fold's
         model would give to a region whose features tell it nothing. For a learner without

@@ -107,8 +107,8 @@ def measure_disagreement(
 ) -> Disagreement | None:
     """Permute the readers' spread among regions and measure how much the learner's loss rises.
 
-    In each of five folds of patients, what does not depend on the spread is computed only once for
-    all permutations: scaling, kernels and the weights of the settings.
+    In each of five folds of patients, scaling, kernels and the weights of the settings do not
+    depend on the spread. They are computed only once for all permutations.
 
     Parameters
     ----------
@@ -191,7 +191,9 @@ def _predicted_by_spread(
 ) -> Array:
     """Return the probabilities of a fold's left-out rows, one row for each version of the spreads.
 
-    ``spreads`` has a row for each version and a column for each region.
+    The versions are the true spreads, permuted spreads, and no spread. ``spreads`` has a row for
+    each version and a column for each region. ``train`` and ``test`` are the numbers of the
+    training rows and of the left-out rows.
     """
     table = X(train) if callable(X) else X
     inside = _safe_indexing(table, train)

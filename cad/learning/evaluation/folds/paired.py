@@ -394,7 +394,10 @@ def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
 
 
 def _losses_of_regions(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the loss of every region."""
+    """Return every region's loss, shape (n,): the squared error for "brier", else the divergence.
+
+    ``aim`` is the truth or the readers' mean, and ``q`` the learner's probability.
+    """
     if measure == "brier":
         return np.asarray((aim - q) ** 2)
     return metrics.divergences(aim, q)

@@ -45,8 +45,8 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     """Return the average number of nights after which a one-sided chart raises an alarm.
 
     The chart's sum S begins at 0 and becomes max(0, S + z - allowance) every night. There is an
-    alarm if S exceeds the limit. z is the number of the night, normal with variance 1 and the mean
-    ``shift``.
+    alarm if S exceeds the limit. z is the number that the chart gets for a night. It is normal with
+    variance 1 and the mean ``shift``.
 
     Parameters
     ----------

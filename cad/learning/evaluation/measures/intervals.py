@@ -357,7 +357,11 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
 
 
 def _effective_regions(n: int, patients: int, effect: float, tail: float) -> float:
-    """Return the number of independent regions that carry as much information as ``n`` regions."""
+    """Return the number of independent regions that carry as much information as ``n`` regions.
+
+    The n regions belong to ``patients`` patients. ``effect`` is the design effect, and ``tail`` the
+    probability of the t-quantiles, such as .975 (:func:`clustered_share`).
+    """
     ratio = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
     return float(n / effect * ratio**2)
 

@@ -618,9 +618,10 @@ def clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return weighted sums.
+    """Return the sum of ``values``, shape (n,), with the weights of each draw, shape (draws,).
 
-    They are computed without BLAS, so that they do not depend on the number of threads.
+    ``weight`` has shape (draws, n). The sums are computed without BLAS, so that they do not depend
+    on the number of threads.
     """
     return np.asarray((weight * values).sum(axis=1))
 

@@ -108,12 +108,15 @@ class Measure(MeasureWords):
 
 
 def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
-    """Return needs and function of a measure that compares any score with the truth."""
+    """Return ``needs`` and ``function`` of a :class:`Measure` of any score against the truth.
+
+    ``others`` are further arguments of ``measure``.
+    """
     return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
 
 
 def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
-    """Return needs and function of a measure that compares a probability with the target."""
+    """Return ``needs`` and ``function`` of a :class:`Measure` of probabilities against targets."""
     return "probability", lambda c, w: measure(c.target, c.score, weight=w)
 
 

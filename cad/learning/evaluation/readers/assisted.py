@@ -218,7 +218,7 @@ def assist(
     Raises
     ------
     CadError
-        Where histology, scores and probabilities meet on too few regions of a class.
+        If too few regions of a class have histology, a reader's score and a probability.
 
     Examples
     --------
@@ -311,7 +311,7 @@ def fit_combinations(
     Raises
     ------
     CadError
-        Where histology, scores and probabilities meet on too few regions of a class.
+        If too few regions of a class have histology, a reader's score and a probability.
 
     Examples
     --------

@@ -257,8 +257,10 @@ class Ranker(BinaryLearner):
     def _rows(
         self, X: Floats, rows: NDArray[np.intp], used: NDArray[np.intp], train: NDArray[np.intp]
     ) -> Floats:
-        """Return ``rows`` of X in the form that a learner expects that was fitted to the rows
-        ``train``.
+        """Return the rows ``rows`` of X, for a learner that was fitted to the rows ``train``.
+
+        ``used`` are all rows of positive weight. For a precomputed kernel the columns that such a
+        learner expects are chosen, too.
         """
         if not self._kernel_is_precomputed():
             return X[rows]

@@ -398,6 +398,7 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     Parameters
     ----------
     X : ndarray (n, d)
+        Features of the rows.
     sign : ndarray (n,)
         Class of the row, +1 or -1, or 0 for unlabelled.
     k : int

@@ -192,12 +192,14 @@ class SVMLin(Ranker):
         Returns
         -------
         w : ndarray (d,)
+            Weights of the features.
         labels : ndarray (u,)
             Labels of the unlabelled rows, 0 or 1.
         steps : list of (float, list of float)
             For each weight of the unlabelled rows (or temperature), its value and the objective
             after every inner step.
         converged : bool
+            Whether every fit of the weights converged.
         """
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)

@@ -393,7 +393,10 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
-    """Add rows to the factor; ``block``, shape (new, size + new), has their kernel values."""
+    """Add rows to the Cholesky factor L of ``size`` rows.
+
+    ``block``, shape (new, size + new), has the kernel values of the new rows.
+    """
     for i in range(len(block)):
         place = size + i
         row = L[place]
@@ -407,7 +410,7 @@ def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
 
 @inner()
 def _remove(L, size, place):  # type: ignore[no-untyped-def]
-    """Remove row ``place`` from the factor.
+    """Remove row ``place`` from the Cholesky factor L.
 
     The rows below move up by one, so each of them has one entry beyond the diagonal. Givens
     rotations of neighbouring columns make these entries 0. This takes O(size^2) operations, whereas

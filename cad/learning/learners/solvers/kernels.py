@@ -157,8 +157,8 @@ def settle_kernel(
 ) -> Kernel:
     """Return a kernel in which gamma is a number.
 
-    For ``gamma="scale"`` it is 1 / (d Var X), with d features and the variance weighted by the
-    samples' weights. For "auto" it is 1 / d.
+    For ``gamma="scale"`` the number is 1 / (d Var X), with d features and the variance weighted by
+    the samples' weights. For ``gamma="auto"`` it is 1 / d.
 
     Parameters
     ----------

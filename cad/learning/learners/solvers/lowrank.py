@@ -253,8 +253,9 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         return
 
     def solve(to_v: Array, to_xi: Array, to_s: float) -> _Change:
-        """Return the step that changes the products gamma v, back xi and s price by given
-        amounts.
+        """Return the step that changes the products of variables and duals by given amounts.
+
+        The products are gamma v, (c - gamma) xi and s price.
         """
         h = off_rows - to_xi / back + to_v / gamma
         right = off_x + Z.T @ (give * h)

@@ -358,15 +358,18 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
 def _factorise(
     problem: PairwiseProblem, stiffness: Floats, theta: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the Cholesky factor of I + L' S L, cross terms, and the diagonal of d.
+    """Return three parts of the Newton equations after the soft labels d are eliminated.
 
-    S is the matrix of all rows after d is eliminated. A row acts as a spring between two points,
-    with ``stiffness``, so without d the rows are the Laplacian of a weighted graph. The springs of
-    an unlabelled point i do not end at the point itself. They end at a node at f_i - M d_i, which
-    another spring, of strength theta / M^2, connects to the point. When this node is eliminated,
-    the result is a graph again (the star-mesh transform). Its weights are sums, products and
-    quotients of positive numbers, so no precision is lost by cancellation. The cross terms are A' W
-    B, divided by the diagonal of d, with W the diagonal matrix of ``stiffness``.
+    The parts are the Cholesky factor of I + L' S L, the cross terms of scores and soft labels, and
+    the diagonal of the part of d. S is the matrix of all rows after d is eliminated.
+
+    A row acts as a spring between two points, with ``stiffness``, so without d the rows are the
+    Laplacian of a weighted graph. The springs of an unlabelled point i do not end at the point
+    itself. They end at a node at f_i - M d_i, which another spring, of strength theta / M^2,
+    connects to the point. When this node is eliminated, the result is a graph again (the star-mesh
+    transform). Its weights are sums, products and quotients of positive numbers, so no precision is
+    lost by cancellation. The cross terms are A' W B, divided by the diagonal of d, with W the
+    diagonal matrix of ``stiffness``.
     """
     n = len(problem.factor)
     p = problem.n_positive

@@ -280,7 +280,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     """Alternate between moves of pairs and the exact methods until a solution is found.
 
     Each round moves pairs until the violation is below a limit, and then tries the active-set
-    method. The limit of the next round is a tenth (by blocks a third) of it.
+    method. The limit of the next round is a tenth of this limit, or a third if pairs are moved by
+    blocks.
     """
     _balance(work.rows, work.iterate.gamma)
     if work.iterate.gamma.any():
@@ -412,8 +413,8 @@ def _balance(rows: Rows, gamma: Array) -> None:
 def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
     """Return the violation of the optimality condition of the scale.
 
-    The condition is that sum_j w_j gamma_j is 0, or at most 0 if s = 0. The violation is relative
-    to the sum of the terms' absolute values.
+    The condition is that sum_j w_j gamma_j is 0, or at most 0 if s = 0, with w_j the coefficient of
+    the scale in row j. The violation is relative to the sum of the terms' absolute values.
     """
     terms = -rows.q * rows.sign * iterate.gamma
     total = float(terms.sum())

@@ -276,10 +276,10 @@ def certify(
 
 
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
-    """Return sum max(lower g, upper g) over the extra scalars.
+    """Return sum max(lower g, upper g) over the extra scalars u, with their bounds lower and upper.
 
-    If g is not 0 because of a rounding error and its sign selects an infinite bound, u is used in
-    place of the bound.
+    ``g``, shape (k,), is the balance B' gamma of the scalars. If g is not 0 because of a rounding
+    error and its sign selects an infinite bound, u is used in place of the bound.
     """
     bound = np.where(g > 0, problem.upper, problem.lower)
     return float(np.where(np.isfinite(bound), bound, u) @ g)
