@@ -98,9 +98,9 @@ def _equal_in_patient(
 
     ``typical`` and ``new`` say how typical of the class the calibration regions and the new regions
     are; a counted region is no more typical than the new region. ``groups`` and ``of`` are the
-    patients of the calibration regions and of the new regions. The result is two arrays of shape (m,): the counts,
-    and the numbers of all calibration regions of the new regions' patients. All scores are sorted
-    by patient and then by rank, so one search counts within each patient.
+    patients of the calibration regions and of the new regions. The result is two arrays of shape
+    (m,): the counts, and the numbers of all calibration regions of the new regions' patients. All
+    scores are sorted by patient and then by rank, so one search counts within each patient.
     """
     # Scores are replaced by their ranks, which are integers, so no digit of a score is lost.
     # Patient number times the number of ranks, plus the rank, sorts by patient first and by score
