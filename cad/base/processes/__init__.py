@@ -109,8 +109,8 @@ class Child:
         For a process that a signal ended, the result is minus the signal's number.
         """
         if self._code is None:
-            # The fork server sends the code. If the server was killed, too, the code is unknown,
-            # and SIGKILL is assumed.
+            # The fork server sends the exit code of the child. If the server was killed, too, the
+            # code is unknown, and SIGKILL is assumed.
             self._code = int(os.read(self._status, 8) or -signal.SIGKILL)
         return self._code
 
@@ -118,8 +118,9 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:  # ended before
             return
-        # The process may have ended, and its number may now belong to another program. The command
-        # line then differs from the one that was noted at the start.
+        # The child may have ended, and its process number may now belong to another program. The
+        # command line of that program then differs from the one that was noted at the child's
+        # start.
         if self._line and _command_line(self.pid) == self._line:
             os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)

@@ -163,9 +163,10 @@ class AgreementReaders:
         # mean is exactly this probability.
         p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
-        # The expectation of a weighted variance is too small by the factor 1 - sum of squared
-        # shares, so the variance is divided by it. With n equal weights the factor is 1 - 1/n, as
-        # with ddof 1.
+        # In expectation the weighted variance of the scores is too small by the factor 1 - sum of
+        # squared shares, where a reader's share is his weight divided by the sum of weights. So the
+        # variance is divided by this factor. With n equal weights it is 1 - 1/n, as in a sample
+        # variance (ddof 1).
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9
         spread = np.round(np.sqrt(square / np.where(alone, 1.0, freedom)), _DIGITS)
@@ -408,7 +409,7 @@ def _fisher(
     u = (scores - scores.mean()) / scores.std()
     v = (mean - mean.mean()) / mean.std()
     r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))
-    # Influence of each region on the correlation, summed by patient.
+    # ``influence`` is the influence of each region on the correlation. It is summed by patient.
     influence = u * v - r * (u**2 + v**2) / 2
     sums = np.bincount(group, influence)
     variance = float(sums @ sums) / n**2 / (1 - r**2) ** 2

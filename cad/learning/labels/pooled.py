@@ -177,7 +177,8 @@ class PooledReaders:
         design = _design(np.where(read[:, None], grades, 0.5))
         z = design @ self.coefficients_
         variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
-        # With little histology the weights are uncertain, which draws p towards 1/2.
+        # With little histology the weights of the readers are uncertain, which draws the
+        # probability p towards 1/2.
         p = expit(z / np.sqrt(1 + np.pi * variance / 8))
         return Belief(
             np.where(read, p, np.nan), np.where(read, p * (1 - p) * np.sqrt(variance), np.nan)

@@ -166,9 +166,9 @@ def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str
     code = np.unique(group, return_inverse=True)[1]
     m = int(code.max()) + 1
     if m < 2 or p in (0.0, 1.0):
-        # If all are hits, or none is a hit, no variance can be estimated. One end of the interval
-        # is then the exact one-sided 97.5 % bound, as if each of the m patients had one region.
-        # With one patient who has both hits and misses, the interval is [0, 1].
+        # If all calls are right (hits), or none is, no variance can be estimated. One end of the
+        # interval is then the exact one-sided 97.5 % bound, as if each of the m patients had one
+        # region. With one patient who has both hits and misses, the interval is [0, 1].
         bound = 0.025 ** (1 / m)
         lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
         return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}

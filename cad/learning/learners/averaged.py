@@ -38,11 +38,11 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, floats, whole, words
 
 _RESAMPLES = 200
-# From the inner fold number `_TRIAL_FOLDS` on, a setting is dropped if its summed loss is more than
-# `_HOPELESS` nats above that of the best setting. This difference is computed without the patient
-# who contributes most to it, since a resample may lack that patient. In 36 fits to 12 tables of
-# real readers' scores, no setting that had weight in the end was more than 4.6 nats behind the best
-# one.
+# From the inner fold number `_TRIAL_FOLDS` on, a setting (a combination of parameters) is dropped
+# if its summed loss is more than `_HOPELESS` nats above that of the best setting. This difference
+# is computed without the patient who contributes most to it, since a bootstrap resample may lack
+# that patient. In 36 fits to 12 tables of real readers' scores, no setting that had weight in the
+# end was more than 4.6 nats behind the best one.
 _TRIAL_FOLDS = 2
 _HOPELESS = 6.0
 MOST_ROWS = 3000

@@ -506,7 +506,7 @@ class KernelMachine(BinaryLearner):
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        # A kernel matrix is checked elsewhere, also for NaN.
+        # A precomputed kernel matrix is checked when it is used, also for NaN.
         is_precomputed = self.kernel == "precomputed"
         rows: Array = validation.validate_data(
             self,

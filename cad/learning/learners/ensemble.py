@@ -43,7 +43,7 @@ TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
 """Prior means of the members' weights, in the order of :data:`MEMBERS`. The more patients there
 are, the further the weights may move away from them.
 """
-# Levels of the quantiles in ``scatter_``.
+# Levels of the quantiles in ``scatter_``, which say how far labels lie from predictions.
 _LEVELS = np.linspace(0.0, 1.0, 201)
 # This number is added to q (1 - q), the variance of labels that is expected around a predicted
 # probability q, so that the variance is never 0.

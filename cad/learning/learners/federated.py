@@ -47,14 +47,15 @@ from cad.learning.learners.solvers.problem import Array, LearnerError
 Message = dict[str, Any]
 Send = Callable[[Message], Message]
 
-# A step goes at most this share of the way at whose end a variable would reach its bound.
+# A step covers at most this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
 # Step lengths to choose from. A site answers how many of its rows forbid each length, which is a
 # sum over rows. If it answered with the largest length that it allows, this would be a number from
 # a single row.
 LENGTHS = np.concatenate([[1.0, 0.995], 0.99 * 0.93 ** np.arange(60)])
 _STEPS = 80
-# A learned scale below this share of the decision values has collapsed to 0 (docs/methods.md 2).
+# A learned scale s that is below this share of the size of the decision values has collapsed to 0
+# (docs/methods.md 2).
 _COLLAPSED = 1e-6
 # An objective below this share of the sum of costs may be only a rounding error.
 _FLOOR = 1e-9

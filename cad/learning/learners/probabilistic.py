@@ -464,8 +464,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 stacklevel=3,
             )
         if isinstance(self.scale, str) and self.scale == "learned":
-            # If no soft label is a constraint, the problem is that of the ordinary SVM, and s is
-            # fixed.
+            # If no soft label is a constraint, the problem is that of the ordinary SVM, and the
+            # scale s is fixed.
             if not informative.any():
                 return margin_scale(self._precision())
             if not certain.any():
@@ -496,8 +496,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
 def _warn_unscaled(rows: Array, names: Any) -> None:
     """Warn if the standard deviation of one feature is so large that kernels ignore another one."""
     spread = rows.std(axis=0)
-    # The standard deviation of a constant column may be a rounding error, so constant columns do
-    # not count.
+    # The standard deviation of a constant column may be a rounding error, so constant columns are
+    # not compared.
     varying = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
     if len(varying) < 2:
         return

@@ -242,8 +242,8 @@ class SoftLogistic(GroupedLearner):
                     left_out = z
                     self.scaling_ = scaling
                     self.scaler_ = scaler
-                # As C rises, the loss falls and then rises; larger values of C would be worse and
-                # slower.
+                # As the cost C rises, the loss on inner folds falls first and then rises. Larger
+                # values of C would be worse and slower.
                 if loss > last:
                     break
                 last = loss
@@ -324,8 +324,9 @@ class RidgeProbability(GroupedLearner):
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
         self.mean_ = float(np.average(p, weights=weight))
-        # A weight is the precision of its label. So the matrix of the equations is S K S + alpha I,
-        # where S has the square roots of the weights on its diagonal.
+        # A weight is the precision (1 / variance) of its label. So ridge regression solves
+        # equations with the matrix S K S + alpha I. K is the kernel matrix, and S has the square
+        # roots of the weights on its diagonal.
         root = np.sqrt(weight)
         target = root * (p - self.mean_)
         splits = [test for _, test in _splits(p, groups, self.folds)]
@@ -440,8 +441,8 @@ class SoftSVM(GroupedLearner):
                         chosen = rows
                         kernel = K
                         left_out = slope * values + offset
-                    # As C rises, the loss falls and then rises; larger values of C would be worse
-                    # and slower.
+                    # As the cost C rises, the loss on inner folds falls first and then rises.
+                    # Larger values of C would be worse and slower.
                     if loss > last:
                         break
                     last = loss
@@ -620,8 +621,8 @@ class SoftBoosting(GroupedLearner):
             tree = grower.tree_
             leaf = tree.apply(rows)
             n = tree.node_count
-            # One unit is added to the curvature, which draws the value of a leaf with few rows
-            # towards 0.
+            # The value of a leaf is the sum of slopes divided by the sum of curvatures. The 1 that
+            # is added to the curvatures draws the value of a leaf with few rows towards 0.
             values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
             f += self.rate * values[leaf]
             yield tree, self.rate * values

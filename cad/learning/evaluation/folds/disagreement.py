@@ -85,7 +85,8 @@ class Disagreement:
             verdict = "Disagreement helps"
         if self.upper < 0:
             verdict = "Disagreement harms"
-        # A positive gain makes the divergence smaller, so the sign is reversed.
+        # A positive gain means that the divergence falls. The sentence states the change of the
+        # divergence, so the sign is reversed.
         change = f"{-self.gain:+.1f} % [{-self.upper:+.1f}, {-self.lower:+.1f}]"
         without = 100 * (self.kl / self.kl_without - 1)
         return (

@@ -107,7 +107,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.points_ = []
         for values in product(*self.grid.values()):
             self.points_.append(dict(zip(self.grid, values, strict=True)))
-        # All grid points use the same folds, so that their losses are paired.
+        # All grid points use the same folds, so that their losses can be compared fold by fold.
         splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
         losses = []
         for train, test in splits:

@@ -247,8 +247,9 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
     blocks = np.split(order, np.cumsum(np.bincount(code))[:-1])
-    # A random order of single rows would separate labels of one patient, which are alike, and the
-    # null distribution would be too narrow.
+    # Patients are put in random order, each with all his rows. A random order of single rows would
+    # separate the labels of one patient, which are alike, and the null distribution would be too
+    # narrow.
     line = np.concatenate([blocks[i] for i in rng.permutation(len(blocks))])
     source = np.empty(len(code), dtype=int)
     # Without the rotation, the first patient would always get the first rows of another patient.

@@ -166,7 +166,7 @@ def confidence_sequence(
         )
     count = np.arange(1, len(d) + 1)
     mean = d.cumsum() / count
-    # The guess for a patient is the mean difference of the patients before him.
+    # The guess g_i of a patient's difference is the mean difference of the patients before him.
     guess = np.clip(np.concatenate([[0.0], mean[:-1]])[: len(d)], low, high)
     cost = _cost_by_rate(d - guess, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))

@@ -244,7 +244,7 @@ def partial_auc(
     height = _share(true, true[:, -1:])
     width = np.diff(x)
     rise = np.diff(height)
-    # The last step of the curve is cut at max_fpr, where the height of the curve is interpolated.
+    # The step of the ROC curve that passes max_fpr is cut there, at an interpolated height.
     inside = np.clip(max_fpr - x[:, :-1], 0, width)
     share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
     area: np.ndarray = np.sum(inside * (height[:, :-1] + share * rise / 2), axis=1)
@@ -551,7 +551,8 @@ def calibration_curve(
     curve: dict[str, list[float]] = {name: [] for name in columns}
     if len(y) == 0:
         return curve
-    # The edges are probabilities of regions, so regions of equal probability are in the same group.
+    # The edges between groups are probabilities of regions, so regions of equal probability are in
+    # the same group.
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, q, side="left")
     for g in np.unique(group):

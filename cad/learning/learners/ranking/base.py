@@ -158,8 +158,8 @@ class Ranker(BinaryLearner):
         """Return the scores minus the score whose probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        # A ranker learns from differences of scores only, so a score has no natural zero. It is put
-        # where Platt's sigmoid is 1/2.
+        # A ranker learns from differences of scores only, so its scores have no natural zero. The
+        # zero is put where Platt's sigmoid is 1/2.
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:

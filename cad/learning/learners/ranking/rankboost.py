@@ -382,8 +382,8 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        # Rows without a role are removed, because their values would otherwise be used for
-        # thresholds.
+        # Rows without a role, which are neither labelled nor claimed by a labelled row, are
+        # removed. Otherwise their values would be used for thresholds.
         used = role >= 0 if self.discount > 0 else sign != 0
         self._boost(X[used], role[used], weight[used], float(self.discount))
 

@@ -21,9 +21,10 @@ from cad.learning.learners.ranking.base import Floats, Ranker
 from cad.learning.learners.solvers.newton import MAX_NEWTON, finite_newton
 from cad.learning.stored import Declared, floats
 
-# The weight of the unlabelled rows' loss starts at _FIRST_WEIGHT and is doubled until it is
-# lambda_u. The temperature of annealing starts at _FIRST_TEMPERATURE times lambda_u. It is halved
-# until the temperature is _LAST_TEMPERATURE times lambda_u or the entropy is negligible.
+# With the method multi-switch, the weight of the unlabelled rows' loss starts at _FIRST_WEIGHT and
+# is doubled until it is lambda_u. With deterministic annealing, the temperature starts at
+# _FIRST_TEMPERATURE times lambda_u. It is halved until it is _LAST_TEMPERATURE times lambda_u or
+# the entropy is negligible.
 _FIRST_WEIGHT = 1e-5
 _FIRST_TEMPERATURE = 10.0
 _LAST_TEMPERATURE = 1e-6

@@ -25,9 +25,10 @@ from scipy.linalg.lapack import dpotrf
 from cad.learning.learners.solvers.problem import Array
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, add_rows, inner
 
-# Added to the diagonal of the kernel matrix, relative to its largest entry. So the matrix can be
-# factorised although some points depend linearly on others (as with a linear kernel or duplicates).
-# Steps are repeated until the solution is exact, so the addition has no effect on the solution.
+# This share of the largest entry of the kernel matrix is added to the matrix's diagonal. So the
+# matrix can be factorised although some points depend linearly on others (as with a linear kernel
+# or duplicates). Steps are repeated until the solution is exact, so the addition has no effect on
+# the solution.
 RIDGE = 1e-11
 # Largest number of full steps. Then the method gives up, because it may visit the same points again
 # and again. Ten steps are usual; problems with the largest costs take some dozens.
@@ -270,8 +271,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     balance = work[4]
     for k in range(size):
         tight[k] = iterate.f[rows.point[free[k]]]
-    # Balances of b and s: the sums of sign * gamma and of q * sign * gamma over all rows, which
-    # must be 0 in a solution. A full step makes them 0, even if they are not 0 at the start.
+    # Balances of the intercept b and the scale s: the sums of sign * gamma and of q * sign * gamma
+    # over all rows, which must be 0 in a solution. A full step makes them 0, even if they are not 0
+    # at the start.
     balance[0] = unmet[0]
     balance[1] = unmet[1]
     for j in range(len(gamma)):

@@ -10,7 +10,7 @@ from cad.learning.learners.solvers.problem import Problem, Solution
 
 # A dual whose distance from a bound is below this share of its cost counts as being at the bound.
 _AT_BOUND = 1e-7
-# Tolerance of the constraints on b and s, in units of the margin.
+# Tolerance of the constraints on the intercept b and the scale s, in units of the margin.
 _SLACK = 1e-9
 # Largest relative rise of the objective, a tenth of the tolerance of the solvers.
 _RISE = 1e-7

@@ -25,7 +25,7 @@ from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
 
 _STEPS = 100
-# A step goes this share of the way at whose end a variable would reach its bound.
+# A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
 # Values of the complementarity (the sum of the products of the variables and their duals, 0 at the
 # optimum) relative to the objective, at which the solver guesses which rows are on their margin.

@@ -46,8 +46,8 @@ def finite_newton(
     for _ in range(MAX_NEWTON):
         aim = _aim(rows, y, cost, lambda_, f, chosen)
         f_aim = rows @ aim
-        # At the minimum of the quadratic, the rows that miss their margin are those that the
-        # quadratic assumes. So this minimum is the solution.
+        # The quadratic holds as long as the same rows miss their margin. If these rows also miss
+        # their margin at the minimum of the quadratic, this minimum is the solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
         step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)

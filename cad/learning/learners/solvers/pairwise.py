@@ -40,7 +40,7 @@ _CAREFUL_AFTER = 20
 # shortfalls at _ROOM (in units of the margin) or more.
 _FIRST = 0.3
 _ROOM = 0.5
-# A step goes this share of the way at whose end a variable would reach its bound.
+# A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
 _SHORTEST = 1e-10
 # Least product of a variable and its multiplier, relative to the mean product.
@@ -389,7 +389,8 @@ def _factorise(
     weight[:labelled, labelled:] = share * diagonal
     weight[labelled:, :labelled] = weight[:labelled, labelled:].T
     np.fill_diagonal(weight, 0.0)
-    # With minus the sum of each column on the diagonal, ``weight`` is the matrix -S.
+    # ``weight`` has the springs between nodes. With minus the sum of each column on the diagonal it
+    # is -S, with S the matrix of all rows after the soft labels are eliminated.
     np.fill_diagonal(weight, -weight.sum(axis=0))
     system = -(problem.factor.T @ weight @ problem.factor)
     lean = np.concatenate([share, np.diag(-total / (total + diagonal))]) / margin

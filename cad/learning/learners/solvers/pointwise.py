@@ -27,8 +27,8 @@ from cad.learning.learners.solvers.problem import Array, Problem, Solution, cert
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
 from cad.learning.learners.solvers.smo import smo
 
-# Violation at which the first moves of pairs stop. A smaller violation would take more time in
-# passes over all rows than it would save in steps of the active-set method.
+# Violation of the optimality conditions at which the first moves of pairs stop. A smaller violation
+# would take more time in passes over all rows than it would save in steps of the active-set method.
 _FIRST_EPS = 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1

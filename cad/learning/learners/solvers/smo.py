@@ -110,15 +110,16 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
             unfetched = a
             break
         column_a = values[slot[a]]
-        # The gain of the objective by a move of this pair is difference^2 / curvature / 2.
+        # If the duals of rows i and j are changed, the objective gains difference^2 / curvature /
+        # 2.
         k_aa = bend[i]
         q_i = q[i]
         most_gain = 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
-            # This is the second derivative of the dual objective along the move. It is the squared
-            # distance of the two points in the space of the kernel, plus a part from the proximal
-            # term, because the move changes s.
+            # ``curvature`` is the second derivative of the dual objective along the move. It is the
+            # squared distance of the two points in the space of the kernel, plus a part from the
+            # proximal term, because the move changes s.
             step_q = q_i - q[j]
             curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
             gain[j] = difference * difference / max(curvature, 1e-12)
