@@ -50,19 +50,19 @@ A region is measured on the grid of each image. The name of a column has three p
 `_`: the image, the part and the statistic. A *part* is what is measured of the image, such as its
 intensity, its grey levels or a map that is computed from it. Examples are `t2w_intensity_median`,
 `adc_haralick_contrast` and `dce_tofts_ktrans_p90`. Columns of the size and position of a region
-name no image (`size_volume`). Parts belong to families. `features.families` names the families
+name no image (`size_volume`). Each part belongs to a family. `features.families` names the families
 that are measured.
 
 The perfusion models are fitted in every voxel of the dynamic series (DCE). Statistics of their
-parameters, such as Ktrans, leave out the voxels in which the fit failed. They are missing if the
-fit succeeded in less than half of a region. Three statistics tell how well the fit went: R2, the
-residual and the share of voxels in which the fit failed. These three are taken over all voxels of
-the region. If all voxels of a region have one value, the statistics of intensity, levels and
-co-occurrence are defined all the same.
+parameters, such as Ktrans, leave out the voxels in which the fit failed. These statistics are
+missing if the fit succeeded in less than half of a region. Three statistics tell how well the fit
+went: R2, the residual and the share of voxels in which the fit failed. These three are taken over
+all voxels of the region. If all voxels of a region have one value, the statistics of intensity,
+levels and co-occurrence are defined all the same.
 
 Some statistics grow or shrink with the number of voxels, and so mainly tell the size of the region.
-In the tables their tags (codes of the standard IBSI) are marked with `*`. They are measured only if
-`features.counting` is on. The families `size` and `position` are measured only if
+In the tables their tags (codes of the standard IBSI) are marked with `*`. These statistics are
+measured only if `features.counting` is on. The families `size` and `position` are measured only if
 `features.families` names them. By default `features.exclude` leaves out two maps whose unit depends
 on the gain of the scanner (`semi_baseline_signal` and `semi_maximum_enhancement`).
 
