@@ -1268,8 +1268,8 @@ class _Likelihood:
         is_malignant = (self.truth == 1)[:, None]
         is_unknown = np.isnan(self.truth)[:, None]
 
-        # Regions of known truth: logarithm of the likelihood of their truth, and its derivatives by
-        # a region's log-odds.
+        # A region of known truth adds the logarithm of the likelihood of its truth. ``slope`` and
+        # ``curvature`` are the derivatives of this term by the region's log-odds.
         log_histology = np.where(is_malignant, log_malignant, log_benign)
         log_likelihood = self.belongs @ np.where(is_unknown, 0.0, log_histology)
         slope = np.where(is_unknown, 0.0, is_malignant - risk)
@@ -1332,8 +1332,9 @@ class _AtNodes:
     leak_risk: np.ndarray  # (m, k), probability u of cancer outside the regions
     leak_slope: np.ndarray  # (m, k)
     leak_curvature: np.ndarray  # (m, k)
-    # (m, k), slope of a place of unknown truth divided by its risk: -1 for men who are free of
-    # cancer, the odds of no cancer anywhere for men who have cancer in such a place, else 0
+    # (m, k), slope of the log-likelihood by the log-odds of a place of unknown truth, divided by
+    # the place's risk: -1 for men who are free of cancer, the odds of no cancer anywhere for men
+    # who have cancer in such a place, else 0
     slope_per_risk: np.ndarray
 
 

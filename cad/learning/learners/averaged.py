@@ -589,8 +589,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         intercept = (1 - self.slope_) * self.base_ + shift
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
-            # Log-odds are (f + b) / s, so the coefficients of a setting are multiplied by its
-            # weight and divided by its scale s.
+            # The log-odds of a setting are (f + b) / s, with f + b its decision value and s its
+            # scale. So the coefficients of a setting are multiplied by its weight and divided by
+            # its scale.
             weight_of_point = share[k] / total / scale
             gaussian = gaussians.index((points[k].scaling, points[k].gamma))
             beta[gaussian] += weight_of_point * solution.beta

@@ -490,7 +490,8 @@ class KernelMachine(BinaryLearner):
     support_, support_vectors_, dual_coef_, intercept_``.
     """
 
-    # With scikit-learn's metadata routing on, ``eta`` is passed to ``fit`` without a request.
+    # With scikit-learn's metadata routing switched on, ``eta`` is passed to ``fit`` although the
+    # user did not request it.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
     kernel: Any

@@ -762,7 +762,7 @@ class _Coordinator:
         counts = wire.ask(start)
         self.constraints = float(counts["constraints"])
         self.cost = float(counts["cost"])
-        # The multiplier of the bound s >= 0 starts at the mean cost of a constraint.
+        # The multiplier of the bound s >= 0 of the scale s starts at the mean cost of a constraint.
         self.price = self.cost / self.constraints
         self.gap = np.inf
         self.typical_value = 0.0

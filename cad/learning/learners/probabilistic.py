@@ -26,11 +26,12 @@ _COLLAPSED = 1e-6
 # If the standard deviations of two features differ by more than this factor, the feature with the
 # smaller deviation has hardly any effect on a kernel.
 _UNLIKE = 100.0
-# Factors of kappa that are tried, in this order, if every interval contains 1/2 at kappa itself.
+# Factors by which kappa is multiplied, in this order, if every soft label's interval contains 1/2
+# at kappa itself.
 _NARROWER = (0.5, 0.25)
 
 
-# Exceptions that mean, in a method that makes many fits, that one of the fits is impossible.
+# If a fit raises one of these exceptions, the methods that make many fits leave this fit out.
 _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -522,8 +523,8 @@ def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any
     # Therefore decision values that are all below a thousandth count as a thousandth here.
     if s <= _COLLAPSED * max(largest, 1e-3):
         soft = ~labels.certain & used
-        # At s = 0 the constraints of both ends of an interval have the limit f + b = 0. So the sign
-        # of f + b says whether an end is violated.
+        # An interval with the ends l and h in log-odds demands s l <= f + b <= s h. At s = 0 both
+        # limits are 0, so the sign of the decision value f + b says whether a limit is violated.
         out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
         out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
         raise LearnerError(

@@ -34,12 +34,13 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Rates l to average over (see the module's docstring), evenly spaced on a logarithmic scale. The
-# best rate depends on the data: a few patients with large differences, or thousands with small
-# differences. The rates include the best one for either case.
+# The bound is an average over these rates. A rate l is the factor of a patient's difference in an
+# exponential (see the module's docstring). The best rate depends on the data: a few patients with
+# large differences, or thousands with small differences. The rates are evenly spaced on a
+# logarithmic scale, and include the best one for either case.
 RATES = np.geomspace(0.02, 50.0, 60)
-# Where l (hi_i - lo_i) is below this number, the cost is the empirical Bernstein cost, else
-# Hoeffding's cost (see the module's docstring).
+# Where a rate l times the width hi_i - lo_i of the possible differences is below this number, the
+# cost is the empirical Bernstein cost, else Hoeffding's cost (see the module's docstring).
 _BERNSTEIN = 0.9
 _NEAR = 1e-5
 _NEWTON = 60

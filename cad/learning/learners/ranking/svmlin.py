@@ -281,8 +281,8 @@ class SVMLin(Ranker):
                 is_finite = is_finite and settled
                 values.append(total())
                 f = free_rows @ w
-                # For fixed w, the optimal p is a sigmoid of the difference between a row's loss as
-                # -1 and its loss as +1.
+                # For fixed weights w, the optimal probability p of an unlabelled row is a sigmoid
+                # of the difference between the row's loss as -1 and its loss as +1.
                 advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
                 old = p
                 p = _balanced_sigmoid(advantage, temperature, free_cost, share)

@@ -30,7 +30,7 @@ from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, add_rows
 # or duplicates). Steps are repeated until the solution is exact, so the addition has no effect on
 # the solution.
 RIDGE = 1e-11
-# Largest number of full steps. Then the method gives up, because it may visit the same points again
+# After this number of full steps the method gives up, because it may visit the same points again
 # and again. Ten steps are usual; problems with the largest costs take some dozens.
 _MOST_ROUNDS = 300
 # Numba options that allow a sum to be computed in any order, so that inner products use vector
@@ -99,8 +99,8 @@ def active_set(
     ([0.5, 0.5], [-1.0, 1.0], True)
     """
     ridge = RIDGE * float(store.kernel.diagonal.max())
-    # The factor starts with little memory, which is enlarged when needed, because to allocate and
-    # clear a large array takes a fifth of the time of a small fit.
+    # The Cholesky factor L starts with little memory, which is enlarged when needed. To allocate
+    # and clear a large array takes a fifth of the time of a small fit.
     room = min(max_free, len(rows.free(iterate.gamma)) * 5 // 4 + 50)
     L = np.empty((room, room))
     free = np.empty(max_free, dtype=np.int64)
@@ -304,7 +304,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         u[1] += length * (goal[1] - u[1])
         balance[0] *= 1.0 - length
         balance[1] *= 1.0 - length
-        # The dual is set to exactly its bound, because 0 < gamma < c defines the free rows.
+        # The dual of the row that limits the step is set to exactly its bound, because 0 < gamma <
+        # c defines the free rows.
         j = free[blocked]
         gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
         _remove(L, size, blocked)
@@ -312,7 +313,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         for k in range(blocked, size):
             free[k] = free[k + 1]
             tight[k] = tight[k + 1]
-    # f = K A'gamma is updated for the duals that changed, by a product with few kernel rows.
+    # The decision values f = K A'gamma are updated for the duals that changed, by a product with
+    # few kernel rows.
     add_rows(kernel, change, iterate.f)
     violation, count = _violations(rows, iterate, free, size, tol, new, bad, change)
     for i in range(len(change)):

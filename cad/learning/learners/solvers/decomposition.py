@@ -21,8 +21,8 @@ _SMALLEST_BLOCK = 512
 _LARGEST_BLOCK = 4096
 # Largest share of a block for points that were not in the last block.
 _NEW = 0.5
-# A block is solved until its violation is below _INNER times the violation when it was chosen, or
-# below _INNER_LAST times the tolerance.
+# A block is solved until the violation of the optimality conditions is below _INNER times the
+# violation when the block was chosen, or below _INNER_LAST times the tolerance.
 _INNER = 0.1
 _INNER_LAST = 0.5
 _INNER_MOVES = 100

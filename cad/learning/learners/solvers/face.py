@@ -36,8 +36,8 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     """
     learned = len(problem.lower) == 2
     share = solution.gamma / problem.c
-    # The slack t - a'f - B u of a row is <= 0 if its dual is below the cost, and >= 0 if its dual
-    # is above 0.
+    # The slack t - a'f - B u says how far a row falls short of its margin. It is <= 0 if the row's
+    # dual is below its cost, and >= 0 if the dual is above 0.
     above = share < 1 - _AT_BOUND
     below = share > _AT_BOUND
     free = above & below

@@ -128,8 +128,8 @@ class Kernel:
         which, weight = _multinomial(X.shape[1] + 1, self.degree)
         Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
         # The power ``degree`` of an inner product is a sum over monomials. A term has as many
-        # copies as there are orders of its variables, so each side is multiplied by the square root
-        # of this number.
+        # copies as there are orders of its variables. So each of the two factors of a term is
+        # multiplied by the square root of this number.
         made = Z[:, which[0]] * weight
         for column in which[1:]:
             made *= Z[:, column]
@@ -461,7 +461,8 @@ def _prove_semi_definite(block: Array, size: float) -> None:
     block.flat[:: len(block) + 1] += ridge
     # LAPACK sees the transpose, whose lower triangle is the upper triangle here.
     _, failed_at = dpotrf(block.T, lower=1, clean=0, overwrite_a=1)
-    # A matrix has a Cholesky factor if no eigenvalue is negative, ridge included.
+    # The block with the ridge on its diagonal has a Cholesky factor if none of its eigenvalues is
+    # negative.
     if failed_at == 0:
         return
     block.flat[:: len(block) + 1] = diagonal

@@ -34,7 +34,8 @@ _CLOSE = 0.999
 _ENOUGH = (1e-4, 1e-7, 1e-11)
 # Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
-# Largest relative gap of the exact solution at which the guess of the rows counts as right.
+# Largest relative gap of the exact solution at which the guess of the rows on their margin counts
+# as right.
 _EXACT = 1e-9
 # Largest residual, in units of the margin, at which the equations of the rows on their margin count
 # as solved.
@@ -236,13 +237,13 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
     state.left = mu * count / max(objective, 1e-300)
     state.steps = state.steps + 1
-    # Residuals of the rows' equations, and of the gradient with respect to x. A full step makes
-    # both 0.
+    # ``off_rows`` are the residuals of the rows' equations, and ``off_x`` those of the gradient
+    # with respect to x. A full step makes both 0.
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price
     # After the other variables are eliminated, the change dx of x is the solution of (I + Z'
-    # diag(give) Z) dx = right, where I has 1 for the weights only.
+    # diag(give) Z) dx = right, where I is diagonal with 1 for the weights and 0 for the scalars.
     give = 1.0 / (xi / back + v / gamma)
     system = system_of(give)
     system.flat[:: len(system) + 1] += state.quadratic
@@ -295,8 +296,8 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array
     """
     c = problem.c
     k = len(problem.lower)
-    # At the optimum one of a variable and its dual is 0. Here it is taken to be the one that is
-    # nearer to 0.
+    # At the optimum either a variable or its dual is 0. The one that is nearer to 0 is taken to be
+    # 0.
     low = state.v > state.gamma / c
     high = state.xi > state.back / c
     gamma = np.where(low, 0.0, np.where(high, c, state.gamma))

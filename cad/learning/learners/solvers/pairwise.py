@@ -32,8 +32,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 from cad.learning.learners.solvers.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
-# The sum of the products of variables and multipliers is not reduced below this share of the wanted
-# gap.
+# Share of the wanted gap below which the sum of the products of variables and multipliers is not
+# reduced.
 _AIM = 0.01
 _CAREFUL_AFTER = 20
 # First values: multipliers start at _FIRST times their largest possible value, slacks and
@@ -448,7 +448,7 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
     )
     towards = _equations(problem, state, inverse)
     mean = float(state.x @ state.y) / count
-    # ``ahead`` is the predictor and ``change`` the corrector (Mehrotra).
+    # ``ahead`` is the predictor step and ``change`` the corrector step of Mehrotra's method.
     ahead = towards(0.0)
     reach = _reach(state, ahead)
     bent = ahead.x * ahead.y
@@ -540,9 +540,9 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
     if problem.hinge:
         primal = norm2 + float(cost @ missed)
-        # At the optimum gamma = c for a row short of its margin, and 0 for a row beyond it. So if
-        # gamma / c is changed by the shortfall t - A f - B d and clipped to [0, 1], it must stay
-        # the same.
+        # At the optimum the multiplier gamma of a row is its cost c if the row is short of its
+        # margin, and 0 if the row is beyond it. So if gamma / c is changed by the shortfall t - A f
+        # - B d and clipped to [0, 1], it must stay the same.
         off = np.clip(share + short, 0.0, 1.0) - share
     else:
         primal = norm2 + float(cost @ missed**2)

@@ -146,8 +146,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
         _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
         _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
-        # f changes by the kernel columns of both points. For two rows of the same point the columns
-        # cancel.
+        # The decision values f change by the kernel columns of both points. For two rows of the
+        # same point the columns cancel.
         if a != o:
             for k in range(n):
                 f[k] += delta * (column_a[k] - column_o[k])
