@@ -118,8 +118,8 @@ class MenAndRegions:
     density, age : ndarray, shape (m,)
         Natural logarithm of PSA density (ng/mL2), and age in decades; NaN where unknown.
     truth_of_man : ndarray, shape (m,)
-        1 or 0 where it is known, beyond the truth of his regions, whether the man has cancer (from
-        a systematic biopsy or a prostatectomy); NaN otherwise.
+        Whether the man has cancer (1 or 0), where a systematic biopsy or a prostatectomy says so
+        for more than his regions; NaN otherwise.
     """
 
     belief: np.ndarray
@@ -455,7 +455,7 @@ class JointModel:
 
     @property
     def effect(self) -> np.ndarray:
-        """Return tau, the standard deviation of a man's effect t, of both sets, shape (2,)."""
+        """Return the standard deviation tau of a man's effect, for both parameter sets, shape (2,)."""
         return np.asarray(np.exp(self.estimate[:, EFFECT]))
 
     @property
@@ -504,9 +504,10 @@ class JointModel:
     ) -> JointModel:
         """Return the model moved to a place where another share of the men has cancer.
 
-        The same number is added to the log-odds of all regions and to those of cancer outside them
-        (the leak). The number is such that the mean P(man) of the given men is the stated share.
-        P(man) is never below the probability of one of the man's regions.
+        The same number is added to the log-odds of all regions and to the log-odds of the leak
+        (cancer outside the regions). The number is such that the mean P(man) of the given men is
+        the stated share. P(man), the probability that a man has cancer, is never below the
+        probability of one of his regions.
 
         Parameters
         ----------
@@ -769,8 +770,10 @@ class JointModel:
         return tuple(lacking)
 
     def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
-        """Fit the changes a, c, l and d of one set at a site (:class:`_SiteMove`), and compute
-        their derivatives with respect to the parameters of the set.
+        """Fit the changes by which one set of parameters is moved to a site (:class:`_SiteMove`).
+
+        The derivatives of the changes with respect to the parameters of the set are computed, too.
+        ``row`` is the set's row of ``estimate``.
         """
         theta = self.estimate[row]
         free = np.array([True, True, self.has_leak, True])
@@ -797,10 +800,10 @@ class JointModel:
     def _site_problem(
         self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
     ) -> _Likelihood:
-        """Return the likelihood of a site's men as a function of a, c, l and d.
+        """Return the likelihood of a site's men as a function of four changes a, c, l and d.
 
-        The parameters ``theta`` of the set are held fixed. a is added to a region's log-odds after
-        these were multiplied by c. l is added to the leak's log-odds, and d to log tau
+        The parameters ``theta`` of the set are held fixed. The log-odds of a region are multiplied
+        by c, and then a is added. a + l is added to the log-odds of the leak, and d to log tau
         (:meth:`recalibrated`).
         """
         has_belief = np.isfinite(data.belief)
@@ -1110,11 +1113,10 @@ class _Mode:
 class _SiteMove:
     """Hold the changes a, c, l, d of a site for the set of parameters ``row``.
 
-    If z are the log-odds of a region by the model, a + c z are those at the site. a + l is added to
-    the log-odds of the leak, and d to log tau.
-
-    ``by_model`` has their derivatives with respect to the parameters of the set. The letters are
-    those of :meth:`JointModel.recalibrated`.
+    If z are the log-odds of a region by the model, a + c z are the log-odds at the site. a + l is
+    added to the log-odds of the leak, and d to log tau, the logarithm of the standard deviation of
+    a man's effect. ``by_model`` has the derivatives of the changes with respect to the parameters
+    of the set.
     """
 
     row: int
@@ -1394,8 +1396,8 @@ def _maximised(
 def _convex(hessian: np.ndarray) -> np.ndarray:
     """Return the Hessian with its eigenvalues replaced by their absolute values, at least .001.
 
-    So it is positive definite, as Newton steps need it. Far from a mode the Hessian itself may not
-    be.
+    So the result is positive definite, as Newton steps need it. Far from a mode the Hessian itself
+    may have negative eigenvalues.
     """
     values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
     values = np.maximum(np.abs(values), 1e-3)
@@ -1497,8 +1499,9 @@ def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """Return the parameters of a set after the changes a, c, l and d of a site
-    (:class:`_SiteMove`).
+    """Return the parameters of a set after the changes of a site (:class:`_SiteMove`).
+
+    ``theta`` has the ten parameters of the set, and ``move`` the changes a, c, l and d.
     """
     intercept, slope, leak, effect = move
     moved = theta * slope
@@ -1510,9 +1513,10 @@ def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
 
 
 def _by_site_move(theta: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters with respect to a, c, l and d.
+    """Return the derivatives of a set's changed parameters by the changes of a site, shape (10, 4).
 
-    The shape is (10, 4).
+    The changes are a, c, l and d of :class:`_SiteMove`, and ``theta`` has the set's parameters
+    before the changes.
     """
     jacobian = np.zeros((len(theta), 4))
     jacobian[:, 1] = theta
@@ -1564,7 +1568,11 @@ def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return columns for both sets of parameters, with zeros for the set that a row ignores."""
+    """Return 20 columns for both sets of parameters, from 10 columns for one set, shape (n, 10).
+
+    ``row`` is 0 for a line that uses the set for images alone, and 1 for a line that uses the set
+    with readers' scores. In the columns of the other set the line is 0.
+    """
     of_images = columns * (row == 0)[:, None]
     with_readers = columns * (row == 1)[:, None]
     return np.hstack([of_images, with_readers])

@@ -235,7 +235,7 @@ def _design(grades: Array) -> Array:
 
 
 def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
-    """Return the posterior mode and covariance of the coefficients (a, b, w_1, .., w_R)."""
+    """Return the posterior mode and covariance of the model's coefficients a, b, w_1, .., w_R."""
     k = design.shape[1]
     centre = np.zeros(k)
     # The prior mean of the coefficients stands for the readers' mean as it is: the weight b of the

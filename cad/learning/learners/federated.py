@@ -666,7 +666,7 @@ class _Wire:
         self.sent = 0
 
     def ask(self, question: Message) -> dict[str, Array]:
-        """Return the sum over all sites of every entry of their answers."""
+        """Send a question to all sites; return, for each entry of the answers, the sum over sites."""
         total: dict[str, Array] = {}
         for site in self._sites:
             answer = site(question)
@@ -804,7 +804,10 @@ class _Coordinator:
         return products / max(objective, _FLOOR * self.cost)
 
     def _product_of_scale(self) -> float:
-        """Return s times the multiplier of s >= 0; 0 for a fixed s. The sites do not add it."""
+        """Return s times the multiplier of the bound s >= 0; 0 if the scale s is fixed.
+
+        This product is not in the sums that the sites send.
+        """
         if not self.learned:
             return 0.0
         return float(self.x[-1]) * self.price
@@ -870,9 +873,10 @@ class _Coordinator:
     def _newton_matrix(self, triangle: Array) -> Array:
         """Return the matrix Z'DZ + Q of the Newton equations, shape (unknowns, unknowns).
 
-        D is the diagonal matrix of the weights ``give`` of the sites' rows, and Q the matrix of the
-        objective. ``triangle`` is the upper triangle of Z'DZ, row by row. If the scale s is
-        learned, its diagonal element also has the multiplier of s divided by s.
+        Z is the matrix of the constraints, D the diagonal matrix of the weights ``give`` of the
+        constraints, and Q the matrix of the objective. ``triangle`` is the upper triangle of Z'DZ,
+        row by row. If the scale s is learned, its diagonal element also has the multiplier of s
+        divided by s.
         """
         size = len(self.x)
         upper = np.zeros((size, size))

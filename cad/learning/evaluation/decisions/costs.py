@@ -37,7 +37,7 @@ class Reject:
     Parameters
     ----------
     against : str
-        By what a decision is judged to be an error: ``histology``, or ``readers`` if too few
+        Truth by which a decision is judged to be an error: ``histology``, or ``readers`` if too few
         regions have histology.
     curve : dict of str to list of float
         One value per point of the curve: ``reject_rate``, ``error_rate``, ``cost``, the thresholds

@@ -89,7 +89,10 @@ class Measure(MeasureWords):
     function: Function = field(kw_only=True)
 
     def __call__(self, cases: Cases) -> float:
-        """Return the value, or NaN if the measure needs a probability and the score is none."""
+        """Return the measure of the regions ``cases``.
+
+        The result is NaN if the measure needs a probability and the score is none.
+        """
         return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
 
     def draws(self, cases: Cases, weight: np.ndarray) -> np.ndarray:

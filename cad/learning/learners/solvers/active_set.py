@@ -329,9 +329,10 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
     The step is written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate
     results.
 
-    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). b and s are
-    the numbers for which the step makes both balances 0. The vectors L^-1 (r - f), L^-1 1 and L^-1
-    q are enough to find them, so one backward substitution is needed instead of three.
+    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1), with f the
+    decision values, and r + s q those on the margins of the rows (:class:`.Rows`). b and s are the
+    numbers for which the step makes both balances 0. The vectors L^-1 (r - f), L^-1 1 and L^-1 q
+    are enough to find them, so one backward substitution is needed instead of three.
     """
     b = u[0]
     s = u[1]
