@@ -44,10 +44,10 @@ cross-entropy.
 Three learners stand in most sections. The P-SVM (probabilistic SVM) learns from probabilities. The
 SVM learns from the two classes. The F-SVM (fuzzy SVM) is an SVM in which a label counts less the
 nearer its probability is to ½. P is a probability, true or estimated, and p the probability that is
-the label of a point. The P-SVM pays nothing if its probability lies within p ± η; this interval is
-called the tube. C is the cost of an error at a certain label (0 or 1), C̃ at an uncertain label.
-σ is the width of the Gaussian kernel. The scale, fixed or learned, divides a decision value before
-it becomes a probability. A draw is the data that one seed makes or chooses.
+the label of a point. The P-SVM pays no cost for a point if its probability lies within p ± η; this
+interval is called the tube. C is the cost of an error at a certain label (0 or 1), C̃ at an
+uncertain label. σ is the width of the Gaussian kernel. The scale, fixed or learned, divides a
+decision value before it becomes a probability. A draw is the data that one seed makes or chooses.
 
 ## What was claimed and what came out
 
@@ -79,9 +79,10 @@ below .001. The P-SVM is compared with each of the other methods, and the larges
 draws and with shuffled labels, and counts how often each claim comes out. Copy the file `rates.csv`
 that it writes to `OUT`. Then `python scripts/reproduction_page.py OUT docs` makes this page.
 
-Claims on simulated points and on [A14]'s sets have twenty other draws and twenty runs with shuffled
-labels. Claims on [W14]'s public sets have three of each. Claims on simulated patients have eight
-other draws and six runs with shuffled labels. Most of the claims on simulated patients come out
+The claims on simulated points and on [A14]'s sets were run with twenty other draws of the data, and
+twenty times with shuffled labels. The claims on [W14]'s public sets were run with three other
+draws, and three times with shuffled labels. The claims on simulated patients were run with eight
+other draws, and six times with shuffled labels. Most of the claims on simulated patients come out
 with shuffled labels, too. With shuffled labels a learner of probabilities predicts close to the
 mean label, and a classifier does not. So the classifier has a larger KL and a larger error of the
 probability than the learner of probabilities, although neither has learned anything.
@@ -92,9 +93,9 @@ each part of a paper by their verdict; its last column names the claims that do 
 claims "KL beside soft-label baselines" are not in the paper. They compare the P-SVM with logistic
 regression and kernel ridge, which learn from the same probabilities. "Everybody tuned" means that
 the settings of every method are chosen on inner folds, "everybody at σ = 2⁵, C = 2¹³" that every
-method has these settings of the paper. "With flaws" means that, as in the paper, settings are
-chosen on the test folds (its section names further flaws). "Honest" means that they are chosen on
-training rows alone.
+method has these settings of the paper. "With flaws" means that, as in the paper [W14], settings are
+chosen on the test folds (the section on UCI sets names further flaws). "Honest" means that settings
+are chosen on training rows alone.
 """
 _REAL = """# Real data
 
