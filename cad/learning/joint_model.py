@@ -455,7 +455,11 @@ class JointModel:
 
     @property
     def effect(self) -> np.ndarray:
-        """Return the standard deviation tau of a man's effect, for both parameter sets, shape (2,)."""
+        """Return tau, the standard deviation of a man's effect, shape (2,).
+
+        The first number is for the set of parameters for images alone, the second for the set with
+        readers' scores.
+        """
         return np.asarray(np.exp(self.estimate[:, EFFECT]))
 
     @property

@@ -666,7 +666,10 @@ class _Wire:
         self.sent = 0
 
     def ask(self, question: Message) -> dict[str, Array]:
-        """Send a question to all sites; return, for each entry of the answers, the sum over sites."""
+        """Send a question to all sites; return, for each entry of the answers, its sum over sites.
+
+        An error is raised if a site refuses to answer, or if an entry has a wrong shape.
+        """
         total: dict[str, Array] = {}
         for site in self._sites:
             answer = site(question)
