@@ -94,7 +94,7 @@ def check_folds(regions: Regions, settings: PipelineSettings) -> None:
 
 
 def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emitted]:
-    """Validate in a run folder that this process has locked, and write the run.
+    """Validate a learner on a table, and write the results to a run folder that is locked already.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     regions : Regions
         The table.
     """
-    # The mark of a finished run is removed first. A run that is killed later then does not count as
-    # finished.
+    # The file that marks a run as finished is removed first. So a run that is killed later does not
+    # count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
     count = len(regions.X)
