@@ -650,7 +650,7 @@ class _Task:
         out.
         """
         # The optimisation problem without its kernel depends on eta0, kappa and C only. So settings
-        # that differ in scaling or gamma share it.
+        # that differ only in scaling or gamma share one problem.
         point_by_problem = {(point.eta0, point.kappa, point.C): point for point in points}
         problems = {key: self._problem(point, rows) for key, point in point_by_problem.items()}
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
@@ -766,6 +766,7 @@ def squared_distances(X: Array, Y: Array) -> Array:
     Parameters
     ----------
     X, Y : ndarray, shape (n, d) and (m, d)
+        The two tables.
 
     Returns
     -------

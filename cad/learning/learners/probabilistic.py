@@ -305,8 +305,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         probability = np.full(shape, np.nan)
         decision = np.full(shape, np.nan)
         coefficients = np.zeros(y.shape)
-        # Starts are used only with solvers that end in the active-set method, because its solution
-        # does not depend on the start.
+        # The coefficients ``starts`` are used only with solvers that end in the active-set method,
+        # because the solution of this method does not depend on the start.
         is_warm = (
             starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
         )

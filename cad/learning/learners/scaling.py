@@ -18,8 +18,9 @@ RANK_QUANTILES = 21
 # Standardised values are clipped at this number of standard deviations, so that outliers have
 # little effect.
 _CLIP = 3.0
-# Two quantiles count as equal if their difference is below this share of the column's largest
-# absolute value (without its extremes), because such a difference may be a rounding error.
+# Two quantiles of a column count as equal if their difference is below this share of the column's
+# largest absolute value (without its least and largest quantile). Such a difference may be a
+# rounding error.
 _HAIR = 1e-9
 
 

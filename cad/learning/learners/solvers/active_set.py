@@ -240,6 +240,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     free : ndarray of int64, shape (most_free,)
         Numbers of the free rows, at most one per point; only the first ``size`` are used.
     size : int
+        Number of free rows at the start.
     rows, iterate, unmet, tol
         The same as in :func:`active_set`.
     kernel : KernelRows
@@ -248,7 +249,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         Receives the numbers of the rows that must become free, the worst row first, as many as the
         array has room for.
     change : ndarray, shape (n,)
-        Zeros.
+        Zeros at the start and at the end. In between, changes of the points' coefficients are added
+        up here.
     bad, work : ndarray, shapes (m,) and (5, most_free + 2)
         Memory for intermediate results. Compiled code that makes its own arrays takes longer to
         compile.

@@ -259,7 +259,11 @@ class _State:
 def _constraint_values(
     problem: PairwiseProblem, value: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the four parts of the x or y of a :class:`_State`, as views."""
+    """Return the four parts of ``value``, the x or y of a :class:`_State`, as views into it.
+
+    The parts of y are multipliers of the rows, soft labels d, 1 - d, and multipliers of the
+    shortfalls. The parts of x are the numbers whose products with them are 0 at the optimum.
+    """
     rows = len(problem.cost)
     m = problem.n_unlabelled
     box = value[rows : rows + m], value[rows + m : rows + 2 * m]

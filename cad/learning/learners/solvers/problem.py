@@ -289,7 +289,7 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if not problem.n_rows:
         return 0.0
     if problem.r == 2:
-        # The condition of optimality for the squared hinge is gamma = 2 c max(0, slack).
+        # At the optimum of the squared hinge the dual gamma of a row is 2 c max(0, slack).
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
     # At the optimum the dual of a row short of its margin is the row's cost, and the dual of a row
     # beyond its margin is 0. The rounding error of all duals is that of the largest one. So a

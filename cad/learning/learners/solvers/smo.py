@@ -85,12 +85,13 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     moves = 0
     unfetched = -1
     while True:
-        # s is the scale that is optimal for the present duals, with the proximal term.
+        # With the proximal term of the scale (see the module's docstring), s is the scale that is
+        # optimal for the present duals.
         s = max(0.0, anchor + rho * total)
         # v_j is the intercept at which row j lies on its margin. ``best`` is the largest v_j of the
-        # rows whose dual may change so that the coefficient of their point grows, and ``lowest``
-        # the least v_j of the rows whose dual may change so that it falls. At the optimum there is
-        # an intercept b with best <= b <= lowest.
+        # rows whose dual may change so that the coefficient of their point grows. ``lowest`` is the
+        # least v_j of the rows whose dual may change so that this coefficient falls. At the optimum
+        # there is an intercept b with best <= b <= lowest.
         best = -np.inf
         lowest = np.inf
         for j in range(m):
