@@ -1281,9 +1281,10 @@ class _Likelihood:
         slope = np.where(is_unknown, 0.0, is_malignant - risk)
         curvature = np.where(is_unknown, 0.0, risk * (1 - risk))
 
-        # Men whose truth is known beyond their regions add log F or log(1 - F), with F the
+        # Men whose truth is known beyond their regions add log F or log(1 - F). F is the
         # probability that no place of unknown truth has cancer. The derivative by the log-odds of
-        # such a place is the place's risk, times -1 for log F and times F / (1 - F) for log(1 - F).
+        # such a place is the place's risk times a factor: -1 for log F, and F / (1 - F) for log(1 -
+        # F).
         leak_risk = np.zeros_like(log_likelihood)
         slope_per_risk = np.zeros_like(log_likelihood)
         log_weighted = np.log(_WEIGHT) + log_likelihood
@@ -1339,8 +1340,8 @@ class _AtNodes:
     leak_slope: np.ndarray  # (m, k)
     leak_curvature: np.ndarray  # (m, k)
     # (m, k), slope of the log-likelihood by the log-odds of a place of unknown truth, divided by
-    # the place's risk: -1 for men who are free of cancer, the odds of no cancer anywhere for men
-    # who have cancer in such a place, else 0
+    # the place's risk. It is -1 for men who are free of cancer. For men who have cancer in such a
+    # place it is the odds of no cancer anywhere. For all other men it is 0.
     slope_per_risk: np.ndarray
 
 

@@ -163,9 +163,9 @@ class AgreementReaders:
         # mean is exactly this probability.
         p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
-        # In expectation the weighted variance of the scores is too small by the factor 1 - sum of
-        # squared shares, where a reader's share is his weight divided by the sum of weights. So the
-        # variance is divided by this factor. With n equal weights it is 1 - 1/n, as in a sample
+        # A reader's share is his weight divided by the sum of weights. In expectation the weighted
+        # variance of the scores is too small by the factor 1 - sum of squared shares, so it is
+        # divided by this factor. With n equal weights the factor is 1 - 1/n, as in a sample
         # variance (ddof 1).
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9

@@ -238,7 +238,7 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     """Return the posterior mode and covariance of the model's coefficients a, b, w_1, .., w_R."""
     k = design.shape[1]
     centre = np.zeros(k)
-    # The prior mean of the coefficients stands for the readers' mean as it is: the weight b of the
+    # The prior mean of the coefficients stands for the readers' mean as it is. The weight b of the
     # log-odds of this mean is 1, and all other coefficients are 0.
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])

@@ -38,11 +38,11 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, floats, whole, words
 
 _RESAMPLES = 200
-# From the inner fold number `_TRIAL_FOLDS` on, a setting (a combination of parameters) is dropped
-# if its summed loss is more than `_HOPELESS` nats above that of the best setting. This difference
-# is computed without the patient who contributes most to it, since a bootstrap resample may lack
-# that patient. In 36 fits to 12 tables of real readers' scores, no setting that had weight in the
-# end was more than 4.6 nats behind the best one.
+# From the inner fold number `_TRIAL_FOLDS` on, bad settings (combinations of parameters) are
+# dropped. The summed loss of a dropped setting is more than `_HOPELESS` nats above that of the best
+# setting. This difference is computed without the patient who contributes most to it, since a
+# bootstrap resample may lack that patient. In 36 fits to 12 tables of real readers' scores, no
+# setting that had weight in the end was more than 4.6 nats behind the best one.
 _TRIAL_FOLDS = 2
 _HOPELESS = 6.0
 MOST_ROWS = 3000
@@ -583,9 +583,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
         beta = np.zeros((len(gaussians), len(rows)))
-        # With log-odds z, a slope a and the log-odds z_0 of the mean label, z_0 + a (z - z_0) = (1
-        # - a) z_0 + a z. So log-odds multiplied by a slope are again a sum of kernels and a
-        # constant.
+        # z are log-odds, a is a slope, and z_0 are the log-odds of the mean label. Then z_0 + a (z
+        # - z_0) = (1 - a) z_0 + a z. So log-odds multiplied by a slope are again a sum of kernels
+        # and a constant.
         intercept = (1 - self.slope_) * self.base_ + shift
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):

@@ -22,7 +22,7 @@ from cad.learning.learners.solvers.kernels import Gram
 from cad.learning.learners.solvers.problem import Array, LearnerError
 
 # An eigenvector of the kernel matrix is dropped if its eigenvalue is below this share of the
-# largest one, because such an eigenvalue may be only a rounding error.
+# largest one. Such an eigenvalue may be only a rounding error.
 _RANK_TOL = 1e-12
 
 

@@ -36,8 +36,8 @@ drawn at random.
 _MOST_GROWN = 50_000
 # With more rows than this, boosting uses two inner folds, to save time.
 _MANY = 5000
-# The prior means of the members' weights were chosen on fourteen tables of readers' scores: once
-# with five folds of all patients, and once with only ten patients of each table
+# The prior means of the members' weights were chosen on fourteen tables of readers' scores. Each
+# table was used once with five folds of all patients, and once with only ten patients
 # (docs/probability.md).
 TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
 """Prior means of the members' weights, in the order of :data:`MEMBERS`. The more patients there
@@ -46,7 +46,7 @@ are, the further the weights may move away from them.
 # Levels of the quantiles in ``scatter_``, which say how far labels lie from predictions.
 _LEVELS = np.linspace(0.0, 1.0, 201)
 # This number is added to q (1 - q), the variance of labels that is expected around a predicted
-# probability q, so that the variance is never 0.
+# probability q. So the variance is never 0.
 _ROOM = 0.02
 
 

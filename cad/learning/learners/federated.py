@@ -849,8 +849,8 @@ class _Coordinator:
         predicted = self.wire.ask({"ask": "predictor", "dx": dx.tolist()})
         length = self._longest(predicted["blocked"], dx, d_price)
 
-        # The sum of the products at the end of the predictor step: (a + length da) (b + length db),
-        # added up over all pairs of a variable a and its dual variable b.
+        # The sum of the products at the end of the predictor step. A product is (a + length da) (b
+        # + length db), with a variable a and its dual variable b.
         products_ahead = products + length * float(predicted["linear"])
         products_ahead += length**2 * float(predicted["quadratic"])
         if self.learned:

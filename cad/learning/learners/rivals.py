@@ -733,8 +733,8 @@ def _newton(
         if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
             break
         # Newton's step solves (K + W^-1) alpha = target with W = cost q (1 - q). The equations are
-        # solved by way of I + W^1/2 K W^1/2, whose eigenvalues are at least 1 however near q is to
-        # 0 or 1 (Rasmussen and Williams 2006, algorithm 3.1).
+        # solved by way of the matrix I + W^1/2 K W^1/2. Its eigenvalues are at least 1 however near
+        # q is to 0 or 1 (Rasmussen and Williams 2006, algorithm 3.1).
         weight = np.maximum(q * (1 - q), 1e-10)
         root = np.sqrt(cost * weight)
         inside = root[:, None] * K

@@ -39,8 +39,9 @@ Array = NDArray[np.float64]
 # large differences, or thousands with small differences. The rates are evenly spaced on a
 # logarithmic scale, and include the best one for either case.
 RATES = np.geomspace(0.02, 50.0, 60)
-# Where a rate l times the width hi_i - lo_i of the possible differences is below this number, the
-# cost is the empirical Bernstein cost, else Hoeffding's cost (see the module's docstring).
+# A rate l times the width hi_i - lo_i of the possible differences is compared with this number.
+# Below it the cost is the empirical Bernstein cost, else Hoeffding's cost (see the module's
+# docstring).
 _BERNSTEIN = 0.9
 _NEAR = 1e-5
 _NEWTON = 60

@@ -157,8 +157,8 @@ def obuchowski_rockette(
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
-    # The variance of the difference of two treatments' mean AUCs is 2/r (MS(T*R) + r (cov2 -
-    # cov3)), with r the number of readers and MS(T*R) the mean square of treatment by reader.
+    # The difference of two treatments' mean AUCs has the variance 2/r (MS(T*R) + r (cov2 - cov3)).
+    # r is the number of readers and MS(T*R) the mean square of treatment by reader.
     error = float(np.sqrt(2 / r * denominator))
     half = float(t_distribution.ppf(0.975, df2) * error)
     return MRMC(

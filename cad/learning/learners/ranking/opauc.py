@@ -132,9 +132,9 @@ def opauc_path(
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)
     lams = np.asarray(lambdas, dtype=float)
-    # Of two methods the one with fewer operations is used. For each pair of settings (eta, lambda),
-    # n rows and d features, the method by means and covariances takes n d^2 operations, and the
-    # method by inner products of rows n^3.
+    # Of two methods the one with fewer operations is used. Numbers of operations are for one pair
+    # of settings (eta, lambda), n rows and d features. The method by means and covariances takes n
+    # d^2 operations, and the method by inner products of rows n^3.
     if X.shape[1] > X.shape[0]:
         # Here the weights w are X' coefficients. Gradients are weighted sums of rows, so w is
         # always a weighted sum of rows, too.

@@ -282,7 +282,7 @@ class SVMLin(Ranker):
                 values.append(total())
                 f = free_rows @ w
                 # For fixed weights w, the optimal probability p of an unlabelled row is a sigmoid
-                # of the difference between the row's loss as -1 and its loss as +1.
+                # of a difference: the row's loss as -1 minus its loss as +1.
                 advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
                 old = p
                 p = _balanced_sigmoid(advantage, temperature, free_cost, share)
@@ -312,8 +312,8 @@ class SVMLin(Ranker):
 
 def _top_share(f: Floats, share: float) -> Floats:
     """Return labels: +1 for the given share of rows with the largest f, -1 for all others."""
-    # The share is a share of the number of rows and not of their weights, because an exchange of
-    # two labels keeps the number of positive rows, but not the sum of their weights.
+    # The share is a share of the number of rows and not of their weights. An exchange of two labels
+    # keeps the number of positive rows, but not the sum of their weights.
     count = round(share * len(f))
     guess = np.full(len(f), -1.0)
     guess[np.argsort(-f, kind="stable")[:count]] = 1.0

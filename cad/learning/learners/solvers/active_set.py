@@ -249,8 +249,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         Receives the numbers of the rows that must become free, the worst row first, as many as the
         array has room for.
     change : ndarray, shape (n,)
-        Zeros at the start and at the end. In between, changes of the points' coefficients are added
-        up here.
+        Zeros at the start. The changes of the points' coefficients are added up here.
     bad, work : ndarray, shapes (m,) and (5, most_free + 2)
         Memory for intermediate results. Compiled code that makes its own arrays takes longer to
         compile.
@@ -273,9 +272,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     balance = work[4]
     for k in range(size):
         tight[k] = iterate.f[rows.point[free[k]]]
-    # Balances of the intercept b and the scale s: the sums of sign * gamma and of q * sign * gamma
-    # over all rows, which must be 0 in a solution. A full step makes them 0, even if they are not 0
-    # at the start.
+    # Balances of the intercept b and the scale s, which must be 0 in a solution. They are the sums
+    # of sign * gamma and of q * sign * gamma over all rows. A full step makes them 0, even if they
+    # are not 0 at the start.
     balance[0] = unmet[0]
     balance[1] = unmet[1]
     for j in range(len(gamma)):

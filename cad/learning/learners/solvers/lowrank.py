@@ -27,10 +27,11 @@ from cad.learning.learners.solvers.problem import Array, Problem, Solution, cert
 _STEPS = 100
 # A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
-# Values of the complementarity (the sum of the products of the variables and their duals, 0 at the
-# optimum) relative to the objective, at which the solver guesses which rows are on their margin.
-# The guess at the first value is mostly right, which saves the last steps. If the exact solution of
-# these rows does not solve the problem, the solver continues to the next value.
+# The complementarity is the sum of the products of the variables and their duals, and 0 at the
+# optimum. When it falls to one of these values (relative to the objective), the solver guesses
+# which rows are on their margin. The guess at the first value is mostly right, which saves the last
+# steps. If the exact solution of these rows does not solve the problem, the solver continues to the
+# next value.
 _ENOUGH = (1e-4, 1e-7, 1e-11)
 # Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
@@ -243,7 +244,7 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price
     # After the other variables are eliminated, the change dx of x is the solution of (I + Z'
-    # diag(give) Z) dx = right, where I is diagonal with 1 for the weights and 0 for the scalars.
+    # diag(give) Z) dx = right. I is diagonal, with 1 for the weights and 0 for the scalars.
     give = 1.0 / (xi / back + v / gamma)
     system = system_of(give)
     system.flat[:: len(system) + 1] += state.quadratic

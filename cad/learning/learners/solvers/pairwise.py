@@ -486,8 +486,8 @@ def _equations(
     gamma, d, _, _ = _constraint_values(problem, state.y)
     missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
     # After the slack variables are eliminated, each row is an equation for the change dgamma of its
-    # multiplier: (ease + give) dgamma = right - _sides(df, dd). df and dd are the changes of scores
-    # and soft labels.
+    # multiplier. The equation is (ease + give) dgamma = right - _sides(df, dd), where df and dd are
+    # the changes of scores and soft labels.
     ease, low, high, give = _constraint_values(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost

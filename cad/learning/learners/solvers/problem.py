@@ -29,9 +29,9 @@ Array = NDArray[np.float64]
 
 # An objective or balance below this share of the sum of costs may be only a rounding error.
 _FLOOR = 1e-9
-# If the cost of a row is below this share of the largest dual, its violation of the optimality
-# (KKT) conditions is measured relative to this share of the largest dual. Relative to its cost the
-# violation would be mostly a rounding error.
+# The violation of the optimality (KKT) conditions by a row is measured relative to the row's cost.
+# If the cost is below this share of the largest dual, the share of the largest dual takes its
+# place. Otherwise the violation would be mostly a rounding error.
 _UNSEEN = 1e-5
 
 
