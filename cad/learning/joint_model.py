@@ -1469,9 +1469,9 @@ def _covariance(solutions: list[_Mode]) -> np.ndarray:
     """Return the joint covariance of several modes, clustered by man.
 
     The covariance is a sandwich: the inverse Hessian on both sides of a middle term. The middle
-    term is the sum of g g' over the men, with g the gradient of a man's log-likelihood, plus the
-    precision of the priors, which count as observations. If the model is right, the expectation of
-    the middle term is near the Hessian.
+    term is the sum of g g' over the men, with g the gradient of a man's log-likelihood. The
+    precision of the priors is added to it, because priors count as observations. If the model is
+    right, the expectation of the middle term is near the Hessian.
     """
     influences = []
     for solution in solutions:

@@ -189,8 +189,8 @@ class Summary:
     patient_level : PatientLevel or None
         Measures of one probability per patient instead of one per region.
     at_training : dict of str to OperatingChoice
-        In a prediction, for each model by its name, the thresholds that its training chose for an
-        aim, and their predictive values in the training.
+        In a prediction, the thresholds that the training of each model chose for an aim, and their
+        predictive values in the training. Keys are the names of the models.
     images : Comparison or None
         Measures against histology of the probability from images alone. This probability is
         computed without readers' scores, because it is compared with readers.

@@ -209,7 +209,7 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     error six rows count as one.
 
     The other warning is about single rows. A row differs if two conditions hold. More than a fifth
-    of its values lie outside the range of their column in the training, and at least one value lies
+    of its values lie outside the range of their column in the training. And at least one value lies
     outside by more than the width of the range.
 
     Parameters

@@ -92,9 +92,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
     Attributes
     ----------
     scale_ : float
-        The scale s. Even if ``scale`` is "learned", s is the fixed scale if the labels cannot
-        determine it: if every label is certain, or if every interval contains 1/2 at any kappa that
-        is tried.
+        The scale s. If the labels cannot determine s, it is the fixed scale even if ``scale`` is
+        "learned". This is so if every label is certain, or if every interval contains 1/2 at any
+        kappa that is tried.
     kappa_ : float
         The kappa that was used. It is smaller than the parameter if this was needed to learn the
         scale; a warning then says so.
@@ -414,11 +414,11 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """Return the labels' constraints, the kappa that was used, and whether a learned scale is
         bounded.
 
-        A learned scale has no upper bound if every interval contains 1/2. With l <= 0 <= h the ends
-        of an interval of log-odds, s l <= f + b <= s h then holds for every f + b, if only s is
-        large enough. With binary scores of up to seven readers one dissenting reader is enough for
-        an interval to contain 1/2, because the spread is then .38 or more. If every interval
-        contains 1/2, narrower intervals are tried.
+        A learned scale has no upper bound if every interval contains 1/2. An interval with the ends
+        l <= 0 <= h in log-odds demands s l <= f + b <= s h. If s is large enough, this holds for
+        every decision value f + b. With binary scores of up to seven readers one dissenting reader
+        is enough for an interval to contain 1/2, because the spread is then .38 or more. If every
+        interval contains 1/2, narrower intervals are tried.
         """
         kappa = _in_range("kappa", self.kappa, np.inf)
         labels = self._labels_at(p, spread, kappa)

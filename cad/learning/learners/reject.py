@@ -26,8 +26,8 @@ class RejectRule(NamedTuple):
     ----------
     margins : tuple
         The two margins of positives, then those of negatives. A margin is a value of y f at which
-        the slope of the loss changes, with the class y (+1 or -1) and the decision value f
-        (docs/methods.md 3).
+        the slope of the loss changes (docs/methods.md 3). y is the class (+1 or -1) and f the
+        decision value.
     costs : tuple
         The costs of the two margins of positives, then those of negatives, for C = 1.
     lower, upper : float

@@ -720,9 +720,9 @@ def _newton(
     alpha : ndarray, shape (n,)
     b : float
     missed : float
-        Largest violation of the optimality conditions: the largest absolute value in the vector
-        alpha / cost + q - p, and the sum of q - p weighted by cost / largest cost. It is zero at
-        the optimum, and at most ``tol`` if the steps converged.
+        Largest violation of the optimality conditions. It is the larger of two numbers: the largest
+        absolute value in the vector alpha / cost + q - p, and the absolute sum of q - p weighted by
+        cost / largest cost. It is zero at the optimum, and at most ``tol`` if the steps converged.
     """
     alpha = alpha.copy()
     f = K @ alpha

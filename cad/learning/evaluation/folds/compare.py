@@ -63,10 +63,10 @@ def compare_learners(
         ``upper`` are the 95 % interval of the difference, and ``p_bootstrap`` its p-value, by a
         bootstrap that resamples patients. ``p_permutation`` is the p-value by exchanging the two
         learners' values (ranks for the AUC) in randomly chosen patients. ``p_clustered`` and
-        ``p_delong`` are two-sided p-values for the AUC, and NaN for other measures: the first takes
-        the regions of a patient as dependent, the second, DeLong's, as independent. ``n`` and
-        ``patients`` are the numbers of compared regions and patients. ``p_holm`` and ``p_hochberg``
-        are ``p_permutation`` corrected for the number of pairs, per measure.
+        ``p_delong`` are two-sided p-values for the AUC, and NaN for other measures. ``p_clustered``
+        takes the regions of a patient as dependent, ``p_delong`` (DeLong's test) as independent.
+        ``n`` and ``patients`` are the numbers of compared regions and patients. ``p_holm`` and
+        ``p_hochberg`` are ``p_permutation`` corrected for the number of pairs, per measure.
 
     Raises
     ------

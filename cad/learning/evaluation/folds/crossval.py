@@ -113,8 +113,8 @@ class Fold:
     estimator : object or None
         The fitted estimator; None unless :func:`out_of_fold` was called with ``keep_estimators``.
     base : float
-        Base of the fold: the log-odds of the mean label of the training rows, which the fold's
-        model would give to a region whose features tell it nothing. For a learner without
+        Base of the fold: the log-odds of the mean label of the training rows. The fold's model
+        would give them to a region whose features tell it nothing. For a learner without
         probabilities it is the mean decision value of the training rows.
     """
 

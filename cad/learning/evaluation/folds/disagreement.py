@@ -132,9 +132,9 @@ def measure_disagreement(
     Returns
     -------
     Disagreement or None
-        None for a learner without ``predict_spreads``, for fewer than ten labelled regions or five
-        patients, for more than :data:`MOST_ROWS` regions, for a spread that is the same everywhere,
-        and if a fold cannot be fitted.
+        None for a learner without ``predict_spreads``, and if a fold cannot be fitted. Also for
+        fewer than ten labelled regions or five patients, for more than :data:`MOST_ROWS` regions,
+        and for a spread that is the same everywhere.
 
     Examples
     --------

@@ -87,9 +87,9 @@ class Rivals:
     Parameters
     ----------
     table : DataFrame
-        Three columns say what a row is about: the truth ``against`` which it is measured
-        (``readers`` or ``histology``), the ``measure`` (``kl``, ``brier``, ``auc`` or
-        ``calibration_slope``) and the ``learner``.
+        Three columns say what a row is about. ``against`` is the truth (``readers`` or
+        ``histology``), ``measure`` the measure (``kl``, ``brier``, ``auc`` or
+        ``calibration_slope``), and ``learner`` the name of the learner.
 
         ``n`` is the number of regions and ``value`` the value of the measure. ``difference`` is the
         learner's value minus the reference's value on the regions that both predicted. ``lower``

@@ -212,8 +212,8 @@ def assist(
     assisted : Assisted
         The readers' AUC alone and with the tool, and the test.
     probability : dict of str to ndarray, shape (n,)
-        For each reader id, the probability with the tool of every region, by weights that were
-        fitted without the region's patient.
+        For each reader id, every region's probability with the tool. Its weights were fitted
+        without the region's patient.
 
     Raises
     ------

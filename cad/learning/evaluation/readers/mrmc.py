@@ -366,9 +366,9 @@ def _jackknife_covariance(
 ) -> np.ndarray:
     """Return by how much the AUCs of several readings vary, and vary together, over patients.
 
-    Each of the n patients is left out in turn. The pseudovalue of patient i is n A - (n - 1) A_i,
-    where A is the AUC of all cases, and A_i is the AUC without him (Efron and Tibshirani 1993,
-    chapter 11). The result is the covariance of the pseudovalues' means.
+    Each of the n patients is left out in turn. The pseudovalue of patient i is n A - (n - 1) A_i. A
+    is the AUC of all cases, and A_i the AUC without him (Efron and Tibshirani 1993, chapter 11).
+    The result is the covariance of the pseudovalues' means.
 
     Parameters
     ----------

@@ -85,9 +85,9 @@ class RankBoost(StumpRanker):
 
     A stump is 1 if feature j of a row is above a threshold, else 0. Its advantage r is the weighted
     mean, over all pairs, of the stump at the positive minus the stump at the negative. Each round
-    adds the stump of largest abs(r), with weight alpha = 1/2 ln((1 + r) / (1 - r)), smoothed by one
-    pair (the third method of Freund et al. 2003). The weight of a pair is a product of weights of
-    its two rows, so that the pairs need not be listed.
+    adds the stump of largest abs(r). The weight of the stump is alpha = 1/2 ln((1 + r) / (1 - r)),
+    smoothed by one pair (the third method of Freund et al. 2003). The weight of a pair is a product
+    of weights of its two rows, so that the pairs need not be listed.
 
     Parameters
     ----------

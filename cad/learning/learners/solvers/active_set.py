@@ -63,9 +63,10 @@ def active_set(
         Start, changed in place. The duals gamma of the start lie between their bounds. Their
         balances of the intercept and the scale (``unmet``) need not be 0.
     unmet : ndarray, shape (2,)
-        Sums of sign * gamma (the balance of the intercept) and of q * sign * gamma (the balance of
-        the scale) over rows that are not in ``rows`` and stay fixed. q is a row's coefficient of
-        the scale (``Rows``). Zeros if ``rows`` are the whole problem.
+        Sums over rows that are not in ``rows`` and stay fixed. The first is the sum of sign * gamma
+        (the balance of the intercept), the second the sum of q * sign * gamma (the balance of the
+        scale). q is a row's coefficient of the scale (``Rows``). Zeros if ``rows`` are the whole
+        problem.
     tol : float
         The method stops when the largest violation of a constraint is at most this, in units of the
         margin.
@@ -330,10 +331,11 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
     The step is written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate
     results.
 
-    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1), with f the
-    decision values, and r + s q those on the margins of the rows (:class:`.Rows`). b and s are the
-    numbers for which the step makes both balances 0. The vectors L^-1 (r - f), L^-1 1 and L^-1 q
-    are enough to find them, so one backward substitution is needed instead of three.
+    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). f are the
+    decision values without intercept, and r + s q the decision values with intercept on the margins
+    of the rows (:class:`.Rows`). b and s are the numbers for which the step makes both balances 0.
+    The vectors L^-1 (r - f), L^-1 1 and L^-1 q are enough to find them, so one backward
+    substitution is needed instead of three.
     """
     b = u[0]
     s = u[1]
