@@ -61,7 +61,7 @@ def patient_content(
     scroller : bool
         Whether the slices of each study are prepared for the viewer that scrolls through them.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------

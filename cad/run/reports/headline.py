@@ -177,7 +177,7 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
         All regions of the same man. If all have one size, they are taken for marks that were set
         and not for drawn lesions, and the size is called that of the mark.
     words : Wording
-        The language.
+        Language of the text.
     """
     size = []
     if "diameter" in view.facts:
@@ -199,7 +199,7 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
     view : RegionView
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     if view.slice_number is None or view.z_mm is None:
         return words.say("not on the shown slices")
@@ -221,7 +221,7 @@ def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
     view : RegionView
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     region = view.region
     if region.probability is None:
@@ -249,7 +249,7 @@ def belief_words(view: RegionView, words: Wording = ENGLISH) -> str:
     view : RegionView
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     if view.region.probability is None:
         return ""
@@ -268,7 +268,7 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
     ends : (float, float)
         Lower and upper end.
     words : Wording
-        The language.
+        Language of the text.
 
     Examples
     --------
@@ -290,7 +290,7 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
     readers : sequence of str
         All readers who scored any region of this man.
     words : Wording
-        The language.
+        Language of the text.
     """
     if not region.scores:
         return words.say("not scored by a reader")
@@ -338,7 +338,7 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         Reasons that the page states for the man. If the region has the same reasons, the text does
         not repeat them.
     words : Wording
-        The language.
+        Language of the text.
     """
     region = view.region
     limits = view.thresholds
@@ -425,7 +425,7 @@ def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> 
     cancer : str
         What counts as malignant, in words: ``cancer of ISUP 2 or more``.
     words : Wording
-        The language.
+        Language of the text.
     """
     if not patient.histology_known:
         return ""
@@ -550,7 +550,7 @@ def man_words(
     none : str
         Reason why no man of the run has a probability; stated if this man has none.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------
@@ -853,7 +853,7 @@ def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
     regions : sequence of RegionResult
         Regions that are unlike the training regions.
     words : Wording
-        The language.
+        Language of the text.
     """
     images = {}
     for region in regions:

@@ -116,7 +116,7 @@ class ReasonSum:
         Parameters
         ----------
         words : Wording
-            The language.
+            Language of the text.
         """
         raised: list[str] = []
         lowered: list[str] = []

@@ -187,7 +187,7 @@ def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
     results : Results
         Content of the run folder.
     words : Wording
-        The language.
+        Language of the text.
     """
     labels = (results.run.get("settings") or {}).get("labels") or {}
     grade = labels.get("isup_min", 2)
@@ -204,7 +204,7 @@ def histology_in(region: RegionResult, words: Wording) -> str:
     region : RegionResult
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     phrases = []
     for phrase in region.histology_words.split(", "):
@@ -223,7 +223,7 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
     region : RegionResult
         The region, which holds the lowest and highest belief over several outlines.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------

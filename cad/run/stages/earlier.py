@@ -55,7 +55,7 @@ def has_pairs(measured: Measured) -> bool:
     Parameters
     ----------
     measured : Measured
-        The run so far.
+        Result of measuring the cohort.
     """
     return bool(_men_with_several(measured))
 
@@ -124,7 +124,8 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far; studies that could not be measured are left out.
+        Results of the stages ``load`` and ``measure``. Studies that could not be measured are left
+        out.
 
     Returns
     -------

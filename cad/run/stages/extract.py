@@ -96,7 +96,7 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages ``load`` and ``measure``.
     scale : NyulScale, optional
         The intensity scale of T2 of a trained model, for a prediction. In any other run this
         argument is ignored, and the scale is fitted to all patients if the settings ask for one.

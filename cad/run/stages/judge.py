@@ -118,7 +118,7 @@ def judge(
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     scored : DataFrame, shape (n, ...)
         Columns ``belief, probability, probability_images, decision_value`` for the rows of
         ``aggregated.table``, NaN where there is no value. A validation also has ``centred_belief,

@@ -39,7 +39,7 @@ class Loaded:
     folder : RunFolder
         The run folder.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     kind : str
         ``run``, ``train`` or ``predict``.
     basis : dict
@@ -110,7 +110,7 @@ def load(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     kind : {"run", "train", "predict"}
         Purpose of the run folder.
     basis : dict, optional

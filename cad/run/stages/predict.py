@@ -154,7 +154,7 @@ def predict(
     Parameters
     ----------
     loaded, extracted, aggregated : Loaded, Extracted, Aggregated
-        The run so far.
+        Results of the stages ``load``, ``extract`` and ``aggregate``.
     bundles : sequence of Bundle
         Models in order of preference.
     failures : sequence of Failure

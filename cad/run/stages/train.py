@@ -30,7 +30,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     judged : Judged
         Result of the validation; its measures and thresholds go into the bundle.
     out : Path

@@ -62,7 +62,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     measuring : sequence of Failure
         Failures of the measurement, which explain why a study lacks features of an image.
 
@@ -112,7 +112,7 @@ def judge_folds(
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     folds : OutOfFold
         Out-of-fold predictions of every row of ``aggregated.table``. If they do not hold the fitted
         estimators, no region is explained.
@@ -250,7 +250,8 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far; the setting ``validate.scheme`` says how rows are grouped.
+        Results of the stages ``load`` and ``aggregate``. The setting ``validate.scheme`` says how
+        rows are grouped.
 
     Returns
     -------

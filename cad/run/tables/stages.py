@@ -64,7 +64,7 @@ def load_table(
     folder : RunFolder
         The folder that the run is written to.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     kind : {"run", "train", "predict"}
         Purpose of the run folder.
     isup_min : int or None

@@ -46,7 +46,8 @@ def validate_table(
     out : Path
         Run folder. It gets probabilities, measures, ``validation.md``, figures and an index page.
     options : ExecutionOptions
-        Number of processes, limits and resuming; no option changes a result.
+        Number of processes, limits of time and memory, and whether earlier results are kept. No
+        option changes a result.
     isup_min : int or None
         Lowest grade that counts as malignant, where histology is stated as a grade.
 
