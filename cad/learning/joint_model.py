@@ -1225,8 +1225,8 @@ class _Likelihood:
         hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
             # A man who has cancer, but no region known to be malignant, has it in any of several
-            # places: his regions of unknown truth, or outside his regions. That one of these places
-            # has cancer makes them depend on each other, and adds this term.
+            # places: his regions of unknown truth, or outside his regions. One of these places must
+            # have cancer, so they depend on each other, which adds this term.
             places = np.isnan(self.truth)[:, None] * nodes.risk
             tied = self._summed(places, nodes.leak_risk, nodes.effect)
             odds = nodes.slope_per_risk

@@ -31,8 +31,8 @@ COMMIT = ".commit"
 _JOURNAL = "journal.json"
 _NEW = "new"
 _STAGE = ".stage-"
-# tempfile adds eight characters to a name. Earlier versions built in folders whose names begin with
-# .import- and .fetch-.
+# tempfile adds eight characters to a name. Earlier versions built new files in folders whose names
+# begin with .import- and .fetch-.
 _STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
 _PART = re.compile(r"\.[a-z0-9_]{8}" + re.escape(PART_SUFFIX))
 _PATIENCE = 10.0  # seconds to wait for another process to complete its change

@@ -175,7 +175,8 @@ def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str
     # Linearised variance of the share: deviations from p are summed by patient first.
     residual = np.bincount(code, hits - p, m)
     variance = m / (m - 1) * float(residual @ residual) / n**2
-    # The interval is made on the logit scale, d logit(p) = dp / (p (1 - p)), so it stays in [0, 1].
+    # The interval is made on the logit scale, so that it stays in [0, 1]. A small change dp of p is
+    # a change dp / (p (1 - p)) on this scale.
     half = float(student.ppf(0.975, m - 1)) * np.sqrt(variance) / (p * (1 - p))
     centre = np.log(p) - np.log1p(-p)
     lower, upper = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))

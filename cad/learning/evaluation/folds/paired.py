@@ -350,8 +350,8 @@ def _measure_rows(
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
-            # Against a truth of 0 or 1, KL is the cross-entropy. Its value depends on how far
-            # probabilities are clipped from 0 and 1.
+            # KL is left out against histology. For a truth of 0 or 1 it is the cross-entropy, whose
+            # value depends on how far probabilities are clipped from 0 and 1.
             continue
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
             # The constant learner predicts in each fold the mean label of the other patients. This

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logit
 
-# Probabilities are clipped to this distance from 0 and 1. The distance is much smaller than the one
-# in measures. Values that are clipped to the same number would be ordered only by the base log-odds
-# of their folds.
+# Probabilities are clipped to this distance from 0 and 1. The measures clip at a much larger
+# distance. Here values that are clipped to the same number would be ordered only by the base
+# log-odds of their folds, so few may be clipped.
 _NEAREST = 1e-15
 # Absolute value of the centred log-odds for a probability of 0 or 1, whatever the base log-odds of
 # the fold. It is larger than the absolute value of all other centred log-odds.

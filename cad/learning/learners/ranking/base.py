@@ -210,8 +210,8 @@ class Ranker(BinaryLearner):
             )
         if _are_probabilities(y[labelled]):
             self.classes_ = np.array([0, 1])
-            # Pairs need classes and not probabilities. A p of 1/2 counts as negative, as in the
-            # measures.
+            # Pairs need classes and not probabilities. A probability of 1/2 counts as negative, as
+            # in the measures of predictions.
             sign = np.where(y > 0.5, 1.0, -1.0)
             sign[~labelled] = 0.0
             return sign

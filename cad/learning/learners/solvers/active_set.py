@@ -357,7 +357,8 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
         a_bs = _dot(ones, slopes, size)
         a_ss = _dot(slopes, slopes, size)
         determinant = a_bb * a_ss - a_bs * a_bs
-        # If all free rows have the same coefficient of s, the equations do not determine b and s.
+        # If all free rows have the same coefficient of the scale s, the equations do not determine
+        # the intercept b and s.
         if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
             return b, s, False
         right_b = a_b + balance[0]

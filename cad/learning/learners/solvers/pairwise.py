@@ -380,8 +380,8 @@ def _factorise(
     margin = problem.margin
     labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
-    # Column i has the strengths of the springs from the node of unlabelled point i to the positives
-    # and the negatives.
+    # Each row acts as a spring between two nodes. Column i has the strengths of the springs from
+    # the node of unlabelled point i to the positives and the negatives.
     star = np.concatenate([of_positive, of_negative.T])
     diagonal = theta / margin**2
     total = star.sum(axis=0)
