@@ -15,8 +15,8 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import Failure
 from cad.mri.columns import columns_digest
 
-# This number is raised whenever the code measures something in another way. Results of older code
-# are then computed again.
+# Version of the result files of studies. It is raised whenever the code measures something in
+# another way, so that older results are computed again.
 RESULT_VERSION = 6
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
@@ -146,7 +146,8 @@ def settings_key(settings: PipelineSettings) -> str:
         Settings of the run.
     """
     content = settings.model_dump(mode="json", include={"images", "features"})
-    # This digest changes when a feature is added to the program, so that it gets measured.
+    # The digest of the feature columns changes when a feature is added to the program. Studies are
+    # then measured again.
     made = columns_digest(settings.features)
     return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
 

@@ -81,7 +81,7 @@ def _learner_of(estimator: Any) -> Any:
 
 
 def _steps_before(estimator: Any) -> list[JsonObject]:
-    """Return the class name and the parameters of each step before the learner."""
+    """Return the class name and the parameters of each step of a pipeline before its learner."""
     if not isinstance(estimator, Pipeline):
         return []
     steps = []
@@ -139,8 +139,8 @@ def _trees(learner: Any) -> int | None:
 
 
 def _start_of_fit(learner: Any) -> str | None:
-    """Return what a fit starts from: "convex" where the start does not matter, and the seed of
-    trees.
+    """Return what the fit of a learner starts from: "convex" where the start does not
+    matter; for trees, a text with their seed.
     """
     if isinstance(learner, ProbabilisticEnsemble):
         return f"convex; trees of seed {learner.trees_.seed}"
@@ -152,7 +152,8 @@ def _start_of_fit(learner: Any) -> str | None:
 
 
 def _weights_sentence(weights: JsonObject | None) -> str:
-    """Say how much weight the values of eta0 and of the scaling have; empty without weights.
+    """Say how much weight the values of eta0 and of the scaling have in an average of machines;
+    empty without weights.
 
     kappa, which says how far the readers' spread counts, is left out. Its weight is no evidence
     that the spread helps; :mod:`cad.learning.evaluation.folds.disagreement` tests this.

@@ -94,7 +94,7 @@ def earlier_view(
     regions : sequence of RegionResult
         His regions, with those probabilities that are not held back.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------

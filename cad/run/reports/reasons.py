@@ -116,7 +116,7 @@ class ReasonSum:
         Parameters
         ----------
         words : Wording
-            The language.
+            Language of the text.
         """
         raised: list[str] = []
         lowered: list[str] = []
@@ -178,8 +178,8 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         word = ""
     elif _LOW <= percentile <= _HIGH:
         word = "ordinary"
-    # A family is called low or high only by a level, such as a mean or a percentile. A wide spread
-    # of ADC, for example, is no high ADC.
+    # A family is called low or high only if its main feature is a level, such as a mean or a
+    # percentile. A wide spread of ADC, for example, is no high ADC.
     elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
         word = low if percentile < _LOW else high
         lowers = (reason.contribution or 0.0) < 0

@@ -50,7 +50,7 @@ _GZIP = b"\x1f\x8b"
 _ZIP = b"PK\x03\x04"
 _PARQUET = b"PAR1"
 _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
-# Limits of the child process that reads a workbook.
+# Limits of time (seconds) and memory (gigabytes) for the child process that reads a workbook.
 _SHEET_SECONDS = 120.0
 _SHEET_GIGABYTES = 2.0
 _LONGEST_CELL = 32_767
@@ -77,7 +77,8 @@ case.
 """
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # The byte order mark of UTF-32 begins with that of UTF-16, so UTF-32 is tested first.
+    # The byte order mark (first bytes) of UTF-32 begins with that of UTF-16, so UTF-32 is tested
+    # first.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -267,7 +268,8 @@ def _encoding_of(content: bytes) -> str:
     for mark, name in _MARKS:
         if content.startswith(mark):
             return name
-    # In UTF-16, one of the two bytes of a Latin letter is zero, always the first or the second.
+    # In UTF-16 each Latin letter has two bytes. One of them is zero: always the first, or always
+    # the second.
     head = content[:4096]
     half = len(head) // 2
     if half and head[1::2].count(0) > 0.9 * half:
@@ -284,7 +286,7 @@ def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int
     first_line = text.partition("\n")[0].strip().strip('"').lower()
     declared = ""
     if re.fullmatch(r"sep=.", first_line + ("\t" if first_line == "sep=" else "")):
-        # Excel writes a first line such as "sep=;", which states the separator.
+        # Excel writes a first line such as "sep=;", which states the separator of the columns.
         declared = text.partition("=")[2][0]
         text = "\n" + text.partition("\n")[2]
     if separator:
@@ -361,7 +363,8 @@ def _separator_of(text: str) -> str:
             hint="; ".join(cuts),
         )
     if uneven:
-        # Rows have different numbers of cells. The caller raises an error that names the row.
+        # The rows have different numbers of cells with every separator. The caller raises an error
+        # that names the row.
         return max(uneven, key=lambda character: uneven[character])
     return ","
 
@@ -376,8 +379,8 @@ def _widths(text: str, separator: str) -> list[int]:
 def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
     table = read_parquet(content)
     if not isinstance(table.index, pd.RangeIndex):
-        # pandas may have stored a column as the index, the names of the rows. It is a column like
-        # any other.
+        # pandas may have stored a column of the table as the index (the names of the rows). This
+        # column is read like any other.
         table = table.reset_index()
     columns = [[_text_of_cell(value) for value in table[name].tolist()] for name in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -538,8 +541,8 @@ def _cells(
         columns[name] = pd.Series(cells, dtype=object)
     table = pd.DataFrame(columns)
     rows = np.array([number for number, _ in body])
-    # A separator at the end of every row gives a column without a name, all of whose cells are
-    # empty. It is left out.
+    # If every row ends with a separator, the table has a last column without a name and without
+    # content. Such a column is left out.
     blank = [names[place] for place in nameless if not table[names[place]].any()]
     if blank:
         table = table.drop(columns=blank)
@@ -579,7 +582,7 @@ def _check_nul(table: pd.DataFrame, rows: np.ndarray) -> None:
 
 
 def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> CadError:
-    """Return the error for a row with fewer or more cells than the head."""
+    """Return the error for a row with fewer or more cells than the row of column names."""
     problem = f"row {number} has {len(row)} cell(s) where row 1, the head, has {len(names)}"
     if len(row) < len(names):
         absent = ", ".join(map(repr, names[len(row) :][:3]))
@@ -627,7 +630,8 @@ def _check_names(names: list[str]) -> None:
                 "is a region",
             )
         if not name:
-            # pandas gives a column without a name such a name.
+            # pandas gives a column without a name a name such as ``Unnamed: 3``. The same is done
+            # here.
             names[place - 1] = f"Unnamed: {place - 1}"
 
 
@@ -645,7 +649,8 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
         for row, cell in zip(rows, table[name], strict=True):
             if _COMMAS.fullmatch(cell):
                 comma = comma if comma[0] else (cell, str(name), int(row))
-                # The comma of 1,234 may separate thousands; that of 0,75 and 12,5 cannot.
+                # A comma as in 1,234 may separate thousands. A comma as in 0,75 or 12,5 must be a
+                # decimal comma.
                 proven = proven or not _THOUSANDS.fullmatch(cell)
             elif not point[0] and _POINTS.fullmatch(cell):
                 point = (cell, str(name), int(row))

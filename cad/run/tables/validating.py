@@ -46,7 +46,8 @@ def validate_table(
     out : Path
         Run folder. It gets probabilities, measures, ``validation.md``, figures and an index page.
     options : ExecutionOptions
-        Number of processes, limits and resuming; no option changes a result.
+        Number of processes, limits of time and memory, and whether earlier results are kept. No
+        option changes a result.
     isup_min : int or None
         Lowest grade that counts as malignant, where histology is stated as a grade.
 
@@ -94,7 +95,7 @@ def check_folds(regions: Regions, settings: PipelineSettings) -> None:
 
 
 def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emitted]:
-    """Validate in a run folder that this process has locked, and write the run.
+    """Validate a learner on a table, and write the results to a run folder that is locked already.
 
     Parameters
     ----------
@@ -103,8 +104,8 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     regions : Regions
         The table.
     """
-    # The mark of a finished run is removed first. A run that is killed later then does not count as
-    # finished.
+    # The file that marks a run as finished is removed first. So a run that is killed later does not
+    # count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
     count = len(regions.X)

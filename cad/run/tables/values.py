@@ -131,7 +131,8 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
         row and value.
     """
     column = cells.table[name]
-    # Most columns contain only plain numbers, which are converted together, because this is faster.
+    # Most columns hold plain numbers only. All cells of such a column are converted together,
+    # because this is faster.
     quick = _quick_numbers(column, meaning)
     if quick is not None:
         return quick
@@ -451,7 +452,8 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     CadError
         For the first row without a name.
     """
-    # NA and None may be names of people. Only empty cells and declared codes count as missing.
+    # NA and None may be the names of people, so they do not count as missing here. Only empty cells
+    # and the codes that the user declared do.
     for place, cell in enumerate(cells.table[name]):
         if cell == "" or cell in meaning.missing:
             raise CadError(

@@ -72,8 +72,8 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     reference = next(iter(tables))
     common = tables[reference].index
     for table in tables.values():
-        # Pipelines are compared on the same regions. A region that one of them could not measure
-        # is left out for all.
+        # Pipelines are compared on the same regions. A region that one of the pipelines could not
+        # measure is left out for all of them.
         common = common.intersection(table.index)
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")

@@ -39,13 +39,14 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# A man is compared with earlier men who have a scanner of the same maker. At least so many earlier
-# men are needed.
+# Least number of earlier men with whom a man is compared. Only men with a scanner of the same maker
+# count.
 BASELINE = 60
-# Number of the latest men of whom the share of features far from the training is shown.
+# Number of the latest men for whom the mean share of features far from the training is shown.
 _LATEST = 20
 _CLIP = 1e-6
-# Value of each decision on the chart of decisions.
+# Value of each decision on the drift chart of decisions. Refer and no decision have the value
+# ``_UNDECIDED``.
 _DECISIONS = {"benign": 0.0, "malignant": 1.0}
 _UNDECIDED = 0.5
 
@@ -164,7 +165,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
 
 
 def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return for each image how unusual its features are, and their share far from the training."""
+    """Return for each image how unusual its features are, and what share is far from training."""
     limits = bundle.metadata.get("typicality")
     if limits is None:
         return {}, {}
@@ -352,7 +353,8 @@ def drift_charts(
     count = len(measures) + 1
     charts: dict[str, Chart] = {}
     for number, (name, values) in enumerate(measures.items()):
-        # Each chart gets the limit that holds for all charts together.
+        # ``run_length`` counts nights between false alarms of all ``count`` charts together. So a
+        # single chart may give a false alarm only once in ``count`` times as many nights.
         of_measure = {name: values}
         charts |= watch(of_measure, makers, nights, baseline, run_length * count, seed=number)
     residuals = _residuals_of_men(men, truths)

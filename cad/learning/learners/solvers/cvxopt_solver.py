@@ -78,8 +78,9 @@ def solve_cvxopt(
     m = problem.n_rows
     k = len(problem.lower)
     A, B = problem.dense()
-    # The program is min 1/2 x'Px + q'x with Gx <= h and Ex = 0, and x = (gamma, p of every finite
-    # upper bound, q of every finite lower bound).
+    # The quadratic program is min 1/2 x'Px + q'x with Gx <= h and Ex = 0. x holds the duals gamma,
+    # then a variable p for every finite upper bound of a scalar, then a variable q for every finite
+    # lower bound.
     up = np.isfinite(problem.upper)
     low = np.isfinite(problem.lower)
     size = m + int(up.sum() + low.sum())
@@ -90,7 +91,7 @@ def solve_cvxopt(
         # objective.
         P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
     q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
-    # E x = B'gamma - p + q: the balance g of each scalar, with the variables p and q of its bounds.
+    # Ex = 0 says that B'gamma = p - q for each scalar, with the variables p and q of its bounds.
     E = np.zeros((k, size))
     E[:, :m] = B.T
     E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
