@@ -303,8 +303,8 @@ def predict_cohort(
         try:
             _, _, predicted = _predicted(bundles, loaded, measured, transductive)
         except NothingScored as error:
-            # Only men who wait for regions, and failures that somebody has acknowledged, are left.
-            # They are no reason for an error.
+            # No region was scored. This is no error if the only reasons are men who wait for regions
+            # and failures that somebody has acknowledged.
             if error.emitted is not None and not error.emitted.kinds.unsettled:
                 return error.emitted
             raise
@@ -330,7 +330,7 @@ def aggregate_cohort(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
 
     Returns
     -------

@@ -23,7 +23,7 @@ _LARGEST_WEIGHT = 1e6
 
 
 class TrainingCohort(TypedDict, total=False):
-    """Hold the numbers of a training cohort."""
+    """Hold the numbers of patients and regions of a training cohort."""
 
     patients: int
     regions: int

@@ -130,7 +130,7 @@ def earlier_view(
 
 @dataclass(frozen=True)
 class _Shown:
-    """Hold sizes and results of the regions of both studies.
+    """Hold sizes and results of the regions of the two studies of a man that are compared.
 
     Parameters
     ----------

@@ -403,7 +403,7 @@ def _b_words(images: StudyImages) -> str:
 def _neighbours(
     images: StudyImages, other_regions: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, float, float]]:
-    """Return name and position (mm) of the other regions on a cropped slice."""
+    """Return name and position (mm) of each region on a picture besides the region it shows."""
     sx, sy = images.spacing
     neighbours = []
     for name, facts in images.rois.items():

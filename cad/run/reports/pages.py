@@ -198,7 +198,7 @@ def _rivals(metrics: Summary) -> JsonObject:
 
 
 def _common(results: Results) -> JsonObject:
-    """Return the values that the templates of both kinds of pages need."""
+    """Return the values that the templates of index page and patients' pages both need."""
     run = results.run
     decision_settings = (run.get("settings") or {}).get("decision") or {}
     return {

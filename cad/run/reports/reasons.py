@@ -102,7 +102,7 @@ class ReasonSum:
 
     @property
     def sentence(self) -> str:
-        """Return the English sentence of :meth:`sentence_in`."""
+        """Say in English which families of features raised and lowered the region's belief."""
         return self.sentence_in(ENGLISH)
 
     def sentence_in(self, words: Wording) -> str:

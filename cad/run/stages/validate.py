@@ -57,7 +57,8 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     """Give every region an out-of-fold probability, by a model that is fitted to other patients.
 
     A region in which an image was not measured gets no probability, because a trained model would
-    give it none either. An image that no region has does not matter.
+    give it none either. An image that no region of the cohort has is left
+    out of account.
 
     Parameters
     ----------

@@ -452,8 +452,8 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     CadError
         For the first row without a name.
     """
-    # NA and None may be the names of people, so they do not count as missing here. Only empty cells
-    # and the codes that the user declared do.
+    # NA and None may be the names of people, so they do not count as missing here. Only an empty
+    # cell, or a code that the user declared, counts as missing.
     for place, cell in enumerate(cells.table[name]):
         if cell == "" or cell in meaning.missing:
             raise CadError(

@@ -39,8 +39,8 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# Least number of earlier men with whom a man is compared. Only men with a scanner of the same maker
-# count.
+# A man's numbers are compared with those of earlier men with a scanner of the same maker. At least
+# this number of earlier men is needed.
 BASELINE = 60
 # Number of the latest men for whom the mean share of features far from the training is shown.
 _LATEST = 20
