@@ -1,8 +1,8 @@
 """Filter images as IBSI 2 defines it: mean, Laplacian of Gaussian, separable stationary wavelets.
 
 IBSI is the standard of image biomarkers, and IBSI 2 its part on filters. Kernels are sampled at
-voxel centres and cut off as its manual says. A filter is made for voxels of equal sides: in the
-slice (``dimension: slice``) or in space (``3D``). Voxels of unequal sides are refused and not
+voxel centres and cut off as the manual of IBSI says. A filter is made for voxels of equal sides: in
+the slice (``dimension: slice``) or in space (``3D``). Voxels of unequal sides are refused and not
 rescaled. ``boundary`` says which values the image has beyond its border. A response is NaN where
 the support of the filter (the voxels that it uses) holds a voxel without a value. A region smaller
 than the support is measured all the same: the response at the region's voxels includes their
@@ -21,7 +21,8 @@ from cad.base.errors import CadError, install
 from cad.base.settings import FeatureSettings, FilterSettings
 from cad.mri.columns import filter_name
 
-# IBSI's mirror repeats the voxel at the border, which SciPy calls reflect.
+# IBSI's name and SciPy's name for each way to extend an image beyond its border. IBSI's ``mirror``
+# repeats the voxel at the border; SciPy calls this ``reflect``.
 _MODES = {"mirror": "reflect", "nearest": "nearest", "zero": "constant", "periodic": "wrap"}
 # The settings that each kind of filter has, besides ``dimension`` and ``boundary``.
 _KEYS = {
@@ -57,9 +58,9 @@ def check_filters(settings: FeatureSettings) -> None:
     Raises
     ------
     CadError
-        For a setting that a kind of filter needs and lacks, or does not know; for an unknown
-        wavelet, for bands that do not fit the dimension, and for two filters of one name; and for
-        wavelets if the package that computes them is not installed.
+        For a missing setting, a setting that this kind of filter does not have, an unknown wavelet,
+        bands that do not fit the dimension, or two filters of one name. Also for any wavelet, if
+        the package that computes wavelets is not installed.
     """
     for image, chosen in settings.filters.items():
         for setting in chosen:
@@ -178,8 +179,8 @@ def response_map(
             hint="set its dimension to slice",
         )
     kernels = _kernels(chosen, spacing)
-    # The type is float64. With float32, sums over a wide support would lose the digits of a small
-    # response.
+    # The image is filtered in float64. In float32, a sum over the many voxels of a wide filter
+    # would lose the digits of a small response.
     values = np.where(np.isfinite(image), image, np.nan).astype(np.float64)
     if chosen.kind == "mean":
         return _along(values, dict.fromkeys(_axes(chosen), kernels[0]), chosen)
@@ -217,8 +218,8 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
         import pywt
 
         wavelet = pywt.Wavelet(chosen.wavelet)
-        # Only a kernel of odd length has a middle voxel. A kernel of even length gets a 0 at its
-        # end.
+        # A filter kernel is placed with its middle on a voxel, and only a kernel of odd length has
+        # a middle. A kernel of even length therefore gets a 0 at its end.
         pair = [np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)]
         return [np.append(k, 0.0) if len(k) % 2 == 0 else k for k in pair]
     if chosen.kind == "mean":
@@ -254,8 +255,9 @@ def _along(
 def _laplacian(
     values: np.ndarray, gauss: np.ndarray, second: np.ndarray, chosen: FilterSettings
 ) -> np.ndarray:
-    # IBSI's kernel fills a cube. It is a sum over axes: each term has the second derivative along
-    # one axis and Gaussians along the others. So each term is a sequence of filters along one axis.
+    # IBSI defines the Laplacian of Gaussian by one kernel that fills a cube. This kernel is a sum
+    # of one term per axis: the second derivative along this axis, times Gaussians along the other
+    # axes. Each term is therefore computed by filters of one dimension, one after another.
     smooth = values
     laplacian = np.zeros_like(values)
     for axis in _axes(chosen):
@@ -268,11 +270,12 @@ def _laplacian(
 def _turns(
     kernels: Sequence[np.ndarray], chosen: FilterSettings
 ) -> Iterator[list[dict[int, np.ndarray]]]:
-    """Yield the kernels of every level by axis, for every rotation by right angles (4 or 24).
+    """Yield the kernels of every wavelet level by axis, for every rotation of the image by right
+    angles (4 in a slice, 24 in space).
 
-    To turn the image, filter it and turn it back is the same as to filter with kernels that change
-    axes and direction. Rotations that give equal kernels are yielded once. This does not change the
-    mean over rotations, because each set of kernels comes from equally many rotations.
+    The image itself is not turned: kernels that change axes and direction give the same response.
+    Rotations that give equal kernels are yielded once. This does not change the mean response over
+    rotations, because each set of kernels comes from equally many rotations.
     """
     axes = _axes(chosen)
     low = kernels[0]
@@ -300,9 +303,10 @@ def _turns(
 
 
 def _holes(kernel: np.ndarray, level: int) -> np.ndarray:
-    """Put zeros between the weights of a kernel, for wavelets of a higher level.
+    """Return a wavelet's kernel for a level above 1: the weights with zeros between them.
 
-    The image can then keep its grid: this is the algorithm a trous ("with holes").
+    With such kernels, the image can keep its grid at every level. This is the algorithm a trous
+    ("with holes").
     """
     step = 2**level
     out = np.zeros((len(kernel) - 1) * step + 1)

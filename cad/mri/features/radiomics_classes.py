@@ -65,7 +65,8 @@ def radiomics_features(
     channels: dict[str, dict[str, np.ndarray]] = {}
     if not settings.radiomics:
         return {}
-    # pyradiomics computes sums in the type of the image. In float32 they would lose digits.
+    # pyradiomics computes sums in the number type of the image. In float32 these sums would lose
+    # digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
     regions = regions.core()
     for r in range(regions.count):
