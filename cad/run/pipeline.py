@@ -303,8 +303,8 @@ def predict_cohort(
         try:
             _, _, predicted = _predicted(bundles, loaded, measured, transductive)
         except NothingScored as error:
-            # No region was scored. This is no error if the only reasons are men who wait for regions
-            # and failures that somebody has acknowledged.
+            # No region was scored. If all men wait for regions, or somebody has acknowledged the
+            # failures, this is no error.
             if error.emitted is not None and not error.emitted.kinds.unsettled:
                 return error.emitted
             raise

@@ -96,7 +96,7 @@ class StudyOutcome:
 
     @property
     def state(self) -> str:
-        """Return the status as logs and counts state it: ``waiting`` is no ``failed``."""
+        """Return the status for logs: ``waiting``, not ``failed``, if only a region is missing."""
         return "waiting" if self.waiting else self.status
 
 

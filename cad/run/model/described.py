@@ -139,8 +139,8 @@ def _trees(learner: Any) -> int | None:
 
 
 def _start_of_fit(learner: Any) -> str | None:
-    """Return what the fit of a learner starts from: "convex" where the start does not
-    matter; for trees, a text with their seed.
+    """Return what the fit of a learner starts from: "convex" where the start does not matter;
+    for trees, a text with their seed.
     """
     if isinstance(learner, ProbabilisticEnsemble):
         return f"convex; trees of seed {learner.trees_.seed}"

@@ -86,7 +86,7 @@ class FittedSites(TypedDict, total=False):
 
 
 class FittedPreparation(TypedDict, total=False):
-    """Hold the steps that were fitted on features before the learner."""
+    """Hold the steps on features, such as harmonisation, that were fitted before the learner."""
 
     nyul_landmarks: list[float] | None
     unstable: list[str]

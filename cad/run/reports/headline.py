@@ -277,7 +277,7 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
     """
     low, high = ends
     # The ends of the range are rounded outwards. So the rounded probability always lies between
-    # them.
+    # the rounded ends.
     return words.say("{low} to {high}%", low=f"{floor(100 * low):d}", high=f"{ceil(100 * high):d}")
 
 

@@ -486,8 +486,8 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
         ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each tell how many
         men have that decision (``n``), how many of these have histology (``known``) and how many
         histology confirms (``right``). ``lately`` has the share of men called benign or malignant,
-        and the calibration, among the latest 100 men with a decision. Drift, such as a
-        change of scanner, shows there first.
+        and the calibration, among the latest 100 men with a decision. Drift, such as a change of
+        scanner, shows there first.
     """
     decision = men["decision_before_histology"]
     has_histology = men["truth"].notna()

@@ -280,7 +280,7 @@ def _encoding_of(content: bytes) -> str:
 
 
 def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return the number and the cells of every row that is not blank."""
+    """Return the number and the cells of every row of a CSV text that is not blank."""
     if text.count("\n") > MAX_ROWS:
         raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
     first_line = text.partition("\n")[0].strip().strip('"').lower()
@@ -467,7 +467,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that are not empty, without the empty columns at their right."""
+    """Return the rows of a sheet that are not empty, without the empty columns at their right."""
     rows: list[tuple[int, list[Any]]] = []
     width = 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):

@@ -277,7 +277,8 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
     first_of: dict[str, int] = {}
     for place, name in enumerate(names):
         plain = re.sub(r"[\s_-]+", "", name.casefold())
-        # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty.
+        # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty. So
+        # names are compared without this ending.
         plain = re.sub(r"(?<=[0-9])\.0+$", "", plain)
         first = first_of.setdefault(plain, place)
         if names[first] != name:
@@ -338,8 +339,9 @@ def _doubt_labels(
     way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
-    # Noise hardly reaches these limits. If column and label are unrelated, a correlation of .98
-    # over eight rows has a probability of 1e-5, and one of .9 over twenty rows a smaller one.
+    # Noise hardly reaches the limits of the correlation. If column and label are unrelated, a
+    # correlation of .98 over eight rows has a probability of 1e-5, and one of .9 over twenty rows a
+    # smaller one.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
     limit = _EQUAL_CLASSES if classes else _EQUAL
     if abs(r) >= limit:

@@ -94,7 +94,7 @@ class Meaning:
     of_model: bool = False
 
     def without(self, name: str) -> str:
-        """Return the advice to leave a column out, with a comma before it.
+        """Return, for a message, the advice to leave a column out, with a comma before it.
 
         The text is empty where the column cannot be left out.
         """
@@ -243,7 +243,7 @@ def _rule(cell: str) -> str:
 def _quoted_number(cell: str) -> str:
     """Return the number in a cell with signs that make it a text, such as ``'1.5`` or ``="1.5"``.
 
-    The text is empty if the cell is none of this kind.
+    The text is empty if the cell has no such signs.
     """
     inner = cell.removeprefix("=").strip("'\"`")
     return inner if inner != cell and _POINT.fullmatch(inner) else ""

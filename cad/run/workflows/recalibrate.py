@@ -53,10 +53,11 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Returns
     -------
     dict
-        ``regions`` and ``men`` have measures before and after recalibration. Those after it are by
-        models fitted without the man who is measured. ``text`` has the same measures as lines for
-        people. ``sites`` names the sites of the cohort's men, ``simulated`` says whether the men
-        are simulated, and ``of_training`` how many of them are among the model's training patients.
+        ``regions`` and ``men`` have measures before and after recalibration. The measures after it
+        come from models fitted without the man who is measured. ``text`` has the same measures as
+        lines for people. ``sites`` names the sites of the cohort's men, ``simulated`` says whether
+        the men are simulated, and ``of_training`` how many of them are among the model's training
+        patients.
 
     Raises
     ------

@@ -183,7 +183,7 @@ def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dic
 
 
 def _means_of_images(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, float]:
-    """Return the mean over the given rows of the values of each image."""
+    """Return for each image the mean of its values over the given rows."""
     return {image: _finite_mean(of_image[rows]) for image, of_image in values.items()}
 
 
