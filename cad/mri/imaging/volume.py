@@ -16,7 +16,8 @@ LARGEST_MM = 1e6
 """Largest number, in mm, that is taken for a place or a step; a patient is a few metres long."""
 CORNERS = np.array(list(itertools.product((0, 1), repeat=3)), float)
 """The corners (x, y, z) of a unit cube, shape (8, 3)."""
-# An axis may be the axis across the slices if its step is at least this share of the longest step.
+# An axis can be the one across the slices only if its voxel size is at least this share of the
+# largest voxel size.
 _THICK = 0.8
 
 
@@ -44,9 +45,9 @@ class Volume:
     spacing : tuple of 3 floats
         Voxel size in mm along x, y, z.
     origin : tuple of 3 floats
-        Centre of voxel (0, 0, 0) in the patient, LPS, mm.
+        Centre of voxel (0, 0, 0) in the patient, mm to his left, back and head (LPS).
     direction : ndarray, shape (3, 3)
-        Columns are the unit vectors of the x, y and z voxel axes in LPS.
+        Columns are the unit vectors of the x, y and z voxel axes in LPS: left, back, head.
     unit : str
         Unit of the values as their source states it; empty where the source states none.
     """
@@ -60,7 +61,7 @@ class Volume:
     def __post_init__(self) -> None:
         if self.array.ndim != 3:
             raise CadError(f"a volume has 3 axes (z, y, x), found shape {self.array.shape}")
-        # The tests are written with "not", so that NaN is refused as well.
+        # The conditions are written with "not", so that a number that is NaN is refused as well.
         if not all(0 < step <= LARGEST_MM for step in self.spacing):
             raise CadError(
                 f"voxel spacing must be positive and at most {LARGEST_MM:g}, found {self.spacing} "
@@ -136,10 +137,11 @@ class Volume:
     def upright(self) -> Volume:
         """Return the same voxels with their axes in the order in which a radiologist reads slices.
 
-        Voxels are reordered, never interpolated. z crosses the slices: of the axes whose voxel size
-        is at least 0.8 of the largest, z is the axis nearest to head-foot. x runs to the patient's
-        left, in sagittal slices to his back. y runs to his back in axial slices, else to his feet.
-        The sense of z makes the axes right-handed.
+        Voxels are reordered, never interpolated. The axis z crosses the slices: of the axes whose
+        voxel size is at least 0.8 of the largest, it is the one nearest to the line from head to
+        feet. The axis x runs to the patient's left, in sagittal slices to his back. The axis y runs
+        to his back in axial slices, in other slices to his feet. The sense of z makes the axes
+        right-handed.
         """
         step = np.array(self.spacing)
         axes = np.asarray(self.direction, float)
@@ -155,7 +157,8 @@ class Volume:
         return self.turned(turned)
 
     def turned(self, direction: np.ndarray) -> Volume:
-        """Return the same voxels, with axes reordered and flipped to lie nearest to wanted ones.
+        """Return the same voxels, with axes reordered and flipped so that they lie nearest to
+        wanted axes.
 
         Parameters
         ----------
@@ -164,7 +167,7 @@ class Volume:
             axis of this volume.
         """
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
-        # For each wanted axis, the number of the nearest axis of this volume.
+        # ``order`` has, for each wanted axis, the number of the nearest axis of this volume.
         order = [int(k) for k in np.abs(cosine).argmax(axis=1)]
         back = [cosine[new, old] < 0 for new, old in enumerate(order)]
         if order == [0, 1, 2] and not any(back):
