@@ -311,7 +311,7 @@ class FoldFeatures:
         return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
 
     def apply(self, preparation: Preparation) -> np.ndarray:
-        """Return features of all rows, shape (n, n_features), by the steps of a preparation."""
+        """Return features of all rows, shape (n, n_features), after the steps of a preparation."""
         return preparation.adjust(self.measured(preparation.scale), self.sites)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:

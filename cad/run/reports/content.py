@@ -21,7 +21,7 @@ class PatientContent(NamedTuple):
     Parameters
     ----------
     studies : list of StudyView
-        His studies.
+        The man's studies.
     regions : list of RegionView
         All regions of the man, with the first to look at on top. If his results are held back until
         a reader has scored one of his regions, the regions stay in the order of his studies.

@@ -170,7 +170,7 @@ def _index_page(
 
 
 def _rivals(metrics: Summary) -> JsonObject:
-    """Return a table of the measures of the learner and of those that it is compared with.
+    """Return a table of measures of the learner and its rivals (learners for comparison).
 
     The measures compare predictions with the readers and with histology.
     """

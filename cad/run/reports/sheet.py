@@ -169,7 +169,7 @@ _CALLS = {
 
 
 def _decision(decision: str, words: Wording) -> Run:
-    """Return the word of a decision with its sign."""
+    """Return the word of a decision with its symbol, in its colour."""
     return Run(words.say(_CALLS[decision]), bold=True, colour=COLOURS[decision])
 
 

@@ -450,7 +450,7 @@ def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> 
         Regions with their decisions (:func:`decide_regions`), ``truth`` and ``participant_id``;
         without rows for a run in which no region was scored.
     settings : DecisionSettings
-        Costs and aims.
+        Costs of errors, and aims for predictive values.
 
     Returns
     -------

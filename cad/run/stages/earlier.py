@@ -347,7 +347,7 @@ def _rows_without_match(pair: Pair, blank: EarlierRow) -> list[EarlierRow]:
 
 
 def _row_of_pair(pair: Pair, alignment: str) -> EarlierRow:
-    """Return a row for a pair of studies, without a region."""
+    """Return a row of ``earlier.csv`` that holds a pair of studies and no region."""
     return EarlierRow(
         participant_id=pair.latest.participant_id,
         study_id=pair.latest.study_id,

@@ -50,7 +50,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
     names : sequence of str
         Columns that are taken for features and that the user did not declare as features.
     cells : Cells
-        The table.
+        The table, with cells as texts.
     roles : Roles
         What every column is; used for the options that the message offers.
 

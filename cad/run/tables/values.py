@@ -118,7 +118,7 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
         The column.
     meaning : Meaning
@@ -274,7 +274,7 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
         The column. It has one reader's scores, or those of all readers where a row is one reading.
     scale : str
@@ -345,7 +345,7 @@ def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
         The column.
     isup_min : int or None
@@ -438,7 +438,7 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
         The column.
     option : str
