@@ -305,7 +305,9 @@ def _read_structures(
 
 
 def _structures(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> dict[int, pydicom.Dataset]:
-    """Return the structures by number; refuse a wanted structure whose number another one has, too."""
+    """Return the structures by number; refuse a wanted structure that shares its number with
+    another.
+    """
     structures: dict[int, pydicom.Dataset] = {}
     for item in dataset.StructureSetROISequence:
         number = int(item.ROINumber)

@@ -234,7 +234,7 @@ def _shared_by_way(
 
 
 def _log_ratio_of_places(shared: np.ndarray) -> float:
-    """Return ln(a / b), for the information a in the present place and b in the best other place."""
+    """Return ln(a / b): a is the information in the present place, b in the best other place."""
     as_it_lies = float(shared[0])
     best = float(shared[1:].max())
     if as_it_lies > 0 and best > 0:
@@ -297,7 +297,7 @@ def fewest_of_zone(study: Study) -> int:
 
 
 def _part_of_extent(place: float, indices: np.ndarray) -> float:
-    """Return where an index lies between the first (0) and the last (1) outer edge of some voxels."""
+    """Return where an index lies between the first (0) and last (1) outer edge of some voxels."""
     return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))
 
 

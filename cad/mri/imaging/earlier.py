@@ -227,15 +227,14 @@ def _centre(mask: Volume) -> np.ndarray:
 
 
 def _displacement(matrix: np.ndarray, fixed: Volume, region: np.ndarray) -> float:
-    """Return how far (mm) a transform moves the point that it brings to the middle of the region."""
+    """Return how far (mm) a transform moves the point that it brings to the region's middle."""
     middle = np.append(_centre(fixed.with_array(region)), 1.0)
     before = np.linalg.inv(matrix) @ middle
     return float(np.linalg.norm((middle - before)[:3]))
 
 
 def _left_beside(image: Volume, fixed: Volume, region: np.ndarray) -> float:
-    """Return the largest share of the shared information that remains if one image is moved by 5
-    mm.
+    """Return the largest share of the information that remains if one image is moved by 5 mm.
 
     The image is moved to either side along each of the three axes.
     """

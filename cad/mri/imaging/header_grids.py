@@ -220,7 +220,7 @@ def _check_letters(path: Path, letters: str, axes: np.ndarray) -> None:
 def _grid(
     path: Path, lengths: tuple[int, int, int], matrix: np.ndarray, origin: np.ndarray
 ) -> Volume:
-    """Return a grid from the steps of its axes (columns of ``matrix``) and its first voxel, LPS mm."""
+    """Return a grid from the steps of its axes (columns of ``matrix``) and its first voxel (mm)."""
     with located(file=path):
         spacing = np.linalg.norm(matrix, axis=0)
         array = np.broadcast_to(np.uint8(0), lengths[::-1])

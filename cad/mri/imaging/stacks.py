@@ -239,7 +239,7 @@ def _check_alike(item: Frame, head: Frame) -> None:
 
 
 def _distance(along: np.ndarray, ordered: list[Frame]) -> float:
-    """Return the distance between neighbouring slices, mm; refuse a missing or a duplicate slice."""
+    """Return the distance (mm) of neighbouring slices; refuse a missing or duplicate slice."""
     if len(along) == 1:
         thickness = ordered[0].thickness
         if not thickness or thickness <= 0:
