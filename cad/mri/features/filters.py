@@ -153,9 +153,9 @@ def response_map(
     Returns
     -------
     ndarray of float64, shape (z, y, x)
-        In the image's unit. For the Laplacian of Gaussian the unit is the image's per mm2: IBSI's
-        value (per voxel) divided by the squared side of the voxel, so that the voxel size does not
-        change the response.
+        The response, in the image's unit. For the Laplacian of Gaussian it is in the image's unit
+        per mm2: IBSI defines this response per voxel, and here it is divided by the squared side of
+        a voxel, so that it does not change with the voxel size.
 
     Raises
     ------

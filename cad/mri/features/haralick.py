@@ -12,7 +12,7 @@ variance, both measures of information correlation and all measures of spread ar
 maximum, energy, inverse differences and correlation are 1.
 
 At distance d IBSI multiplies the 13 unit directions (4 in a slice) by d. Other tools take all
-offsets of Chebyshev norm d instead; at distance 1 both rules give the same pairs.
+neighbours whose largest step along an axis is d. At distance 1 both rules give the same pairs.
 """
 
 import itertools
@@ -231,7 +231,8 @@ def _add_features(
     Parameters
     ----------
     cells : (int, float, float)
-        Largest cell, sum of squared cells, sum of c log2 c over cells of the symmetric matrix.
+        Three numbers of the symmetric matrix: the largest count c of a cell, the sum of c^2 over
+        its cells, and the sum of c log2 c.
     counts : Counts
         Its last four arrays are read. They are the number of voxels of each level (two voxels per
         pair), the number of pairs by the difference of their levels, the number of pairs by the sum

@@ -55,7 +55,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.unseen = unseen
 
     def fit(self, X: Any, y: Any = None, site: Any = None) -> CombatHarmoniser:
-        """Estimate site effects.
+        """Estimate the effect of each site on each feature, and return the harmoniser itself.
 
         Parameters
         ----------

@@ -29,7 +29,7 @@ _MARGIN = 2
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Hold one modality, ready to be measured.
+    """Hold the images of one modality, ready to be measured.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ class Prepared:
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """List the modalities that settings name, in two lists: those that a study has, and the others.
+    """Return the modalities that settings name, in two lists: those that a study has, and those it
+    lacks.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-"""Compute first-order statistics of a region: the 18 of IBSI's family and the two quartiles.
+"""Compute statistics of the values in a region: IBSI's 18 first-order statistics and two quartiles.
 
-No statistic takes a logarithm. Variance is the population's, kurtosis is excess kurtosis, and
-percentiles are interpolated linearly between order statistics. Every statistic is defined for a
-constant region, too. Its mean, median, extremes, percentiles and root mean square are its one
-intensity. Its measures of spread, its skewness and its kurtosis are 0. The two ratios (coefficient
-of variation, quartile coefficient of dispersion) are 0 if their denominator is 0.
+Variance is divided by the number of voxels, kurtosis is excess kurtosis, and percentiles are
+interpolated linearly between the sorted values. Every statistic is defined for a constant region,
+too. Its mean, median, extremes, percentiles and root mean square are its one intensity. Its
+measures of spread, its skewness and its kurtosis are 0. The two ratios (coefficient of variation,
+quartile coefficient of dispersion) are 0 if their denominator is 0.
 
 Voxels may have weights: the weight is the share of the voxel that belongs to the region. Voxels are
 then laid out by increasing value, each as long as its weight, and percentiles are interpolated
@@ -32,7 +32,7 @@ def statistics(
     weight: np.ndarray | None = None,
     core: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the first-order statistics of each region's values.
+    """Return IBSI's first-order statistics (and two quartiles) of each region's values.
 
     Parameters
     ----------

@@ -92,11 +92,12 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
     """Replace every ``auto`` in settings by a choice that all studies of the cohort allow.
 
     Four choices are made. T1 is measured by flip angles, flip angles are corrected by the transmit
-    field, the arterial input is measured in a vessel, and T2 is scaled by the gland. Each is chosen
-    only if all studies that have the dynamic series (for the last: the T2 image) have what it
-    needs. Otherwise all studies get the constant T1, the stated angles, a population's input, or a
-    box around the regions. If a later study lacks an image that was chosen here, the modality that
-    needs it fails with a message.
+    field, the arterial input is measured in a vessel, and T2 is scaled by the gland. Each of the
+    first three is chosen only if all studies with a dynamic series have the images or mask that it
+    needs; the fourth, only if all studies with a T2 image have a gland mask. Otherwise all studies
+    get the constant T1, the stated angles, a population's input, or T2 scaled by a box around the
+    regions. If a later study lacks an image that was chosen here, the modality that needs it fails
+    with a message.
 
     Parameters
     ----------

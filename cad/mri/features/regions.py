@@ -179,7 +179,7 @@ class Sample:
     start : ndarray of int64, shape (n_regions + 1,)
         Where each region begins in ``values``.
     is_finite : ndarray of bool, shape (n_voxels,)
-        True for the voxels of ``core`` that have a value and count.
+        True for the voxels of ``core`` that have a value and are not left out by the settings.
     core : RegionVoxels
         The regions' cores, whole voxels.
     levels : ndarray of int64, shape (n_values,)

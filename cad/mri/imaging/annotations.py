@@ -175,9 +175,10 @@ def read_regions(
     Raises
     ------
     CadError
-        Naming file and ROI, for another frame of reference, a contour off the slice planes, open or
-        degenerate contours, contours that are moved by an offset, two regions of one number, an
-        empty segment, frames that form no regular grid, or pixel data without an installed codec.
+        Naming file and ROI, for a region in another frame of reference than the images, and for two
+        regions of one number. For a contour that lies off the slice planes, is open or degenerate,
+        or states an offset. For a segment that is empty, whose frames form no regular grid, or
+        whose pixels no installed package can decode.
     """
     with reading(path, _UNSOUND):
         if str(dataset.get("Modality", "")) == "SEG":

@@ -349,7 +349,7 @@ def write_sidecar(path: Path, entries: JsonObject) -> None:
 
 
 def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
-    """Return a positive number of an image's sidecar; None where it has no such entry.
+    """Return a positive number of an image's sidecar; None where the sidecar has no entry ``key``.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
 
 
 def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
-    """Return a finite number of an image's sidecar; None where it has no such entry.
+    """Return a finite number of an image's sidecar; None where the sidecar has no entry ``key``.
 
     Parameters
     ----------
@@ -400,7 +400,7 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
 
 @door("in", "NIfTI", limit=MAX_IMAGE)
 def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
+    """Return voxels, shape (x, y, z[, t]), and the 4 x 4 matrix from voxel indices to LPS mm."""
     if not path.is_file():
         raise CadError("no such image file", file=path)
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
@@ -428,7 +428,9 @@ def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _stated_affine(header: Any) -> np.ndarray:
-    """Return the voxel-to-LPS matrix in mm of nibabel's header; call it inside :func:`reading`.
+    """Return the 4 x 4 matrix from voxel indices to LPS mm of nibabel's header.
+
+    Call the function inside :func:`reading`, which names the file in an error.
 
     If a file states its place twice, by sform and by qform, some programs take one and some the
     other. Both must therefore state the same place.

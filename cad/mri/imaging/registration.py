@@ -545,7 +545,7 @@ def descent(
 
 
 def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
-    """Return the 4 x 4 matrix of a rigid transform about its centre."""
+    """Return the 4 x 4 matrix of a rigid transform that rotates about its own centre."""
     rotation = np.array(transform.GetMatrix()).reshape(3, 3)
     centre = np.array(transform.GetCenter())
     matrix = np.eye(4)

@@ -1,13 +1,18 @@
 """Read private elements, which are header elements that the maker of a scanner has defined.
 
 An element is read only under its private creator, a text in the header that says whose element it
-is; only the number of slices in a grid counts under any creator. Siemens: b-value, gradient
-direction, number of slices in a mosaic, and the CSA image header (slice normal of a mosaic, sense
-of the phase encoding). GE: b-value, pause after a volume, and whether both phase-encoding
-directions were used. United Imaging: b-value, and the slices of a grid with their places. Philips:
-b-value and the scale slope (2005,100E), which undoes the display scaling: signal = (slope * stored
-+ intercept) / (slope * scale slope), where slope and intercept are those of the rescale (Chenevert
-et al., Transl Oncol 7 (2014) 65, PMC3998685).
+is. The only exception is the number of slices in a grid of United Imaging. These elements are read:
+
+- Siemens: b-value, gradient direction, number of slices in a mosaic (an image that holds many
+  slices side by side), and the CSA image header. From this header come the slice normal of a mosaic
+  and the sense of the phase encoding.
+- GE: b-value, pause after a volume, and whether both phase-encoding directions were used.
+- United Imaging: b-value, and the slices of a grid (many slices in one image) with their places.
+- Philips: b-value and the scale slope (2005,100E).
+
+Philips scales the numbers in a file for display. The scale slope undoes this: signal = (slope *
+stored number + intercept) / (slope * scale slope), with the slope and intercept of the rescale
+(Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685).
 """
 
 import math

@@ -36,7 +36,7 @@ def triple(values: np.ndarray) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """Hold a 3-D image on an oblique grid.
+    """Hold a 3-D image with the place of its voxels in the patient; its axes may be tilted.
 
     Parameters
     ----------
@@ -87,7 +87,9 @@ class Volume:
 
     @property
     def affine(self) -> np.ndarray:
-        """Return the 4 x 4 matrix from voxel index (x, y, z, 1) to LPS mm."""
+        """Return the 4 x 4 matrix from a voxel index (x, y, z, 1) to a place in the patient (LPS,
+        mm).
+        """
         matrix = np.eye(4)
         matrix[:3, :3] = np.asarray(self.direction) * np.asarray(self.spacing)
         matrix[:3, 3] = self.origin
@@ -95,7 +97,7 @@ class Volume:
 
     @property
     def centre(self) -> np.ndarray:
-        """Return the middle of the grid, LPS mm, shape (3,)."""
+        """Return the place of the middle of the grid in the patient (LPS, mm), shape (3,)."""
         return self.index_to_patient((np.array(self.shape[::-1]) - 1) / 2)
 
     @property
@@ -123,7 +125,9 @@ class Volume:
         )
 
     def outer_corners(self) -> np.ndarray:
-        """Return the eight outer corners of the grid's corner voxels, LPS mm, shape (8, 3)."""
+        """Return the places of the grid's eight outer corners in the patient (LPS, mm), shape (8,
+        3).
+        """
         return self.index_to_patient(CORNERS * np.array(self.shape[::-1]) - 0.5)
 
     def same_grid(self, other: Volume) -> bool:
@@ -188,7 +192,7 @@ class Volume:
         )
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
-        """Return the positions (x, y, z in LPS mm) of voxel indices.
+        """Return the places of voxel indices in the patient: mm to his left, back and head (LPS).
 
         ``index_xyz`` and the result have shape (..., 3); an index may be a fraction.
         """
@@ -196,7 +200,9 @@ class Volume:
         return points
 
     def patient_to_index(self, point_lps: np.ndarray) -> np.ndarray:
-        """Return voxel indices (x, y, z; not rounded) of positions in LPS mm, shape (..., 3)."""
+        """Return voxel indices (x, y, z; not rounded) of places in the patient (LPS, mm), shape
+        (..., 3).
+        """
         inverse = np.linalg.inv(self.affine)
         return np.asarray(point_lps) @ inverse[:3, :3].T + inverse[:3, 3]
 

@@ -133,7 +133,9 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
 def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) -> None:
     """Write the Brix curve A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and its derivatives.
 
-    The time t is in minutes from the arrival of the bolus.
+    ``p`` has the amplitude A and the rates kep and kel (1/min). ``t`` is the time in minutes from
+    the arrival of the bolus, shape (n_times,). ``f`` gets the curve, and ``jac`` its derivatives by
+    the three parameters, shape (3, n_times).
     """
     amount = p[0]
     kep = p[1]

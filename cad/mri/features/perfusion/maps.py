@@ -77,8 +77,8 @@ class PerfusionMaps:
     Parameters
     ----------
     maps : dict of str to Volume
-        By name of the parameter: float32 on the DCE grid, NaN outside the mask and where the signal
-        gives no concentration.
+        By name of the parameter: float32 on the grid of the dynamic series; NaN outside the mask
+        and where the signal gives no concentration.
     times : ndarray, shape (n_times,)
         Times of the frames, seconds.
     arrival : float
@@ -110,7 +110,7 @@ class PerfusionMaps:
     _b1: np.ndarray | None = field(default=None, repr=False)
 
     def early(self) -> np.ndarray:
-        """Return the early enhanced image, shape (z, y, x), on the DCE grid.
+        """Return the early enhanced image, shape (z, y, x), on the grid of the dynamic series.
 
         The image is the mean signal of the frames in the first minute after the bolus arrives, as a
         multiple of ``reference_baseline``. Where no frame lies in this minute, the first later
@@ -128,7 +128,8 @@ class PerfusionMaps:
         Parameters
         ----------
         mask : ndarray of bool or float, shape (n_z, n_y, n_x)
-            On the DCE grid, not empty: the region, or its share of every voxel.
+            The region, or the share (0 to 1) of each voxel that it fills, on the grid of the
+            dynamic series; not empty.
         """
         inside = mask > 0
         if not inside.any():

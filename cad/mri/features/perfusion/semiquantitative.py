@@ -141,12 +141,18 @@ def semiquantitative(
     Returns
     -------
     dict of str to ndarray, shape (n_curves,)
-        ``baseline_signal`` (a.u.), ``bolus_arrival`` (s from the study's arrival),
-        ``maximum_enhancement`` (a.u.), ``relative_enhancement`` (fraction of the baseline),
-        ``time_to_peak`` (s from the study's arrival), ``wash_in`` (relative enhancement at the
-        peak / time to peak, 1/min) and ``wash_out`` (least-squares slope of the relative
-        enhancement from the peak on, 1/min; 0 when the peak is the last frame). A constant curve
-        gives 0 for every parameter of the enhancement.
+        The parameters by name:
+
+        - ``baseline_signal``: mean signal before the bolus, arbitrary units
+        - ``bolus_arrival``: arrival of the bolus in the curve, s from the study's arrival
+        - ``maximum_enhancement``: signal at the peak less the baseline, arbitrary units
+        - ``relative_enhancement``: maximum enhancement as a fraction of the baseline
+        - ``time_to_peak``: time of the peak, s from the study's arrival
+        - ``wash_in``: relative enhancement divided by the time to peak, 1/min
+        - ``wash_out``: least-squares slope of the relative enhancement from the peak on, 1/min; 0
+          when the peak is the last frame
+
+        A constant curve gives 0 for every parameter of the enhancement.
 
     Examples
     --------
