@@ -210,8 +210,8 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, or for histology of one class only. The new model is
-        then not written.
+        For a model that is recalibrated already, for fewer than 30 men with histology, or for
+        histology of one class only. The new model is then not written.
     """
     require_kind(out, MODEL)
     bundle = load_bundle(find("models", model))
@@ -370,8 +370,8 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     -------
     dict
         ``models`` has the two names. ``differences`` has for each measure the difference of the
-        models on the same regions, with an interval that keeps the regions of a patient together
-        (None without histology). ``calibration`` has intercept and slope of each model, and
+        models on the same regions, or None without histology. Its interval keeps the regions of a
+        patient together. ``calibration`` has intercept and slope of each model, and
         ``changed`` the regions whose decision differs. All values can be written as JSON.
     """
     with claimed(out, COMPARISON):

@@ -168,9 +168,9 @@ class Withdrawn:
     studies : dict of str to int
         Number of the patient's studies removed from each node and reader study.
     whole : bool
-        Whether everything that identifies the patient could be searched for. It is False if the
-        cohort had no images of the patient, whose sidecars tell UIDs and PatientID, and if the
-        secret key of a pseudonym is missing. ``clean`` is empty then.
+        Whether everything that identifies the patient could be searched for. It is False in two
+        cases: the cohort had no images of the patient, whose sidecar files tell UIDs and PatientID;
+        or the patient has a pseudonym and its secret key is missing. ``clean`` is then empty.
     """
 
     names: Names

@@ -137,8 +137,9 @@ def check_metadata(content: JsonObject) -> None:
     ------
     CadError
         For an entry that is missing or of another kind than declared, and for numbers that no
-        training gives: thresholds outside 0 to 1 or in the wrong order, weights of readers that are
-        too large, limits and site effects that do not fit the features, an impossible joint model.
+        training gives. These are thresholds outside 0 to 1 or in the wrong order, too large weights
+        of readers, limits and site effects that do not fit the features, and an impossible joint
+        model.
     TypeError
         For an entry of another kind; the message names the entry.
     """

@@ -253,9 +253,9 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
     Returns
     -------
     dict of str to str
-        ``decision_before_histology`` is ``refer`` where there is a reason in ``against``, and
-        ``decision`` where there is a reason in any of the two lists. ``decision_reason`` has all
-        reasons as text.
+        ``decision_before_histology`` is ``refer`` where ``against`` has a reason. ``decision`` is
+        ``refer`` where any of the two lists has a reason. ``decision_reason`` has all reasons as
+        text.
     """
     before = model
     if against:

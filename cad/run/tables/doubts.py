@@ -2,10 +2,14 @@
 
 They may be labels, readers' scores, names or codes. A column that reveals the label makes every
 measure of a validation worthless, and no number of the validation shows this. Therefore an error is
-raised for a feature whose name suggests another role, or whose values are those of a reader's
-scale. It is also raised for a feature that is nearly equal to the labels, that counts the rows or
-the patients, that holds dates, or that contains a code for missing values. The message names the
-option that accepts the column and the option that leaves it out.
+raised for a feature in these cases:
+
+- Its name suggests another role, or its values are those of a reader's scale.
+- It is nearly equal to the labels.
+- It counts the rows or the patients, or holds dates.
+- It contains a code for missing values.
+
+The message names the option that accepts the column and the option that leaves it out.
 """
 
 import math
@@ -340,8 +344,8 @@ def _doubt_labels(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
     # Noise hardly reaches the limits of the correlation. If column and label are unrelated, a
-    # correlation of .98 over eight rows has a probability of 1e-5, and one of .9 over twenty rows a
-    # smaller one.
+    # correlation of .98 over eight rows has a probability of 1e-5. A correlation of .9 over twenty
+    # rows has a smaller one.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
     limit = _EQUAL_CLASSES if classes else _EQUAL
     if abs(r) >= limit:

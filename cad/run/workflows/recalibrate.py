@@ -62,8 +62,9 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, for histology of one class only, and for a model that
-        gives the site's men with cancer lower numbers than the others. Nothing is written then.
+        For a model that is recalibrated already, for fewer than 30 men with histology, and for
+        histology of one class only. Also for a model that gives the site's men with cancer lower
+        numbers than the men without cancer. Nothing is written then.
     """
     if bundle.metadata.get("recalibration"):
         raise CadError(

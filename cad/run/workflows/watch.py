@@ -530,9 +530,10 @@ def watch_summary(
           ``lower``.
         - ``outside``: for each image, the latest men's mean share of features far from the
           training.
-        - ``contests``: for each challenger ``challenger``, ``champion``, ``men``, ``regions``, the
-          difference of Brier scores after each man (``mean``, ``low``, ``high``), and ``decided``,
-          the number of men after which its interval first excluded 0 (0 if it never did).
+        - ``contests``: for each challenger ``challenger``, ``champion``, ``men``, ``regions``, and
+          the difference of Brier scores after each man (``mean``, ``low``, ``high``). ``decided``
+          is the number of men after which the interval of this difference first excluded 0, or 0
+          if it never did.
     """
     men = _by_night(rows)
     charts = []
