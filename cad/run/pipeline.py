@@ -202,9 +202,9 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     Returns
     -------
     dict
-        ``regions`` and ``men`` hold the fitted recalibration, with measures before and after it.
-        ``text`` has the same as lines for people. ``sites``, ``simulated`` and ``of_training`` tell
-        on which patients the recalibration was fitted
+        ``regions`` and ``men`` hold measures before and after the recalibration. ``text`` has the
+        same measures, and the chosen thresholds, as lines for people. ``sites``, ``simulated`` and
+        ``of_training`` tell on which patients the recalibration was fitted
         (:func:`cad.run.workflows.recalibrate.recalibrate`).
 
     Raises

@@ -214,7 +214,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     Parameters
     ----------
     loaded, extracted : Loaded, Extracted
-        Results of the earlier stages.
+        Results of the stages ``load`` and ``extract``.
 
     Returns
     -------

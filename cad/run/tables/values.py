@@ -120,7 +120,7 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
     cells : Cells
         The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     meaning : Meaning
         Decimal sign and codes of missing values.
 
@@ -347,7 +347,7 @@ def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -
     cells : Cells
         The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     isup_min : int or None
         Lowest grade that counts as malignant, where the column holds grades; None where it holds
         two classes.
@@ -440,7 +440,7 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     cells : Cells
         The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     option : str
         Option that names the column, for the message.
     meaning : Meaning

@@ -54,10 +54,10 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     -------
     dict
         ``regions`` and ``men`` have measures before and after recalibration. The measures after it
-        come from models fitted without the man who is measured. ``text`` has the same measures as
-        lines for people. ``sites`` names the sites of the cohort's men, ``simulated`` says whether
-        the men are simulated, and ``of_training`` how many of them are among the model's training
-        patients.
+        come from models fitted without the man who is measured. ``text`` has the same measures,
+        and the chosen thresholds, as lines for people. ``sites`` names the sites of the cohort's
+        men. ``simulated`` says whether the men are simulated, and ``of_training`` how many of them
+        are among the model's training patients.
 
     Raises
     ------

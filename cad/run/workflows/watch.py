@@ -325,7 +325,7 @@ def drift_charts(
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
     baseline : int
@@ -419,7 +419,7 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
 
@@ -508,7 +508,7 @@ def watch_summary(
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
     baseline : int
