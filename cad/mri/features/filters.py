@@ -195,7 +195,8 @@ def response_map(
 def _axes(chosen: FilterSettings) -> tuple[int, ...]:
     """Return the numbers of the axes along which a filter works (0 is z, 1 is y, 2 is x).
 
-    They are in the order x, y, z, which is that of the letters in ``bands``.
+    They are in the order x, y, z. The setting ``bands`` of a wavelet has a letter for each of these
+    axes: L for the low-pass kernel, H for the high-pass kernel.
     """
     return (2, 1, 0) if chosen.dimension == "3D" else (2, 1)
 
@@ -246,7 +247,7 @@ def _too_small(chosen: FilterSettings, key: str, side: float, smallest: float) -
 def _along(
     values: np.ndarray, kernels: Mapping[int, np.ndarray], chosen: FilterSettings
 ) -> np.ndarray:
-    """Apply to each axis the kernel of that axis."""
+    """Return an image that is filtered along each axis by the kernel of this axis."""
     for axis, kernel in kernels.items():
         values = convolve1d(values, kernel, axis=axis, mode=_MODES[chosen.boundary])
     return values

@@ -30,9 +30,9 @@ from cad.mri.features.regions import RegionVoxels, Sample
 RECORD = np.dtype([(name, float) for name in HARALICK])
 """Result of :func:`haralick_features` for a region: a field for each feature."""
 
-# The value of each name says three things of IBSI's aggregation: whether neighbours may lie in
-# different slices, whether each slice has its own co-occurrence matrix, and whether each direction
-# has its own matrix.
+# A co-occurrence matrix says how often two grey levels are neighbours. Each of IBSI's aggregations
+# has three values: whether neighbours may lie in different slices, whether each slice has its own
+# matrix, and whether each direction has its own matrix.
 AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
     "2D_avg": (False, True, True),
     "2D_comb": (False, True, False),
@@ -42,8 +42,8 @@ AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
     "3D_comb": (True, False, False),
 }
 """IBSI's ways to merge matrices over slices and directions, or to average features over them."""
-# The settings ``dimension`` and ``aggregation`` of the texture, with the two parts of IBSI's name
-# for each.
+# IBSI's name of an aggregation has two parts. The first stands for the setting ``dimension`` of the
+# texture, the second for the setting ``aggregation``.
 _DIMENSION = {"slice": "2D", "2D": "2_5D", "3D": "3D"}
 _AGGREGATION = {"merged": "comb", "averaged": "avg"}
 
@@ -57,7 +57,7 @@ def directions(three_d: bool, distance: int = 1) -> np.ndarray:
     three_d : bool
         True for the 13 directions in space, False for the 4 inside a slice.
     distance : int
-        Factor on each unit direction: the distance of the two voxels along it.
+        Distance of the two voxels of a pair: the factor on each unit direction, such as (0, 1, 1).
 
     Returns
     -------
@@ -71,7 +71,7 @@ def directions(three_d: bool, distance: int = 1) -> np.ndarray:
 
 
 def aggregation_of(texture: TextureSettings) -> str:
-    """Return IBSI's name of how co-occurrence is averaged over directions and slices.
+    """Return IBSI's name of the way in which co-occurrence is averaged over directions and slices.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def haralick_features(
     regions : RegionVoxels
         Voxels of the regions, in the order of ``levels``.
     distance : int
-        Factor on each unit direction from one voxel of a pair to the other.
+        Distance of the two voxels of a pair: the factor on each unit direction, such as (0, 1, 1).
     aggregation : str
         Merging of matrices over directions and slices, one of ``AGGREGATIONS``: ``2D``, ``2_5D`` or
         ``3D``, then ``_avg`` or ``_comb``, as IBSI names them.
@@ -164,7 +164,7 @@ def haralick_features(
     number = np.arange(_TABLE, dtype=float)
     highest = int(n_levels.max())
     size = (highest + 1) << _row_bits(highest)
-    counts = (  # all regions share these arrays; _finish() empties them after each matrix
+    counts = (  # used for one matrix after another; _finish() empties these arrays
         np.zeros(size, np.int32),
         np.zeros(size + 1, np.int32),
         np.zeros(highest, np.int64),
@@ -368,7 +368,8 @@ def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -
     # most cells of a matrix of 32 x 32 are empty.
     joint, cells, single, difference, total, table = counts
     low = n_levels
-    # a literal 0 has another type, for which numba would compile _add_features() again
+    # 0, in the integer type of ``occupied``; for a literal 0, numba would compile _add_features()
+    # twice
     high = largest = pairs = 0 * occupied
     squares = joint_log = 0.0
     for k in range(occupied):
@@ -494,7 +495,7 @@ def _group(
     cells = counts[1]
     bits = _row_bits(n_levels)
     matrices = 0
-    # a literal 0 has another type, for which numba would compile _finish() again
+    # 0, in the integer type of ``n_levels``; for a literal 0, numba would compile _finish() twice
     occupied = 0 * n_levels
     for o, step in enumerate(steps):
         for voxel in place:

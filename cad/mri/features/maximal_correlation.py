@@ -97,7 +97,7 @@ def _box(index: np.ndarray, levels: np.ndarray, shape: tuple[int, int, int]) -> 
 
 
 def _counts(box: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Count pairs of levels that lie a step apart, in both directions; level 0 is left out."""
+    """Return how often two levels lie a step apart, in both directions; level 0 is left out."""
     first_voxels = []
     second_voxels = []
     for size, move in zip(box.shape, step, strict=True):

@@ -85,7 +85,7 @@ def radiomics_features(
 def _measured(
     name: str, image: Volume, mask: Volume, settings: FeatureSettings, modality: str
 ) -> dict[str, float]:
-    """Measure one region's features of a class; the result has pyradiomics' names."""
+    """Return one region's features of the pyradiomics class ``name``, by pyradiomics' names."""
     import radiomics
 
     radiomics.setVerbosity(logging.CRITICAL)

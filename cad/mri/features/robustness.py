@@ -301,7 +301,10 @@ def _size(
 
 
 def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Compute ICC(1,1): one-way random effects, single measurement, with its interval.
+    """Return the intraclass correlation ICC(1,1) of a feature, with its interval.
+
+    It is the correlation of two measurements of one region: one-way random effects, single
+    measurement.
 
     Parameters
     ----------
@@ -355,7 +358,7 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
-    """Return the ICC(1,1) of every feature over all regions of a table.
+    """Return the intraclass correlation ICC(1,1) of every feature over all regions of a table.
 
     Parameters
     ----------
@@ -392,7 +395,9 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
 def stable_features(
     table: pd.DataFrame, patients: list[str] | None = None, minimum: float = MIN_LOWER_BOUND
 ) -> list[str]:
-    """Return the features whose ICC's lower 95 % bound reaches a minimum.
+    """Return the features whose ICC (intraclass correlation) is above ``minimum`` with confidence.
+
+    The lower bound of the 95 % interval of the ICC must be at least ``minimum``.
 
     Parameters
     ----------

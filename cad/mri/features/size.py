@@ -107,10 +107,10 @@ def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
 
 
 def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
-    """Return the box around the gland on the label map's grid, and distances in this box.
+    """Return the box around the gland on the label map's grid, and depths in the gland (mm).
 
-    A distance (mm) is that of a voxel inside the gland from the gland's outline, and 0 outside. The
-    box has a border of one voxel.
+    The depth of a voxel is its distance from the gland's outline, and 0 outside the gland. The
+    array of depths is one voxel larger than the box on each side.
     """
     gland = gland_on(study)
     box = None if gland is None else bounding_box(gland.array)
@@ -142,7 +142,7 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
     # The volume of the mesh is the sum of the signed volumes of tetrahedra. Each has a triangle of
     # the mesh as its base, and the origin as its tip.
     volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
-    # The largest distance is searched among the corners of the mesh, each taken once.
+    # The diameter is searched among the corners of the mesh, each taken once.
     thinned = np.unique(np.round(points, 6), axis=0)
     return volume, float(mesh_surface_area(points, faces)), largest_distance(thinned)
 

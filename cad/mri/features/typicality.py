@@ -92,7 +92,7 @@ class Judgement:
 
     @property
     def flagged(self) -> bool:
-        """Return whether the region is unlike the training regions."""
+        """Return whether the region is flagged as unlike the training regions."""
         return self.score > 1.0
 
 
@@ -341,7 +341,7 @@ class Typicality:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], columns: Mapping[str, Column]) -> Typicality:
-        """Make the object again from the dictionary of :meth:`as_dict`.
+        """Return the object that the dictionary of :meth:`as_dict` describes.
 
         Parameters
         ----------
@@ -416,7 +416,8 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
 def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
     """Return the limit that a new value exceeds with at most the probability ``flagged``.
 
-    The method is conformal prediction.
+    ``values`` are scores of held-out regions or patients, ``weight`` their weights, shape (n,). The
+    method is conformal prediction.
     """
     finite = np.isfinite(values)
     if not finite.any():

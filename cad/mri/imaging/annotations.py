@@ -509,7 +509,8 @@ def _read_seg(
                 hint="export the SEG again",
             )
         _check_frame({frame}, frame_uid, path)
-        decoded(dataset, path)  # raises an error that tells damaged pixels from a missing codec
+        # called for its errors: they tell damaged pixels from a missing decoder
+        decoded(dataset, path)
     _check_sources(dataset, names, images, path)
     regions = []
     for number, name in names.items():

@@ -91,7 +91,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
 
 
 def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
-    """Interpolate an image on another grid.
+    """Return an image on another grid, its values interpolated by splines.
 
     Parameters
     ----------

@@ -203,7 +203,7 @@ def read_grid(path: Path) -> sitk.Image:
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
 def _stored_image(path: Path) -> sitk.Image:
-    """Return the image of a MetaImage or NRRD file, after its header was checked.
+    """Return the image of a MetaImage or NRRD file; refuse a header that states no certain place.
 
     SimpleITK reads only the header, and must find the same place of the image as the check did. The
     voxels are read by this program, from where the checked header says.

@@ -467,7 +467,7 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
 def _covered_voxels(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
-    """Return the voxels of the working grid that the moving image covers in its old place."""
+    """Return the voxels of ``target`` in the region that both images cover as they lie."""
     covered: np.ndarray = np.isfinite(geometry.resample_image(moving, target).array)
     covered &= np.isfinite(geometry.resample_image(fixed, target).array)
     if region is not None:

@@ -115,8 +115,9 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
 
 
 def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
-    """Return the number of the orientation of a slice in ``planes``; a new orientation is added
-    there.
+    """Return the number of a slice's orientation in ``planes``; None if the header states none.
+
+    An orientation that is not in ``planes`` is added to it.
     """
     if item.orientation is None:
         return None
@@ -133,7 +134,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _split_times(group: list[Frame]) -> list[Stack]:
-    """Return one stack, or a stack for each time point if every position occurs several times."""
+    """Return one stack of slices, or one for each time point if a position has several slices."""
     positions = Counter(_where(item) for item in group)
     repeats = max(positions.values())
     if repeats == 1:

@@ -68,7 +68,7 @@ class InputFunction:
 
 
 def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
-    """Return Parker's population curve in whole blood.
+    """Return Parker's population curve: contrast agent in an artery's whole blood over time.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
 
 
 def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
-    """Return Georgiou's population curve in whole blood, with its repeated passes.
+    """Return Georgiou's population curve: contrast agent in an artery's whole blood over time.
 
     The curve is three exponentials times a sum of gamma variates. Blood passes through the
     circulation again and again, so that one more gamma variate is added each ``GEORGIOU_TAU``. Each

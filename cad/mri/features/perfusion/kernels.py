@@ -177,7 +177,7 @@ def curve_and_slopes(
     Parameters
     ----------
     model : int
-        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+        Number of the perfusion model: ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
     p : ndarray, shape (3,)
         Ktrans, ve and (extended Tofts only) vp; for Brix amplitude, kep, kel. Rates in 1/min.
     grid : Grid
@@ -234,7 +234,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
     Parameters
     ----------
     model : int
-        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+        Number of the perfusion model: ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
     p : ndarray, shape (n_voxels, 3)
         Ktrans, ve and (extended Tofts only) vp; for Brix amplitude, kep, kel. Rates in 1/min.
     grid : Grid
@@ -439,7 +439,7 @@ def refine_rows(
     Parameters
     ----------
     model : int
-        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+        Number of the perfusion model: ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
     curves : ndarray, shape (n_voxels, n_times)
         The measured curves.
     start : ndarray, shape (n_voxels, 3)
@@ -489,12 +489,13 @@ def refine_rows(
         cost = 0.0
         for t in range(n_times):
             cost += (y[t] - f[t]) ** 2
-        # small: the start is close to the optimum, so that the first step is nearly that of Gauss
-        # and Newton
+        # The damping is small at first, because the start is close to the optimum. The first step
+        # is nearly that of the method of Gauss and Newton.
         damping = 1e-3
         finished = 0
         for _ in range(_MAX_STEPS):
-            # a literal 0 has another type, for which numba would compile solve_small() again
+            # 0, in the integer type of ``n_par``; for a literal 0, numba would compile
+            # solve_small() twice
             n_free = 0 * n_par
             # The cost is the sum of squares of y - f, for the measured curve y and the model's
             # curve f. J is the matrix of the derivatives of f by the parameters. Then ``grad`` is
@@ -533,7 +534,7 @@ def refine_rows(
                 if not solve_small(a, b, n_free, x):
                     damping *= 10
                     continue
-                # a loop, because an array operation would take a second more to compile
+                # copied by a loop: numba would take a second more to compile an array operation
                 for i in range(n_par):
                     trial[i] = p[i]
                 moved = 0.0

@@ -482,7 +482,7 @@ def _mean(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
 def _measured(
     study: Study, kinetics: Kinetics, dynamic: Dynamic, b1: np.ndarray | None
 ) -> np.ndarray:
-    """Return the plasma concentration (mM) at the frames from the vessel mask's mean signal."""
+    """Return the concentration (mM) in an artery's plasma, from the vessel mask's mean signal."""
     if study.vessel is None:
         raise CadError(
             "no vessel mask for a measured input function",
@@ -523,7 +523,11 @@ def _measured(
 def _delayed(
     arterial: aif.ArterialInput, bounds: tuple[float, float], tissue: np.ndarray
 ) -> aif.ArterialInput:
-    """Return the input at the delay with which extended Tofts fits the mean tissue curve best."""
+    """Return the arterial input at the delay with which a model fits the mean tissue curve best.
+
+    The model is the extended Tofts model. ``bounds`` are the least and largest delay (s), and
+    ``tissue`` is the mean curve (mM), shape (1, n_times).
+    """
     delay = best_delay(
         lambda d: float(fit_extended_tofts(tissue, arterial.inlet(d), refine=True).residual[0]),
         bounds,

@@ -3,8 +3,9 @@
 The curves of the models are exact for an input that is linear between its samples. A fit is a
 linear least-squares estimate for many voxels at once (Murase, Magn Reson Med 51 (2004) 858), which
 can be refined by bounded non-linear least squares. Patlak's model is linear and needs no
-refinement. Symbols and units follow OSIPI's lexicon: Ktrans and kep in 1/min, ve and vp as
-fractions.
+refinement. Symbols and units follow OSIPI's lexicon. The rates Ktrans (from plasma into tissue) and
+kep (back) are in 1/min. The volumes ve (space outside cells and vessels) and vp (plasma) are
+fractions of the tissue.
 """
 
 from collections.abc import Callable
@@ -111,16 +112,17 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
 def brix(
     amplitude: float, kep: float, kel: float, times: np.ndarray, arrival: float = 0.0
 ) -> np.ndarray:
-    """Return the relative enhancement S / S_baseline - 1 of the Brix model.
+    """Return the relative enhancement of the signal, S / S_baseline - 1, by the Brix model.
 
-    The curve is A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), with t from the bolus arrival.
+    The curve is A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), at the time t (min) from the
+    arrival of the bolus.
 
     Parameters
     ----------
     amplitude : float
         Amplitude A, relative to the baseline signal.
     kep, kel : float
-        Exchange and elimination rate, 1/min.
+        Rates (1/min) at which contrast agent leaves the tissue (kep) and the blood (kel).
     times : ndarray, shape (n_times,)
         Times of the samples, seconds.
     arrival : float
@@ -148,9 +150,9 @@ def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) ->
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN is not fitted.
+        Concentration of each curve over time, mM; a curve with any NaN is not fitted.
     inlet : InputFunction
-        Plasma input whose frames are the curves' times.
+        Input in plasma; its frames are those of the curves.
     refine : bool
         Whether to refine the linear estimate by bounded non-linear least squares.
 
@@ -177,9 +179,9 @@ def fit_extended_tofts(
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN is not fitted.
+        Concentration of each curve over time, mM; a curve with any NaN is not fitted.
     inlet : InputFunction
-        Plasma input whose frames are the curves' times.
+        Input in plasma; its frames are those of the curves.
     refine : bool
         Whether to refine the linear estimate by bounded non-linear least squares.
 
@@ -237,9 +239,9 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN is not fitted.
+        Concentration of each curve over time, mM; a curve with any NaN is not fitted.
     inlet : InputFunction
-        Plasma input whose frames are the curves' times.
+        Input in plasma; its frames are those of the curves.
 
     Raises
     ------
@@ -318,7 +320,7 @@ def curve_delays(
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN gets the lower bound.
+        Concentration of each curve over time, mM; a curve with any NaN gets the lower bound.
     inlet_at : callable
         Takes a delay in s and returns the input function moved by this delay.
     bounds : (float, float)
