@@ -375,7 +375,8 @@ def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -
     for k in range(occupied):
         cell = cells[k]
         c = int(joint[cell])
-        # The cell is emptied here, because to clear the whole matrix would take most of the time.
+        # Each cell of the matrix is emptied when it has been read. To clear the whole matrix would
+        # take most of the time.
         joint[cell] = 0
         i = (cell >> bits) - 1
         j = (cell & ((1 << bits) - 1)) - 1
@@ -501,8 +502,9 @@ def _group(
         for voxel in place:
             cell = (box[voxel] << bits) | box[voxel + step]
             cells[occupied] = cell
-            # `cells` is written at every visit, but `occupied` moves on only at a cell's first
-            # visit. An `if` would be slower: the processor would often guess it wrong.
+            # The number of a cell of the matrix is written to ``cells`` for every pair, but
+            # ``occupied`` moves on only if the cell was empty. An ``if`` would be slower, because
+            # the processor would often guess its result wrong.
             occupied += joint[cell] == 0
             joint[cell] += 1
         if by_direction or o == len(steps) - 1:

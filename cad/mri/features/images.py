@@ -308,7 +308,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         cut.gland = resample_mask(study.gland, dynamic.grid)
         inside |= cut.gland.array
     chosen = settings.features.dce_images
-    # the gradient of a map needs one voxel beyond a region
+    # The gradient of a map needs one voxel beyond a region.
     if any(name in MAPS for name in chosen):
         inside = binary_dilation(inside, np.ones((3, 3, 3), bool))
     made = perfusion_maps(cut, settings.features.perfusion, inside)

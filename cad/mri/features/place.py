@@ -17,7 +17,7 @@ from cad.mri.features.perfusion.semiquantitative import find_bolus
 from cad.mri.features.size import largest_distance
 from cad.mri.imaging.volume import Volume
 
-# a region is called left or right if at least this share of its voxels is on this side
+# A region is called left or right if at least this share of its voxels is on this side.
 ONE_SIDE = 0.75
 
 EARLY_S = 120.0

@@ -205,7 +205,7 @@ def displaced_from(row: Mapping[str, Any], limit_mm: float) -> str:
     distances = []
     for image in MODALITIES:
         distance = row.get(f"{PREFIX}{image.name}_displaced_most")
-        # a distance of NaN is not above the limit
+        # A distance of NaN is not above the limit.
         if distance is not None and distance >= limit_mm:
             distances.append(f"{image.short} may lie {distance:.1f} mm beside T2")
     return "; ".join(distances)

@@ -121,7 +121,7 @@ class RegionVoxels:
             rounded = np.round(share * _PARTS)
             total = float(share.sum(dtype=float))
             level, count = np.unique(rounded, return_counts=True)
-            # for each rounded share, the number of voxels with at least this share
+            # For each rounded share, the number of voxels with at least this share.
             voxels = np.cumsum(count[::-1])[::-1]
             enough = voxels >= min(MIN_VOXELS, len(share))
             # The number of voxels in the core should be close to ``total``, the region's volume in
@@ -245,7 +245,7 @@ def _sphere_voxels(
     # The function is called twice. The first call has an empty index, and counts the voxels of each
     # sphere into start[1:]. The second call writes the voxels into the index.
     fill = len(index) > 0
-    # a voxel whose centre lies on the surface of the sphere belongs to it
+    # A voxel whose centre lies on the surface of the sphere belongs to it.
     limit = radius * radius * (1 + 1e-9)
     low = np.empty(3, np.int64)
     high = np.empty(3, np.int64)

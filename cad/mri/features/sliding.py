@@ -88,7 +88,8 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     grid = study.anatomical
     if study.gland is not None:
         gland = resample_mask(study.gland, grid)
-        # A gland mask that lies outside of the grid counts as missing, and the regions are used.
+        # A gland mask that lies outside of the grid counts as missing. The probability map then
+        # covers the regions.
         if gland.array.any():
             return gland
     union = study.roi_union
@@ -190,7 +191,7 @@ def _slide(
     first = 0
     for chunk in _chunks(prepared.grid, points):
         measured = measure(prepared, chunk, settings.features)
-        # all columns are rows of one array: the table of a gland takes hundreds of MB
+        # All columns are rows of one array: the table of a gland takes hundreds of MB.
         if not columns:
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():

@@ -34,7 +34,9 @@ FLAGGED = 0.02
 _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10
-_NORMAL_TAIL = 1.2816  # standard deviations from the median to the 10th or 90th percentile
+# Distance from the median to the 10th or 90th percentile of a normal distribution, in standard
+# deviations.
+_NORMAL_TAIL = 1.2816
 _CLIP = 12.0
 
 
@@ -310,8 +312,9 @@ class Typicality:
         scores = self._scores(z)
         groups = self.groups()
         beyond = []
-        # A study of seven regions, for example, has the limits for four regions. They are wider
-        # than limits for seven would be.
+        # The largest number of regions with limits of its own is four. A study of seven regions,
+        # for example, is compared with the limits for four, which are wider than limits for seven
+        # would be.
         nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             worst = 0.0
@@ -442,8 +445,8 @@ def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     # feature varies at all.
     spread = present.std(ddof=0).to_numpy()
     varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
-    # If most values of a feature are equal, a percentile may equal the median. Each side therefore
-    # has at least a quarter of the feature's standard deviation.
+    # If most values of a feature are equal, a percentile may equal the median. The spread to each
+    # side is therefore at least a quarter of the feature's standard deviation.
     floor = 0.25 * spread
     below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
     above = np.maximum((high - middle) / _NORMAL_TAIL, floor)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
 _HALF = 0.5
-# largest distance of a SEG frame from the plane of its image, as a share of the slice thickness
+# Largest distance of a SEG frame from the plane of its image, as a share of the slice thickness.
 _SAME_SLICE = 0.5
 _CLOSED = ("CLOSED_PLANAR", "CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
 _UNSOUND = "not a sound SEG or RTSTRUCT object"
@@ -497,7 +497,7 @@ def _read_seg(
     # highdicom warns of harmless differences in how makers write values; these warnings are
     # ignored.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        # highdicom's segread() would read the file a second time.
+        # The function segread() of highdicom would read the file a second time.
         seg = highdicom.seg.Segmentation.from_dataset(dataset, copy=False)
     notes = []
     if names:
@@ -509,7 +509,7 @@ def _read_seg(
                 hint="export the SEG again",
             )
         _check_frame({frame}, frame_uid, path)
-        # called for its errors: they tell damaged pixels from a missing decoder
+        # This is called for its errors, which tell damaged pixels from a missing decoder.
         decoded(dataset, path)
     _check_sources(dataset, names, images, path)
     regions = []
@@ -610,7 +610,7 @@ def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str
         )
     if np.linalg.det(volume.affine[:3, :3][:, ::-1]) < 0:
         volume = volume.flip_spatial(0)
-    # turned from highdicom's order (slice, row, column) to x, y, z
+    # Turned from highdicom's order (slice, row, column) to x, y, z.
     axes = volume.affine[:3, :3][:, ::-1]
     spacing = np.linalg.norm(axes, axis=0)
     inside = volume.array[..., 0] >= _HALF

@@ -33,7 +33,7 @@ from cad.mri.imaging.elements import Excerpt, Read, check_repeats, excerpt
 # First two bytes of a DICOM file without a preamble: the group number 0002 or 0008, in either byte
 # order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
-# largest file (bytes) of which an excerpt is read: more than a slice of 1024 x 1024 pixels
+# Largest file (bytes) of which an excerpt is read: more than a slice of 1024 x 1024 pixels.
 _MOST_READ = 4 * MIB
 STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 """Function that returns the parts of a file's status that show whether the file has changed.

@@ -32,7 +32,7 @@ _FOREGROUND = 0.03
 # scaled by the tissue in this box. The gland with its rim fits into the box, and the box fits into
 # any useful field of view.
 BOX_MM = (60.0, 60.0, 30.0)
-# interquartile range of a normal distribution divided by its standard deviation
+# Interquartile range of a normal distribution divided by its standard deviation.
 _IQR_OF_NORMAL = 1.349
 _N4_SHRINK_MM = 4.0
 _N4_ITERATIONS = (30, 30, 20)

@@ -534,7 +534,7 @@ def refine_rows(
                 if not solve_small(a, b, n_free, x):
                     damping *= 10
                     continue
-                # copied by a loop: numba would take a second more to compile an array operation
+                # Copied by a loop: numba would take a second more to compile an array operation.
                 for i in range(n_par):
                     trial[i] = p[i]
                 moved = 0.0
@@ -629,7 +629,7 @@ def fit_tofts_rows(
     """
     n_voxels, n_times = curves.shape
     integral = np.zeros(n_times)
-    # convolve() also writes the derivative of the integral, which is not used here.
+    # The function convolve() also writes the derivative of the integral, which is not used here.
     derivative = np.zeros(n_times)
     for v in range(n_voxels):
         # The first guess of Ktrans is used only if the estimate of kep is not positive; Ktrans

@@ -29,9 +29,10 @@ from cad.mri.features.perfusion.semiquantitative import initial_area, semiquanti
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume
 
-# Number of voxels in a chunk: concentrations and fits of one chunk stay in the processor's cache.
+# Number of voxels that are fitted at once. Their concentrations and fits stay in the processor's
+# cache.
 _CHUNK = 2048
-# an interval between two frames is a pause if it is this many times the median interval
+# An interval between two frames is a pause if it is this many times the median interval.
 _PAUSE = 3.0
 # Largest difference (s) of a voxel's delay of the arterial input from the study's delay. OSIPI's
 # tests have the same bounds.
