@@ -192,8 +192,7 @@ def _modality(
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
     grid = _grid_around_regions(study, name, settings.features)
-    # A region that this modality cannot measure is replaced by an empty region, so that its columns
-    # are NaN.
+    # A region that cannot be measured is replaced by an empty one, so that its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
@@ -226,8 +225,8 @@ def _modality(
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
     if waits:
-        # T2 features are measured later, when a scale has been fitted to the training patients.
-        # Until then the columns are NaN; their names and the notes are right already.
+        # T2 features are measured later, when the scale of the cohort has been fitted. The values
+        # here only give the names of the columns, and the notes.
         columns = {column: np.full(len(rois), np.nan) for column in columns}
     return columns
 
