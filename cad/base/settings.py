@@ -329,19 +329,19 @@ class LabelSettings(Section):
     readers
         readers whose scores count: all, the declared expert, or named readers
     consensus
-        how readers are weighed in the label p of a region, the mean of its readers' probabilities.
-        agreement: each by his agreement with the others; mean: all the same; pooled: each by how
-        well his scores tell the histology of the training regions
+        how readers are weighted in the label p of a region, the mean of its readers' probabilities.
+        agreement: each reader by his agreement with the others; mean: all readers the same; pooled:
+        each reader by how well his scores tell the histology of the training regions
     eta
-        disagreement of the readers of a region: adaptive is their standard deviation; a number is
-        taken for all regions
+        disagreement of the readers of a region. adaptive: the standard deviation of their
+        probabilities; a number: this number for all regions
     eta0
         reading precision: least half-width of a label's interval, and distance from 0 or 1 within
-        which a label counts as certain; if it is a list, each value gets a weight, which is found
-        on inner folds
+        which a label counts as certain. If it is a list, the learner averages P-SVMs with each of
+        the values, and inner folds find their weights
     kappa
-        share of the readers' disagreement that becomes half-width; if it is a list, each value gets
-        a weight, which is found on inner folds
+        share of the readers' disagreement that becomes half-width. If it is a list, the learner
+        averages P-SVMs with each of the values, and inner folds find their weights
     boundary
         rule for a label whose interval leaves (0, 1). drop: the bound outside is ignored; paper:
         the label becomes certain
@@ -351,8 +351,8 @@ class LabelSettings(Section):
     isup_min
         lowest ISUP grade that counts as malignant; 1 is any cancer
     pirads_probability
-        probability of malignancy that each PI-RADS category stands for: a published table, or one's
-        own
+        probability of malignancy that each PI-RADS category stands for. pi-cai: by a published
+        table; a mapping: by a table of one's own
     """
 
     readers: Literal["all", "expert"] | tuple[str, ...] = "all"

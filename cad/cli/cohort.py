@@ -1,4 +1,4 @@
-"""The command that takes a patient out of a cohort."""
+"""Define the command that takes a patient out of a cohort."""
 
 from pathlib import Path
 from typing import Annotated

@@ -202,16 +202,16 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     Returns
     -------
     dict
-        ``regions`` and ``men`` hold the fitted recalibration, with measures before and after it.
-        ``text`` has the same as lines for people. ``sites``, ``simulated`` and ``of_training`` tell
-        on which patients the recalibration was fitted
+        ``regions`` and ``men`` hold measures before and after the recalibration. ``text`` has the
+        same measures, and the chosen thresholds, as lines for people. ``sites``, ``simulated`` and
+        ``of_training`` tell on which patients the recalibration was fitted
         (:func:`cad.run.workflows.recalibrate.recalibrate`).
 
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, or for histology of one class only. The new model is
-        then not written.
+        For a model that is recalibrated already, for fewer than 30 men with histology, or for
+        histology of one class only. The new model is then not written.
     """
     require_kind(out, MODEL)
     bundle = load_bundle(find("models", model))
@@ -303,8 +303,8 @@ def predict_cohort(
         try:
             _, _, predicted = _predicted(bundles, loaded, measured, transductive)
         except NothingScored as error:
-            # Only men who wait for regions, and failures that somebody has acknowledged, are left.
-            # They are no reason for an error.
+            # No region was scored. If all men wait for regions, or somebody has acknowledged the
+            # failures, this is no error.
             if error.emitted is not None and not error.emitted.kinds.unsettled:
                 return error.emitted
             raise
@@ -330,7 +330,7 @@ def aggregate_cohort(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
 
     Returns
     -------
@@ -370,8 +370,8 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     -------
     dict
         ``models`` has the two names. ``differences`` has for each measure the difference of the
-        models on the same regions, with an interval that keeps the regions of a patient together
-        (None without histology). ``calibration`` has intercept and slope of each model, and
+        models on the same regions, or None without histology. Its interval keeps the regions of a
+        patient together. ``calibration`` has intercept and slope of each model, and
         ``changed`` the regions whose decision differs. All values can be written as JSON.
     """
     with claimed(out, COMPARISON):

@@ -23,7 +23,7 @@ from cad.dicom.archive.settings import ArchiveLimits
 
 _START_SECONDS = 300.0
 _OF_FILES = ("store", "missing", "commit")
-# Folders of the services that resolve host names.
+# Folders of the services by which Linux finds the address of a host name.
 _RESOLVER = (Path("/run/systemd/resolve"), Path("/run/nscd"))
 _OF_CONNECTIONS = (
     "REQUESTS_CA_BUNDLE",
@@ -141,7 +141,11 @@ class Conversation:
         self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
-        """Let a new process do one request; each of its steps may take the limits' full time."""
+        """Let a new process do one request, and return its answer.
+
+        ``steps`` gets each finished step of storing files. Each step may take the full time that
+        the limits allow for a study.
+        """
         # Standard error is silenced, because libraries write data of an archive to it.
         process = Child(__name__, quiet=True)
         try:
@@ -174,7 +178,7 @@ class Conversation:
 
 
 def serve(connection: Connection[Any, Any]) -> None:
-    """Do one request to an archive: main function of the child process of :class:`Conversation`.
+    """Do one request to an archive, as the main function of a :class:`Conversation`'s process.
 
     Parameters
     ----------
@@ -191,8 +195,8 @@ def serve(connection: Connection[Any, Any]) -> None:
 def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
     """Restrict this process to the files that its request needs.
 
-    Data from an archive may exploit a fault of the code that parses them, and would then read or
-    write other files.
+    Data from an archive may exploit a fault of the code that parses them, and would then make this
+    process read or write other files.
     """
     read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
     with suppress(RuntimeError):  # raised for a user without a home folder
@@ -213,9 +217,10 @@ def _result_or_error(
     operation: str,
     arguments: tuple[Any, ...],
 ) -> CadError | tuple[Any]:
-    """Return the result in a tuple, or the error.
+    """Do a request to an archive; return its result in a tuple of one element, or the error.
 
-    Through the connection, None is sent once the archive can be asked, and then each step.
+    Meanwhile ``connection`` gets messages for the parent process: None when the request begins and,
+    while files are stored, each step of storing.
     """
     try:
         with interface.understood(f"archive at {address}"):

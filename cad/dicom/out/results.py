@@ -1,4 +1,4 @@
-"""Write results for the archive: a structured report (TID 1500) and a SEG for each study.
+"""Write each study's results for the archive: a structured report (TID 1500) and a segmentation.
 
 The SEG lies in the T2 series' frame of reference and refers to the T2 images. The report
 (:mod:`cad.dicom.out.sr`) states for each ROI the belief and the probability of cancer in per cent,
@@ -135,7 +135,8 @@ def study_objects(
     masks = _masks(study, scored, source)
     identity = _identity(study, scored, masks, run)
     results = StudyResults(study, source, scored, masks, medians, run, identity)
-    # highdicom warns about the pseudonym's form, which is as intended.
+    # highdicom warns that the PatientID has an unusual form. The form is intended: the PatientID is
+    # a pseudonym.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         seg = _segmentation(results)
         report = structured_report(results, seg)

@@ -10,7 +10,9 @@ MARKERS = ("o", "s", "^")
 
 
 def calibration_figure(curves: Mapping[str, pd.DataFrame], of: str) -> Figure:
-    """Draw the observed share of cancer over the predicted probability, one curve for each number.
+    """Draw the observed share of an event, such as cancer, over its predicted probability.
+
+    There is one curve for each of the numbers that predict the event.
 
     Parameters
     ----------

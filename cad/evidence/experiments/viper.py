@@ -47,7 +47,7 @@ def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def in_blocks(rows: pd.DataFrame) -> str:
     """Return the difference of AUC between the modalities by Obuchowski and Rockette's method.
 
-    Their method needs readers who read the same cases. Readers of the same groups of cases
+    This method needs readers who read the same cases. Readers of the same groups of cases
     therefore form a block, and the result is the mean over blocks.
 
     Parameters
@@ -69,7 +69,7 @@ def in_blocks(rows: pd.DataFrame) -> str:
         comparison = obuchowski_rockette(*ratings(block_rows))
         differences.append(comparison.difference)
         variances.append(np.square(comparison.error))
-    # The differences of blocks count as independent.
+    # The differences of AUC in different blocks count as independent, so that variances are added.
     error = np.sqrt(np.sum(variances)) / len(variances)
     return f"{np.mean(differences):+.3f} ({error:.3f})"
 

@@ -102,8 +102,9 @@ def extended_tofts(
     kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
     x = kep * step
     decay = np.exp(-x)
-    # In the integral over one step the input is linear between two samples. These are the weights
-    # of the new and of the old sample.
+    # Within one step the plasma curve is linear between its two samples. Its integral over the step
+    # is therefore a weighted sum of the two samples, with these weights of the later (`new`) and of
+    # the earlier sample (`old`).
     new = (x - 1.0 + decay) / (kep * x)
     old = (1.0 - decay) / kep - new
     small = x < 1e-4
@@ -123,7 +124,10 @@ def extended_tofts(
 
 
 def fine_grid(times: np.ndarray) -> np.ndarray:
-    """Return evenly spaced times, among them every frame, for integrals over the input curve.
+    """Return evenly spaced times, among them the time of every frame.
+
+    At these times the arterial curve is sampled to integrate over it.
+
 
     Parameters
     ----------
@@ -150,8 +154,8 @@ def spoiled_gradient_echo(
 ) -> np.ndarray:
     """Return the steady-state signal of a spoiled gradient echo, without T2* decay.
 
-    T1 and repetition time are in s, the flip angle in degrees; the arrays broadcast. The
-    signal is in units of ``density``, the proton density.
+    T1 and repetition time are in s, the flip angle in degrees; the arrays broadcast (as in NumPy).
+    The signal is in units of ``density``, the proton density.
 
     Examples
     --------

@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["text", "whole", "number", "share", "truth", "list", "pairs"]
-"""Type of a column's cells. ``share``: a number from 0 to 1. ``truth``: 1, 0 or empty. ``list``:
-texts with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value.
+"""Type of a column's cells.
+
+- ``text``, ``whole`` (a whole number) and ``number``
+- ``share``: a number from 0 to 1
+- ``truth``: 1, 0 or empty
+- ``list``: texts with ``;`` between them
+- ``pairs``: readers, each with a value, such as ``r1=3; r2=4``
 """
 HISTOLOGY = "histology"
 READERS = "readers"
-"""Values of the column ``probability_of``. HISTOLOGY means that the probability is one of cancer,
-learned from histology. READERS means that the training had no histology: the probability is then
+"""HISTOLOGY and READERS are the values of the column ``probability_of``.
+
+HISTOLOGY means that the column ``probability`` holds the probability of cancer, learned from
+histology. READERS means that the training had no histology: the column ``probability`` then holds
 the belief, the chance that readers would call the region malignant.
 """
 
@@ -441,8 +448,8 @@ NEAR_MM = 10.0
 """Largest distance (mm) between the centres of two regions that count as near each other.
 
 A lesion counts as significant by its size from 0.5 mL on, in PI-RADS and in histology. A ball of
-this volume has a diameter of 10 mm. Two such balls do not touch if their centres are farther apart
-than this.
+this volume has a diameter of 10 mm. Two such balls do not touch if their centres are more than
+10 mm apart.
 """
 
 _EARLIER = "run/stages/earlier.py::compare_earlier"

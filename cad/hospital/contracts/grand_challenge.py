@@ -35,7 +35,7 @@ IMAGES = {
     "adc": "transverse-adc-prostate-mri",
     "hbv": "transverse-hbv-prostate-mri",
 }
-"""Folder of each image; the last image may be missing."""
+"""Folder of each image in a job's input; ``hbv``, the image of high b-value, may be missing."""
 READERS_MASK = "prostate-lesion-segmentation"
 DETECTION_MAP = "cspca-detection-map"
 LIKELIHOOD = "cspca-case-level-likelihood.json"

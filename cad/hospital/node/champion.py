@@ -107,7 +107,7 @@ def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
     the settings would change.
     """
     text = read_text(config)
-    # The entry ends at the next line that is not indented and begins with a word.
+    # The entry `models` ends before the next line that begins with a word at its left margin.
     entry = re.compile(r"^models:.*\n(?:[ \t-].*\n|\n(?=[ \t-]))*", re.MULTILINE)
     if len(entry.findall(text)) != 1:
         raise CadError(

@@ -111,7 +111,7 @@ def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     CadError
         When the archive cannot be queried.
     """
-    if not head.patient:  # the archive cannot be asked; the import will report the missing id
+    if not head.patient:  # no query without a PatientID; the import will report the missing id
         return 0
     series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
     return sum(s.instances for s in series if s.study_uid == head.study and s.modality == "MR")

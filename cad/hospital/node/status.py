@@ -37,7 +37,7 @@ class _LimitedServer(ThreadingHTTPServer):
     """Serve a limited number of requests at once, each for a limited time."""
 
     daemon_threads = True
-    request_queue_size = 4 * _CONNECTIONS  # large, because with a full queue clients lose seconds
+    request_queue_size = 4 * _CONNECTIONS  # a client that finds the queue full loses seconds
 
     def __init__(self, *arguments: Any) -> None:
         self._lock = threading.Lock()
@@ -88,8 +88,8 @@ class StatusPage:
             timeout = _SECONDS
 
             def do_GET(self) -> None:
-                # Requests are answered only if they name this machine. A foreign web page in the
-                # operator's browser could reach the server under another name.
+                # A request is answered only if its Host header names this machine. A foreign web
+                # page in the operator's browser could reach the server under another name.
                 host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
                 answer = answers.get(self.path)
                 if host not in _HOSTS or answer is None:
@@ -141,12 +141,13 @@ class StatusPage:
     def _men(self) -> tuple[dict[str, float], dict[str, str]]:
         """Count decided men and cancers among the last men, beside the numbers to be expected.
 
-        A man is decided if the decision is benign or malignant. The model's validation says which
-        share of men to expect, and the sum of the men's probabilities says how many cancers. A
-        change of scanner or patients (drift) shows in these numbers first. Cancers are counted for
-        men whose histology came with the study. The second value has, by study, the code of an
-        error if its results cannot be read because they were removed, damaged, or incompletely
-        brought back from a backup.
+        A man is decided if the decision is benign or malignant. The share of decided men to expect
+        comes from the model's validation. The number of cancers to expect is the sum of the men's
+        probabilities. Cancers are counted among men whose histology came with the study. A change
+        of scanner or patients (drift) shows in these numbers first.
+
+        The second returned value has an error's code for each study whose results cannot be read.
+        They may have been removed, damaged, or incompletely brought back from a backup.
         """
         men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
         shares = list[float]()
@@ -163,7 +164,7 @@ class StatusPage:
                 share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
                 if share is not None:
                     shares.append(share)
-            # Whatever error a damaged file raises, the other studies must still be counted.
+            # A damaged file may raise any error. The other studies must still be counted.
             except Exception as error:
                 unread[entry.key] = wording(error)["code"]
         truths = []

@@ -1,4 +1,4 @@
-"""Collect readers' exports into the cohort's scores, with all checks."""
+"""Collect the files that readers exported from their pages into the cohort's scores; check them."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,8 +58,9 @@ _FIELDS = {
         set(),
     ),
 }
-"""Tables of an export: what messages call an entry, what they put before its case and region, the
-fields that it must have, and further allowed fields.
+"""Tables of a reader's export. For each table: what messages call an entry, the words that messages
+put before the entry's case and region, the fields that an entry must have, and the fields that it
+may have.
 """
 _LARGEST = 1e12
 
@@ -104,7 +105,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     for export in exports:
         rows += _rows_of_export(export, key)
     new = pd.DataFrame(rows, columns=COLUMNS)
-    # The lock is held from reading the scores until they are written.
+    # Both folders are locked from the time when the scores are read until they are written.
     with owned(root), owned(folder):
         cohort = read_cohort(root)
         regions = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
@@ -162,7 +163,8 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
         Earlier readings, and new readings, one row each: ``participant_id, roi_id, reader_id,
         session, condition, scale, score, milliseconds, note``.
     """
-    # An empty table has no information, and pandas would mix its types into the other table.
+    # Empty tables are left out, because pandas would mix the types of their columns into the types
+    # of the filled table.
     filled = [table for table in (before, new) if len(table)]
     every = pd.concat(filled, ignore_index=True) if filled else new
     every = every.sort_values("milliseconds", kind="stable")
@@ -188,7 +190,7 @@ def contradictory(readings: pd.DataFrame) -> pd.Series:
 
 
 def _contradictions(twice: pd.DataFrame) -> list[str]:
-    """Return a note for every reading with two different scores; neither becomes a score."""
+    """Return a note for every reading with two different scores: ``scores.tsv`` gets neither."""
     lines = []
     for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False):
         scores = " and ".join(f"{score:g}" for score in rows["score"].unique())
@@ -201,7 +203,7 @@ def _contradictions(twice: pd.DataFrame) -> list[str]:
 
 
 def _commit_readings(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
-    """Put scores and label maps into the cohort together."""
+    """Put scores and label maps into the cohort in one change: after an error it has neither."""
     with stage(root) as scratch:
         new = {"scores.tsv": scratch / "scores.tsv"}
         write_atomic(new["scores.tsv"], scores.encode())
@@ -278,7 +280,7 @@ def _entries_of_session(
     conditions = {}
     for session in key["sessions"]:
         conditions[session["reader"], session["session"]] = dict(session["cases"])
-    # True equals 1, and so would be taken for session 1.
+    # The type is compared exactly, because in Python True equals 1 and would pass for session 1.
     if type(number) is not int or (reader, number) not in conditions:
         raise CadError(f"reader {reader}, session {number} is not in this study")
     condition_of_case = conditions[reader, number]
@@ -357,7 +359,8 @@ def _rows_of_export(export: JsonObject, key: JsonObject) -> list[tuple[object, .
     session = int(export["session"])
     rows: list[tuple[object, ...]] = []
     for answer in export["readings"]:
-        # A table has one line for each reading, and no control character in a cell.
+        # A note must fit into one cell of `readings.tsv`, without line breaks or other control
+        # characters.
         note = " ".join(CONTROL.sub(" ", str(answer.get("note", ""))).split())
         rows.append(
             (
@@ -455,7 +458,7 @@ def _progress(readings: pd.DataFrame, key: JsonObject) -> list[str]:
 
 
 def _tool_comparison(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
-    """Return a comparison of readers with and without the tool, if both were read."""
+    """Return a comparison of the readers with and without the tool, if they read in both ways."""
     if set(readings["condition"]) != {ALONE, WITH_TOOL}:
         return []
     pairs = zip(readings["scale"], readings["score"], strict=True)

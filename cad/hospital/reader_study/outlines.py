@@ -91,7 +91,7 @@ def is_placed(outline: JsonObject) -> bool:
             return False
     runs = outline["runs"]
     (depth, height, width) = outline["shape"]
-    end = -1  # a run must not begin at the end of the one before: both would be one run
+    end = -1  # a run must not begin where the last run ends: the two would be one run
     for start, length in zip(runs[::2], runs[1::2], strict=False):
         if start <= end or length < 1:
             return False

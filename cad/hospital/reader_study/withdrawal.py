@@ -119,8 +119,8 @@ class ReadingFolder:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         If ``reading.json`` is missing, nobody can tell whose cases and exports these are. All files
-        are then returned, with that remark. A file is also returned if it names a case that is not
-        in ``reading.json`` (any more), unless it is an export of another study.
+        are then returned, with a remark that says so. A file is also returned if it names a case
+        that is not in ``reading.json`` (any more), unless it is an export of another study.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class ReadingFolder:
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """Return the files in and below a folder, except files that are being built there."""
+    """Return the files in and below a folder, except files that a process is still writing."""
     files = []
     for path in sorted(folder.rglob(pattern)):
         in_work = any(is_ours(name) for name in path.relative_to(folder).parts)

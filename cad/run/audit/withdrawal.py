@@ -168,9 +168,9 @@ class Withdrawn:
     studies : dict of str to int
         Number of the patient's studies removed from each node and reader study.
     whole : bool
-        Whether everything that identifies the patient could be searched for. It is False if the
-        cohort had no images of the patient, whose sidecars tell UIDs and PatientID, and if the
-        secret key of a pseudonym is missing. ``clean`` is empty then.
+        Whether everything that identifies the patient could be searched for. It is False in two
+        cases: the cohort had no images of the patient, whose sidecar files tell UIDs and PatientID;
+        or the patient has a pseudonym and its secret key is missing. ``clean`` is then empty.
     """
 
     names: Names
@@ -188,7 +188,7 @@ class Withdrawn:
         return self.whole and not self.holders
 
     def as_dict(self) -> JsonObject:
-        """Return JSON-serialisable content."""
+        """Return the result of the withdrawal as a dictionary that JSON can hold."""
         return {
             "participant_id": self.names.participant,
             "rows": self.rows,
@@ -200,7 +200,7 @@ class Withdrawn:
         }
 
     def as_text(self) -> str:
-        """Return lines for a terminal."""
+        """Return the result of the withdrawal as text for a terminal."""
         patient = self.names.participant
         lines = [f"removed {n} rows of {name}" for name, n in self.rows.items()]
         lines += [f"removed {place}" for place in self.places]
@@ -461,7 +461,7 @@ def _swept(run: Path, names: Names) -> list[str]:
 
 
 def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
-    """Return the new content of each file of a run that has lines or rows of the patient."""
+    """Return each file of a run that names the patient, without the patient's lines and rows."""
     contents = {}
     for path in sorted(run.iterdir()):
         if path.suffix == ".jsonl":

@@ -235,7 +235,7 @@ def _last_lines(path: Path) -> dict[str, _EarlierOutcome]:
 
 
 def _compact_lines(path: Path, studies: set[str]) -> None:
-    """Keep one line per study of the cohort, once there are twice as many lines as studies."""
+    """Rewrite ``resume.jsonl`` with a line per study, if it has twice as many lines as studies."""
     lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
     if len(lines) < 2 * len(studies):
         return

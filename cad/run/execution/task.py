@@ -96,7 +96,7 @@ class StudyOutcome:
 
     @property
     def state(self) -> str:
-        """Return the status as logs and counts state it: ``waiting`` is no ``failed``."""
+        """Return the status for logs: ``waiting``, not ``failed``, if only a region is missing."""
         return "waiting" if self.waiting else self.status
 
 
@@ -137,8 +137,8 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
 def settings_key(settings: PipelineSettings) -> str:
     """Return a text that changes with all that features depend on, except the study's own files.
 
-    The text changes with the settings of images and features, with the list of feature columns, and
-    with the versions of the program and of the result files.
+    The text depends on the settings of images and features and on the list of feature columns. It
+    also depends on the versions of the program and of the result files.
 
     Parameters
     ----------

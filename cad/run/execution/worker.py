@@ -214,7 +214,7 @@ class Worker:
         return Done(self.task, None, fault, time.monotonic() - self.since)
 
     def do(self, task: Any) -> Done[Any, Any]:
-        """Send one task to the process, wait until it is done, and return it."""
+        """Send one task to the process, wait until it is done, and return it with its result."""
         while not self.idle():
             self._answer()
         self.give(task)

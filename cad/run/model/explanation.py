@@ -276,9 +276,9 @@ class _Mixtures:
     Parameters
     ----------
     estimator : object
-        Fitted.
+        Fitted estimator.
     rows : ndarray, shape (n, d)
-        Regions.
+        Features of the regions.
     median : ndarray, shape (d,)
         The training median, which replaces values.
     """

@@ -233,7 +233,7 @@ class FoldFeatures:
             self._read()
 
     def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
-        """Return an object with the same settings and study files for a longer table.
+        """Return a copy of this object for a longer table, with the same settings and study files.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ _LARGEST_WEIGHT = 1e6
 
 
 class TrainingCohort(TypedDict, total=False):
-    """Hold the numbers of a training cohort."""
+    """Hold the numbers of patients and regions of a training cohort."""
 
     patients: int
     regions: int
@@ -86,7 +86,7 @@ class FittedSites(TypedDict, total=False):
 
 
 class FittedPreparation(TypedDict, total=False):
-    """Hold the steps that were fitted on features before the learner."""
+    """Hold the steps on features, such as harmonisation, that were fitted before the learner."""
 
     nyul_landmarks: list[float] | None
     unstable: list[str]
@@ -137,8 +137,9 @@ def check_metadata(content: JsonObject) -> None:
     ------
     CadError
         For an entry that is missing or of another kind than declared, and for numbers that no
-        training gives: thresholds outside 0 to 1 or in the wrong order, weights of readers that are
-        too large, limits and site effects that do not fit the features, an impossible joint model.
+        training gives. These are thresholds outside 0 to 1 or in the wrong order, too large weights
+        of readers, limits and site effects that do not fit the features, and an impossible joint
+        model.
     TypeError
         For an entry of another kind; the message names the entry.
     """

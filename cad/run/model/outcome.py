@@ -57,7 +57,7 @@ def of_bundles(
 
 
 def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
-    """Return a result table with p-values and readers' probabilities with the tool added.
+    """Return a table of results with conformal p-values and readers' probabilities with the tool.
 
     Parameters
     ----------

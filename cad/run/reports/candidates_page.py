@@ -20,7 +20,7 @@ _IMAGES = {"t2w": "T2", "adc": "ADC", "dce": "dynamic series", "hbv": "high-b im
 def candidates_page(
     undecided: Mapping[str, Sequence[tuple[str, Sequence[np.ndarray]]]],
 ) -> str:
-    """Return the page as HTML: one file that loads no other file.
+    """Return the page for choosing between series as HTML: one file that loads no other file.
 
     Parameters
     ----------

@@ -21,12 +21,13 @@ class PatientContent(NamedTuple):
     Parameters
     ----------
     studies : list of StudyView
-        His studies.
+        The man's studies.
     regions : list of RegionView
         All regions of the man, with the first to look at on top. If his results are held back until
         a reader has scored one of his regions, the regions stay in the order of his studies.
-    Name of each model that scored his regions, and a description of the patients that it was
-    trained on.
+    models : list of dict
+        Name of each model that scored his regions, and a description of the patients that it was
+        trained on.
     head : dict
         Content of the head of the page (:func:`cad.run.reports.headline.headline`).
     earlier : EarlierView or None

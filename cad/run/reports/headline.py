@@ -277,7 +277,7 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
     """
     low, high = ends
     # The ends of the range are rounded outwards. So the rounded probability always lies between
-    # them.
+    # the rounded ends.
     return words.say("{low} to {high}%", low=f"{floor(100 * low):d}", high=f"{ceil(100 * high):d}")
 
 
@@ -711,7 +711,7 @@ def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
 
 
 def _disagreements(patient: PatientView, words: Wording) -> list[str]:
-    """Name the regions on which the tool's estimate of the readers and the readers disagree."""
+    """Name the regions where the tool's estimate of the readers' mean contradicts this mean."""
     against = [region for region in patient.ranked if _estimate_disagrees(region)]
     if not against:
         return []
@@ -798,8 +798,8 @@ def _reliable(
     """Return sentences on how far the man's probabilities can be trusted.
 
     The sentences name the patients that the model was trained on, the regions that are unlike the
-    training regions, and the number of failures. With each sentence comes whether it asks for
-    caution.
+    training regions, and the number of failures. Each sentence is paired with a bool, which is
+    True if the sentence asks for caution.
     """
     simulated = bool(results.run.get("cohort_simulated"))
     sentences = [_trained(metrics, models, simulated, words)]
@@ -913,9 +913,9 @@ def _trained(
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):
-        # This sentence is on how accurate the model was in its training. It is left out for real
-        # patients if the training patients were simulated, because it would tell nothing about
-        # them.
+        # The text added here says how accurate the model was in its training. It is left out for
+        # real patients if the training patients were simulated, because it would tell nothing
+        # about real patients.
         text += f" {_at_training(metrics, models, words)}"
     if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5

@@ -54,8 +54,8 @@ class StudyImages:
     """Hold the images of one study for its page, read from ``studies/<study_id>.npz``.
 
     The arrays are turned so that rows run to the patient's back and columns to his left. H and W
-    are the numbers of rows and columns, T is the number of time points of the dynamic series, and n
-    is the number of images that were aligned.
+    are the numbers of rows and columns. T is the number of time points of the dynamic series, and n
+    the number of images whose alignment was tried.
 
     Parameters
     ----------
@@ -403,7 +403,7 @@ def _b_words(images: StudyImages) -> str:
 def _neighbours(
     images: StudyImages, other_regions: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, float, float]]:
-    """Return name and position (mm) of the other regions on a cropped slice."""
+    """Return name and position (mm) of each region on a picture besides the region it shows."""
     sx, sy = images.spacing
     neighbours = []
     for name, facts in images.rois.items():

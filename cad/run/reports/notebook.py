@@ -53,7 +53,7 @@ def validation_html(
 
 
 def _cell(row: object) -> str:
-    """Return a value as text.
+    """Return the measure in a row of the comparison as text.
 
     A star marks a measure that differs from the same measure of the validated learner by more than
     chance.

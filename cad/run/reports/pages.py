@@ -170,7 +170,7 @@ def _index_page(
 
 
 def _rivals(metrics: Summary) -> JsonObject:
-    """Return a table of the measures of the learner and of those that it is compared with.
+    """Return a table of measures of the learner and its rivals (learners for comparison).
 
     The measures compare predictions with the readers and with histology.
     """
@@ -198,7 +198,7 @@ def _rivals(metrics: Summary) -> JsonObject:
 
 
 def _common(results: Results) -> JsonObject:
-    """Return the values that the templates of both kinds of pages need."""
+    """Return the values that the templates of index page and patients' pages both need."""
     run = results.run
     decision_settings = (run.get("settings") or {}).get("decision") or {}
     return {

@@ -45,7 +45,7 @@ class Run(NamedTuple):
     Parameters
     ----------
     text : str
-        The text. If it does not begin with a space, it continues the last word of the run before.
+        The text. If it does not begin with a space, it continues the last word of the piece before.
     bold : bool
         Whether the type is bold.
     colour : str

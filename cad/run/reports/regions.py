@@ -72,9 +72,9 @@ class RegionView:
     outline : str
         Range of the belief over several outlines of the region, in words; empty if other outlines
         were not tried.
-    Names, in a sentence, of the images in which nothing was measured, for a region that therefore
-    has no result; else empty.
-        has no result; else empty.
+    unmeasured : str
+        Names, in a sentence, of the images in which nothing was measured, for a region that
+        therefore has no result; else empty.
     """
 
     region: RegionResult
@@ -103,7 +103,8 @@ class RegionView:
     def diameter(self) -> str:
         """Return the region's diameter for a table.
 
-        The word ``(mark)`` follows the diameter of a mark, which is not that of a lesion.
+        The word ``(mark)`` follows if the region is a mark: a ball or box that was set at a lesion
+        and does not have its size.
         """
         text = self.facts.get("diameter", "–")
         return f"{text} (mark)" if self.mark and "diameter" in self.facts else text

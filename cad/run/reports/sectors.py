@@ -167,7 +167,7 @@ def _within(
 
 
 def _left(level: str) -> int:
-    """Return the first column of a level in the whole drawing."""
+    """Return the column of the sector map at which a level (base, mid or apex) begins."""
     return list(SECTORS).index(level) * (WIDE + GAP)
 
 

@@ -169,7 +169,7 @@ _CALLS = {
 
 
 def _decision(decision: str, words: Wording) -> Run:
-    """Return the word of a decision with its sign."""
+    """Return the word of a decision with its symbol, in its colour."""
     return Run(words.say(_CALLS[decision]), bold=True, colour=COLOURS[decision])
 
 
@@ -368,7 +368,7 @@ class _Lesion(NamedTuple):
     passages: list[Passage]
 
     def lines(self, layout: _Layout) -> list[Passage]:
-        """Break the text into lines."""
+        """Break the text on the lesion into lines; they are shorter beside an enhancement curve."""
         beside = self.view.curve is not None and not layout.curve_below
         return wrapped(self.passages, _INNER - 5 - (_CURVE[0] if beside else 0), _TEXT)
 

@@ -151,10 +151,9 @@ class FoldLabels:
         return labels, spreads
 
     def note(self) -> str:
-        """Fit the rule to all rows, and return its note.
+        """Fit the consensus rule to all rows, and return a note if it could not be used.
 
-        The note says why the rule could not be used and the plain mean took its place; else it is
-        empty.
+        The note says why the plain mean took the place of the rule; else it is empty.
         """
         rows = np.arange(len(self.y))
         return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
@@ -215,7 +214,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     Parameters
     ----------
     loaded, extracted : Loaded, Extracted
-        Results of the earlier stages.
+        Results of the stages ``load`` and ``extract``.
 
     Returns
     -------

@@ -253,9 +253,9 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
     Returns
     -------
     dict of str to str
-        ``decision_before_histology`` is ``refer`` where there is a reason in ``against``, and
-        ``decision`` where there is a reason in any of the two lists. ``decision_reason`` has all
-        reasons as text.
+        ``decision_before_histology`` is ``refer`` where ``against`` has a reason. ``decision`` is
+        ``refer`` where any of the two lists has a reason. ``decision_reason`` has all reasons as
+        text.
     """
     before = model
     if against:
@@ -450,7 +450,7 @@ def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> 
         Regions with their decisions (:func:`decide_regions`), ``truth`` and ``participant_id``;
         without rows for a run in which no region was scored.
     settings : DecisionSettings
-        Costs and aims.
+        Costs of errors, and aims for predictive values.
 
     Returns
     -------
@@ -486,7 +486,8 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
         ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each tell how many
         men have that decision (``n``), how many of these have histology (``known``) and how many
         histology confirms (``right``). ``lately`` has the share of men called benign or malignant,
-        and the calibration, among the latest 100 men with a decision, where drift shows first.
+        and the calibration, among the latest 100 men with a decision. Drift, such as a change of
+        scanner, shows there first.
     """
     decision = men["decision_before_histology"]
     has_histology = men["truth"].notna()
@@ -504,7 +505,7 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
 
 
 def _lately(men: pd.DataFrame) -> JsonObject:
-    """Return measures of the latest men with a decision, where drift shows first.
+    """Return measures of the latest men with a decision, in whom a change of scanner shows first.
 
     The measures are the share of men called benign or malignant, and the calibration.
     """

@@ -275,12 +275,10 @@ def _still_current(
 def _in_cohort_order(
     loaded: Loaded, pairs: Sequence[Pair], rows_of_men: Mapping[str, list[EarlierRow]]
 ) -> list[EarlierRow]:
-    """Return the rows of all men in the order of the cohort, each with the order of studies and
-    PSA.
+    """Return the rows of all men in the order of the cohort, with order of studies and PSA set.
 
     Order and PSA are set anew in every row. In a row that is kept from an earlier run they may be
-    out
-    of date, because the cohort's tables may have changed since. A new row has no PSA yet.
+    out of date, because the cohort's tables may have changed since. A new row has no PSA yet.
     """
     rows = []
     # The comparisons become ready in any order, but the pairs of studies have the order of the
@@ -349,7 +347,7 @@ def _rows_without_match(pair: Pair, blank: EarlierRow) -> list[EarlierRow]:
 
 
 def _row_of_pair(pair: Pair, alignment: str) -> EarlierRow:
-    """Return a row for a pair of studies, without a region."""
+    """Return a row of ``earlier.csv`` that holds a pair of studies and no region."""
     return EarlierRow(
         participant_id=pair.latest.participant_id,
         study_id=pair.latest.study_id,

@@ -182,9 +182,7 @@ def unseen(confidence: object) -> bool:
 
 
 def _described_regions(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
-    """Return one row per region of the cohort, with its columns in the tables of the cohort and in
-    the labels.
-    """
+    """Return a row for each region of the cohort, with what the cohort's tables and labels say."""
     rois = aggregated.rois
     scores = aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]

@@ -175,8 +175,8 @@ def predict(
     """
     start = time.perf_counter()
     decision = loaded.settings.decision
-    # The features with the largest effects are left out for a user's own table. Its predictions are
-    # added to the table as columns, and there are none for these features.
+    # Explanations (the features with the largest effects) are not computed for a user's own table,
+    # because the table with its predictions has no columns for them.
     scores = score_rows(
         bundles,
         extracted,
@@ -458,8 +458,8 @@ def score_rows(
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
-    # Regions that a model has scored are included here. Only if all regions of a study lack an
-    # image, the reason is that the study lacks it.
+    # A missing image is blamed on the study if all its regions lack the image, and else on the
+    # region. So regions that a model has scored are included here, too.
     absent_images = {}
     for row, by_model in lacks.items():
         absent_images[row] = sorted(set(chain(*by_model.values())))

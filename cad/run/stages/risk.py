@@ -436,7 +436,7 @@ def _require_probabilities(data: MenAndRegions, predicted: JointPrediction, bund
 def _predicted_region_columns(
     rows: pd.DataFrame, data: MenAndRegions, predicted: JointPrediction
 ) -> pd.DataFrame:
-    """Return the columns of regions from the prediction of the joint model."""
+    """Return the result columns of regions, computed from the prediction of the joint model."""
     low, high = RANGE
     return pd.DataFrame(
         {
@@ -452,7 +452,7 @@ def _predicted_region_columns(
 
 
 def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction) -> pd.DataFrame:
-    """Return the columns of men from the prediction of the joint model."""
+    """Return the result columns of men, computed from the prediction of the joint model."""
     low, high = RANGE
     men = _men_of_readers(rows, names)
     men["probability"] = predicted.man
@@ -465,7 +465,7 @@ def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction
 
 
 def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
-    """Return the columns of regions and men where no joint model can be fitted to histology.
+    """Return the results of regions and men where no joint model can be fitted to histology.
 
     Regions then have their beliefs as probabilities, and men have no probability.
     """
@@ -473,7 +473,7 @@ def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> 
 
 
 def _belief_columns(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of regions, with the belief as probability."""
+    """Return the result columns of regions, with each belief in the place of a probability."""
     low, high = RANGE
     belief = rows["belief"].to_numpy(float)
     return pd.DataFrame(

@@ -68,8 +68,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
     labels = labels.loc[labelled].reset_index(drop=True)
     if not carried:
-        # A bundle that may carry no training rows stores no features of a region. It stores no age
-        # and PSA of a man either.
+        # In a bundle that may carry no training rows, no row holds the features of a region. No row
+        # may hold the age and PSA of a man either.
         labels[["age", "psa", "psa_density"]] = np.nan
     used_rows = X[labelled].reset_index(drop=True)
     training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)

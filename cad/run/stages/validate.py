@@ -57,7 +57,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     """Give every region an out-of-fold probability, by a model that is fitted to other patients.
 
     A region in which an image was not measured gets no probability, because a trained model would
-    give it none either. An image that no region has does not matter.
+    give it none either. An image that no region of the cohort has is left out of account.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def judge_folds(
     source = aggregated.source
     lacks = _rows_without_image(loaded, aggregated)
     # The learner gave these regions a belief from medians that replace the features of the missing
-    # image. A prediction gives such regions none, so they are left out of the validation, too.
+    # image. A prediction gives such regions no belief, so the validation leaves them out, too.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,
@@ -325,7 +325,7 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
 def _chosen_thresholds(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
 ) -> tuple[operating.OperatingChoice | None, list[str]]:
-    """Choose the thresholds with which decisions reach the aimed predictive values.
+    """Choose the thresholds with which decisions reach the predictive values that a site aims at.
 
     The result is None where no predictive value is aimed at, and where the aim cannot be pursued,
     with the reason. The thresholds then follow from the costs of errors.
@@ -388,8 +388,8 @@ def _rows_without_image(loaded: Loaded, aggregated: Aggregated) -> dict[int, lis
     X = aggregated.table.X
     features = loaded.settings.features
     rows = lacking(X, features.modalities, columns_of(features))
-    # The learner uses no image that is missing in every region. So a region does not lack such an
-    # image.
+    # The learner uses no image that is missing in every region. So such an image
+    # does not count as lacking.
     nobody = set.intersection(*map(set, rows))
     lacks = {}
     for row, images_of_row in enumerate(rows):

@@ -220,7 +220,7 @@ def _check_words(dialect: Dialect) -> None:
 
 
 def _decoded_text(content: bytes, encoding: str, notes: list[str]) -> str:
-    """Return the text of a file whose bytes are text."""
+    """Return the text of a file, decoded by the stated encoding or by the one recognised."""
     if not content.strip():
         raise CadError(
             "the file is empty: a table has a first row with the names of its columns",
@@ -280,7 +280,7 @@ def _encoding_of(content: bytes) -> str:
 
 
 def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return the number and the cells of every row that is not blank."""
+    """Return the number and the cells of every row of a CSV text that is not blank."""
     if text.count("\n") > MAX_ROWS:
         raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
     first_line = text.partition("\n")[0].strip().strip('"').lower()
@@ -325,7 +325,10 @@ def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _quoted(text: str, lines: int) -> str:
-    """Return the row after ``lines`` lines, from its first quotation mark on and shortened."""
+    """Return, for a message, the row after the first ``lines`` lines, cut short.
+
+    The text begins at the first quotation mark of the row.
+    """
     row = list(io.StringIO(text, newline=""))[lines].rstrip("\r\n")
     start = row.index('"') if '"' in row else 0
     shown = row[start : start + _SHOWN]
@@ -464,7 +467,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that are not empty, without the empty columns at their right."""
+    """Return the rows of a sheet that are not empty, without the empty columns at their right."""
     rows: list[tuple[int, list[Any]]] = []
     width = 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
@@ -689,9 +692,9 @@ def _or_whole(cell: str) -> str:
 
 
 def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
-    """Return advice for the case that one of two columns is no feature.
+    """Return advice for a table with a decimal comma in one column and a decimal point in another.
 
-    The text is empty if the two cells are in one column.
+    One of the two columns may be no feature. The text is empty if both cells are in one column.
     """
     if comma[1] == point[1]:
         return ""

@@ -2,10 +2,14 @@
 
 They may be labels, readers' scores, names or codes. A column that reveals the label makes every
 measure of a validation worthless, and no number of the validation shows this. Therefore an error is
-raised for a feature whose name suggests another role, or whose values are those of a reader's
-scale. It is also raised for a feature that is nearly equal to the labels, that counts the rows or
-the patients, that holds dates, or that contains a code for missing values. The message names the
-option that accepts the column and the option that leaves it out.
+raised for a feature in these cases:
+
+- Its name suggests another role, or its values are those of a reader's scale.
+- It is nearly equal to the labels.
+- It counts the rows or the patients, or holds dates.
+- It contains a code for missing values.
+
+The message names the option that accepts the column and the option that leaves it out.
 """
 
 import math
@@ -50,7 +54,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
     names : sequence of str
         Columns that are taken for features and that the user did not declare as features.
     cells : Cells
-        The table.
+        The table, with cells as texts.
     roles : Roles
         What every column is; used for the options that the message offers.
 
@@ -277,7 +281,8 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
     first_of: dict[str, int] = {}
     for place, name in enumerate(names):
         plain = re.sub(r"[\s_-]+", "", name.casefold())
-        # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty.
+        # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty. So
+        # names are compared without this ending.
         plain = re.sub(r"(?<=[0-9])\.0+$", "", plain)
         first = first_of.setdefault(plain, place)
         if names[first] != name:
@@ -338,8 +343,9 @@ def _doubt_labels(
     way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
-    # Noise hardly reaches these limits. If column and label are unrelated, a correlation of .98
-    # over eight rows has a probability of 1e-5, and one of .9 over twenty rows a smaller one.
+    # Noise hardly reaches the limits of the correlation. If column and label are unrelated, a
+    # correlation of .98 over eight rows has a probability of 1e-5. A correlation of .9 over twenty
+    # rows has a smaller one.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
     limit = _EQUAL_CLASSES if classes else _EQUAL
     if abs(r) >= limit:

@@ -176,7 +176,7 @@ def kind_of(name: str) -> Kind | None:
     Parameters
     ----------
     name : str
-        The column.
+        Name of the column.
 
     Examples
     --------

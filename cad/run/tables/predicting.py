@@ -184,7 +184,7 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
 
 
 def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
-    """Return the columns that are added to the table, with all rows."""
+    """Return, for all rows of a table, the columns with results that are added to the table."""
     if "pipeline" not in bundle.metadata:
         # A model that `cad.save_model` wrote holds only a learner and no thresholds. So it gives a
         # probability and no decision.

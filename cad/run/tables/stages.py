@@ -58,7 +58,7 @@ def load_table(
     Parameters
     ----------
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     settings : PipelineSettings
         Result of :func:`cad.run.tables.settings.table_settings`.
     folder : RunFolder
@@ -116,7 +116,7 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     loaded : Loaded
         Result of :func:`load_table`.
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     """
     keys = pd.DataFrame(
         {

@@ -73,7 +73,7 @@ def check_folds(regions: Regions, settings: PipelineSettings) -> None:
     Parameters
     ----------
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     settings : PipelineSettings
         Settings with the scheme of the validation.
 
@@ -102,7 +102,7 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     loaded : Loaded
         Result of :func:`cad.run.tables.stages.load_table`.
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     """
     # The file that marks a run as finished is removed first. So a run that is killed later does not
     # count as finished.
@@ -122,7 +122,7 @@ def copies(regions: Regions) -> list[str]:
     Parameters
     ----------
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     owners = pd.DataFrame({"row": rows, "patient": regions.patients.to_numpy()})

@@ -94,7 +94,7 @@ class Meaning:
     of_model: bool = False
 
     def without(self, name: str) -> str:
-        """Return the advice to leave a column out, with a comma before it.
+        """Return, for a message, the advice to leave a column out, with a comma before it.
 
         The text is empty where the column cannot be left out.
         """
@@ -118,9 +118,9 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     meaning : Meaning
         Decimal sign and codes of missing values.
 
@@ -243,7 +243,7 @@ def _rule(cell: str) -> str:
 def _quoted_number(cell: str) -> str:
     """Return the number in a cell with signs that make it a text, such as ``'1.5`` or ``="1.5"``.
 
-    The text is empty if the cell is none of this kind.
+    The text is empty if the cell has no such signs.
     """
     inner = cell.removeprefix("=").strip("'\"`")
     return inner if inner != cell and _POINT.fullmatch(inner) else ""
@@ -274,7 +274,7 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
         The column. It has one reader's scores, or those of all readers where a row is one reading.
     scale : str
@@ -345,9 +345,9 @@ def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     isup_min : int or None
         Lowest grade that counts as malignant, where the column holds grades; None where it holds
         two classes.
@@ -438,9 +438,9 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     option : str
         Option that names the column, for the message.
     meaning : Meaning
@@ -452,8 +452,8 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     CadError
         For the first row without a name.
     """
-    # NA and None may be the names of people, so they do not count as missing here. Only empty cells
-    # and the codes that the user declared do.
+    # NA and None may be the names of people, so they do not count as missing here. Only an empty
+    # cell, or a code that the user declared, counts as missing.
     for place, cell in enumerate(cells.table[name]):
         if cell == "" or cell in meaning.missing:
             raise CadError(

@@ -38,8 +38,8 @@ def check(
         Number of processes, and limits; by default everything is done in this process without
         limits. A study whose check exceeds a limit is a problem, too.
     settings : PipelineSettings, optional
-        A model's settings. If they are given, the features of the model are measured, so that
-        everything is found for which a prediction would leave a study or a region out.
+        A model's settings. If they are given, the features of the model are measured. Then every
+        problem is found for which a prediction would leave out a study or a region.
 
     Returns
     -------

@@ -31,8 +31,8 @@ def deliver(
 ) -> tuple[list[str], list[CadError]]:
     """Write a run's results for each study as DICOM, and send them to an archive if one is given.
 
-    The DICOM objects are a report (SR), the outlines (SEG), the probability map if the run made
-    one, and the sheet of paper for the tumour board if it is wanted.
+    The DICOM objects are a report (SR) and the outlines (SEG). The probability map is added if the
+    run made one, and the sheet of paper for the tumour board if it is wanted.
 
     Parameters
     ----------

@@ -53,16 +53,18 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Returns
     -------
     dict
-        ``regions`` and ``men`` have measures before and after recalibration. Those after it are by
-        models fitted without the man who is measured. ``text`` has the same measures as lines for
-        people. ``sites`` names the sites of the cohort's men, ``simulated`` says whether the men
-        are simulated, and ``of_training`` how many of them are among the model's training patients.
+        ``regions`` and ``men`` have measures before and after recalibration. The measures after it
+        come from models fitted without the man who is measured. ``text`` has the same measures,
+        and the chosen thresholds, as lines for people. ``sites`` names the sites of the cohort's
+        men. ``simulated`` says whether the men are simulated, and ``of_training`` how many of them
+        are among the model's training patients.
 
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, for histology of one class only, and for a model that
-        gives the site's men with cancer lower numbers than the others. Nothing is written then.
+        For a model that is recalibrated already, for fewer than 30 men with histology, and for
+        histology of one class only. Also for a model that gives the site's men with cancer lower
+        numbers than the men without cancer. Nothing is written then.
     """
     if bundle.metadata.get("recalibration"):
         raise CadError(

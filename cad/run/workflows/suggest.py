@@ -1,8 +1,8 @@
 """Suggest which regions readers should score next, by what one more reading would teach a model.
 
 The paper [N14] (docs/methods.md) proposes in section VI to choose the regions that are annotated
-instead of annotating at random. To choose those of which the model is most uncertain was tried, and
-does not help. Such a choice fills the training set with borderline regions, and makes probabilities
+instead of annotating at random. It does not help to choose the regions of which the model is most
+uncertain. Such a choice fills the training set with borderline regions, and makes probabilities
 worse than a random choice does.
 
 Here it is computed how much a reading of a region would teach about all regions. What a model can

@@ -39,8 +39,8 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# Least number of earlier men with whom a man is compared. Only men with a scanner of the same maker
-# count.
+# A man's numbers are compared with those of earlier men with a scanner of the same maker. At least
+# this number of earlier men is needed.
 BASELINE = 60
 # Number of the latest men for whom the mean share of features far from the training is shown.
 _LATEST = 20
@@ -183,7 +183,7 @@ def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dic
 
 
 def _means_of_images(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, float]:
-    """Return the mean over the given rows of the values of each image."""
+    """Return for each image the mean of its values over the given rows."""
     return {image: _finite_mean(of_image[rows]) for image, of_image in values.items()}
 
 
@@ -325,7 +325,7 @@ def drift_charts(
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
     baseline : int
@@ -419,7 +419,7 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
 
@@ -508,7 +508,7 @@ def watch_summary(
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
     baseline : int
@@ -530,9 +530,10 @@ def watch_summary(
           ``lower``.
         - ``outside``: for each image, the latest men's mean share of features far from the
           training.
-        - ``contests``: for each challenger ``challenger``, ``champion``, ``men``, ``regions``, the
-          difference of Brier scores after each man (``mean``, ``low``, ``high``), and ``decided``,
-          the number of men after which its interval first excluded 0 (0 if it never did).
+        - ``contests``: for each challenger ``challenger``, ``champion``, ``men``, ``regions``, and
+          the difference of Brier scores after each man (``mean``, ``low``, ``high``). ``decided``
+          is the number of men after which the interval of this difference first excluded 0, or 0
+          if it never did.
     """
     men = _by_night(rows)
     charts = []
