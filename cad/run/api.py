@@ -540,9 +540,10 @@ def _patients(patients: ArrayLike, n: int) -> np.ndarray:
 
 
 def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return what predictions are compared with: the readers' mean, or without readers ``y``.
+    """Return what predictions are compared with, shape (n,).
 
-    The result has shape (n,) and is NaN where the label comes from histology.
+    With readers it is their mean, weighted by their agreement. Without readers it is the label
+    ``p`` of each region, and NaN where the label comes from histology.
     """
     if readers is None:
         with_truth = ~np.isnan(truth)

@@ -357,24 +357,28 @@ def _agreements(
     """
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
-    heard = scored * weight
+    weight_of_score = scored * weight
     # The mean is taken over the other readers who have weight. If nobody who scored has weight, all
     # readers count equally.
-    if not heard.any():
-        heard = scored.astype(float)
+    if not weight_of_score.any():
+        weight_of_score = scored.astype(float)
         total = np.where(scored, grades, 0.0)
     z = np.full(grades.shape[1], np.nan)
     variance = np.full(grades.shape[1], np.inf)
     n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
-    whole = _variance_of_mean(total.sum(axis=1), heard.sum(axis=1))
+    # A reader who always gives one score has no correlation. How certain that is depends on how
+    # much the mean varies over his regions, compared with its variance over all regions.
+    variance_of_mean = _variance_of_mean(total.sum(axis=1), weight_of_score.sum(axis=1))
     for reader in range(grades.shape[1]):
-        sum_of_others = np.delete(heard, reader, axis=1).sum(axis=1)
+        sum_of_others = np.delete(weight_of_score, reader, axis=1).sum(axis=1)
         used = scored[:, reader] & (sum_of_others > 0)
         n[reader] = np.count_nonzero(used)
         if n[reader] < _FEWEST:
             continue
         mean = np.delete(total, reader, axis=1).sum(axis=1)[used] / sum_of_others[used]
-        z[reader], variance[reader] = _fisher(grades[used, reader], mean, group[used], whole)
+        z[reader], variance[reader] = _fisher(
+            grades[used, reader], mean, group[used], variance_of_mean
+        )
     return z, variance, n
 
 
@@ -390,12 +394,12 @@ def _variance_of_mean(total: Array, heard: Array) -> float:
 
 
 def _fisher(
-    scores: Array, mean: Array, group: NDArray[np.intp], whole: float
+    scores: Array, mean: Array, group: NDArray[np.intp], variance_of_mean: float
 ) -> tuple[float, float]:
     """Return Fisher's z of the correlation of a reader's scores with a mean, and the variance of z.
 
-    The variance takes the regions of one patient as dependent. ``whole`` is the variance of the
-    readers' mean over all regions.
+    The variance takes the regions of one patient as dependent. ``variance_of_mean`` is
+    the variance of the readers' mean over all regions.
     """
     n = len(scores)
     if np.ptp(mean) == 0:
@@ -404,7 +408,9 @@ def _fisher(
     if np.ptp(scores) == 0:
         # A reader who gives the same score everywhere has correlation 0. How certain this 0 is
         # depends on how much the other readers' mean varies over his regions.
-        share = min(1.0, float(np.var(mean)) / whole) if whole > 0 else 1.0
+        share = 1.0
+        if variance_of_mean > 0:
+            share = min(1.0, float(np.var(mean)) / variance_of_mean)
         return 0.0, least_variance / max(share, 1e-6)
     u = (scores - scores.mean()) / scores.std()
     v = (mean - mean.mean()) / mean.std()

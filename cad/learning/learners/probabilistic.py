@@ -297,7 +297,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
             failed.
         """
         y = np.asarray(labellings, dtype=float)
-        rows, _, _, weight = self._read_inputs(X, np.arange(len(y[0])) % 2, None)
+        # The features are checked once, with stand-in labels of both classes.
+        stand_in = np.arange(len(y[0])) % 2
+        rows, _, _, weight = self._read_inputs(X, stand_in, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
         gram = self._make_gram(rows, weight)
         between = gram.kernel.between(new, rows)

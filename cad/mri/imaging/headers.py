@@ -374,7 +374,8 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
             )
         usual = _META_SPELLINGS.get(key.lower(), key)
         if key != usual:
-            raise CadError(f"the key {key!r}, read is {usual}", file=path, hint=_HINT)
+            # The library ignores a key in another spelling, and its entry would be lost.
+            raise CadError(f"the key {key!r} must be spelled {usual}", file=path, hint=_HINT)
         entries[key] = value.strip()
     return entries, offset
 

@@ -436,10 +436,11 @@ def _unsettled(
     """
     slack = rows.slack(iterate)
     while True:
-        change = ((iterate.gamma < rows.c) & (slack > -reach)) | (
-            (iterate.gamma > 0) & (slack < reach)
-        )
-        chosen = np.union1d(points, rows.point[change])
+        # In the optimum a row with a positive slack (a violated constraint) has its largest dual,
+        # and a row with a negative slack has a dual of 0.
+        may_rise = (iterate.gamma < rows.c) & (slack > -reach)
+        may_fall = (iterate.gamma > 0) & (slack < reach)
+        chosen = np.union1d(points, rows.point[may_rise | may_fall])
         if len(chosen) <= _MAX_PART or reach <= eps:
             return chosen, reach
         reach /= 3

@@ -449,11 +449,14 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
+    """Estimate the parameters of each curve linearly, refine them where needed, and judge the fit."""
     # The curves are made writable. To numba, read-only arrays (such as the memory maps of parallel
     # workers) are another type, for which the functions would be compiled again.
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
+    # The fitted curve of a failed estimate does not belong to the returned parameters, nor does
+    # that of a refined one. These curves are computed again at the end.
     stale = failed.copy()
     # A linear estimate outside the physical range says nothing about the tissue. If the curve
     # enhances, it is then fitted by the refinement within the bounds, even if the settings demand
