@@ -449,7 +449,7 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
-    """Estimate the parameters of each curve linearly, refine them where needed, and judge the fit."""
+    """Estimate each curve's parameters linearly, refine them where needed, and judge the fit."""
     # The curves are made writable. To numba, read-only arrays (such as the memory maps of parallel
     # workers) are another type, for which the functions would be compiled again.
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
