@@ -26,7 +26,7 @@ from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
-# The headings under which --help lists the commands.
+# Headings under which `cad --help` lists the commands.
 START = "Start"
 DATA = "Own data"
 LEARN = "Learn"
@@ -66,7 +66,7 @@ def main() -> None:
         common.say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
     except SystemExit as end:
-        if end.code == 130:  # Ctrl-C, as Typer reports it
+        if end.code == 130:  # the exit code of Typer after Ctrl-C
             common.say(
                 "cad: stopped. What was finished is kept and nothing is half written; the same "
                 "command goes on from there.",

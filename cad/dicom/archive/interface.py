@@ -29,7 +29,7 @@ from cad.mri.imaging.frames import UID
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 _PROOF_PAUSE = 0.5
-_MOST = 10**6  # largest number of instances of a series
+_MOST = 10**6  # a series whose stated number of instances is not below this number is refused
 # An object that is sent to the archive first gets the values of these elements from the archive's
 # entry on the study. So the archive files the object with its study.
 IDENTITY = (
@@ -96,7 +96,7 @@ class Protocolled(ABC):
     limits: ArchiveLimits
 
     def find(self, patient_id: str) -> list[FoundSeries]:
-        """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
+        """Return a patient's series of MR images and of outlines (SEG, RTSTRUCT), by PatientID."""
         series = []
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
@@ -108,7 +108,7 @@ class Protocolled(ABC):
         return series
 
     def recent(self, since: str, match: dict[str, str]) -> Recent:
-        """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+        """Return the series of MR images and of outlines (SEG, RTSTRUCT) of recent MR studies.
 
         For a study whose answer cannot be used, the result holds an error; the other studies are
         not affected.

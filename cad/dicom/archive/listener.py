@@ -1,4 +1,6 @@
-"""Listen for DICOM associations, encrypted or not, with a time limit for every action of a caller.
+"""Listen for DICOM associations (connections), with a time limit for every action of a caller.
+
+Connections may be encrypted.
 
 Each caller may have a limited number of associations at once. A connection counts as an
 association, and gets an object of pynetdicom, only after the caller has requested an association
@@ -44,7 +46,8 @@ _HEADER = 6
 _ASSOCIATE = 1
 _SHORTEST = 68
 _TITLES = slice(10, 42)
-# Result, source and reason of a rejection (PS3.8 9.3.4).
+# Codes with which a caller's request for an association is rejected: result, source and reason
+# (PS3.8 9.3.4).
 _NO_SUCH_TITLE = (1, 1, 7)
 _NO_SUCH_CALLER = (1, 1, 3)
 _NO_PLACE = (2, 3, 2)
@@ -360,7 +363,7 @@ def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
         encrypted = tls.wrap_socket(request, server_side=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"no TLS: {reason(error)}") from error
-    if encrypted.version() is None:  # the caller closed the connection before the handshake
+    if encrypted.version() is None:  # the caller closed the connection before the TLS handshake
         encrypted.close()
         raise ValueError("no TLS: the connection was lost")
     return encrypted

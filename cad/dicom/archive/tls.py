@@ -11,7 +11,7 @@ import ssl
 from cad.base.errors import CadError
 from cad.dicom.archive.settings import ArchiveTls, Tls
 
-_ALERT_SECONDS = 1.0  # time in which an archive may report that it rejects our certificate
+_ALERT_SECONDS = 1.0  # seconds within which an archive may report that it rejects our certificate
 
 
 def answering(tls: Tls) -> ssl.SSLContext:

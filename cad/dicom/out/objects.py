@@ -27,7 +27,7 @@ SIGNIFICANT_GRADE = 2
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Hold the inputs of the SEG and the structured report of one study.
+    """Hold the inputs of the segmentation (SEG) and the structured report (SR) of one study.
 
     Parameters
     ----------

@@ -178,8 +178,8 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     content[0].ContentSequence.extend(_man(results, rows, identification))
     report = highdicom.sr.Comprehensive3DSR(
-        # Every object that the content refers to is listed as evidence, because highdicom refuses a
-        # reference to any other object.
+        # All objects to which the report's content refers are listed as evidence. highdicom refuses
+        # a reference to any other object.
         [*results.source.headers, seg],
         content,
         is_complete=True,

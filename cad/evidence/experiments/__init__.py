@@ -122,7 +122,7 @@ class Options:
         return Draw(self.first_seed, self.shuffled)
 
     def seeds(self, published: int) -> range:
-        """Return the seeds to run.
+        """Return the seeds with which the experiment is run.
 
         Parameters
         ----------

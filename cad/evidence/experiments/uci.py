@@ -300,8 +300,8 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     """Turn attributes into numbers for learners.
 
-    Missing numbers become the median, and missing strings the most frequent value. Strings are then
-    one-hot encoded, and every column is standardised.
+    A missing number is replaced by the median of its column, and a missing string by the column's
+    most frequent value. Strings are then one-hot encoded, and every column is standardised.
 
     Parameters
     ----------

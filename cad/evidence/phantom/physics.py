@@ -10,8 +10,9 @@ import numpy as np
 FINE_STEP = 0.5
 """Largest step (s) between samples of the arterial curve inside the convolution."""
 
-# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each Gaussian has an area in mM min, and a
-# centre and a width in min; alpha is in mM, rates are in 1/min.
+# Parameters of the arterial curve, from Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each
+# Gaussian has an area in mM min, and a centre and a width in min. Alpha is in mM, and rates are in
+# 1/min.
 _GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
 _ALPHA = 1.050
 _BETA = 0.1685

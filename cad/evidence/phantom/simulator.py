@@ -336,7 +336,7 @@ def _scene(
     placement = draw_placement(rng)
     fields = draw_fields(rng, protocol.texture_half)
     bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
-    bias[3:] = np.abs(bias[3:])  # surface coils make images brighter towards the skin
+    bias[3:] = np.abs(bias[3:])  # positive, because images are brighter near the surface coils
     shapes = list(anatomy.shapes)
     tissues = dict(anatomy.tissues)
     for region in regions:

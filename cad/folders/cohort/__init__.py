@@ -57,7 +57,7 @@ def _is_cohort(root: Path) -> bool:
     """
     if (root / "dataset_description.json").is_file():
         return (root / "rois.tsv").is_file()
-    begun = root / Path(KEY_FILE).parent  # this folder is made before the first file of a cohort
+    begun = root / Path(KEY_FILE).parent  # an import makes this folder before the first file
     if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
         return True
     return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))

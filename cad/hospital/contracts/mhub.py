@@ -87,7 +87,8 @@ def run_mhub(
                 write_atomic(place / name, read_bytes(path, MAX_IMAGE))
             page = run / "report" / f"{patients[each.study]}.html"
             write_atomic(place / "report.html", read_bytes(page, MAX_IMAGE))
-            # The likelihood is written last. A folder that has this file is therefore complete.
+            # The file with the likelihood is written last. A study's folder with this file is
+            # therefore complete.
             write_json(place / LIKELIHOOD, each.likelihood)
         return len(scored), problems
 

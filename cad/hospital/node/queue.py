@@ -88,7 +88,7 @@ class Entry:
     generation : int
         Number of arrived instances for which the study has to be computed (again).
     sender : str
-        AE title or folder that the study came from.
+        AE title (DICOM name) of the sender, or the folder from which the study was taken.
     opened, changed, due : float
         Time of the first arrival, of the last arrival, and of the next step.
     attempts : int
@@ -198,7 +198,7 @@ class Queue:
         foreign = self._db.execute(query).fetchone()
         if foreign is not None:
             raise sqlite3.DatabaseError(f"it has a trigger or view, {foreign[0]!r:.80}")
-        for table in dict(_COLUMNS):  # reads every row: invalid text must raise an error now
+        for table in dict(_COLUMNS):  # every row is read: an invalid text must raise an error now
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 
     def _make_tables(self) -> None:
@@ -248,7 +248,7 @@ class Queue:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk may have ended the transaction already
+                if self._db.in_transaction:  # SQLite itself ends it, for example on a full disk
                     self._db.execute("ROLLBACK")
                 raise
 
@@ -292,7 +292,8 @@ class Queue:
         study : str
             The study's key: the pseudonym of its StudyInstanceUID.
         sender, peer : str
-            AE title or folder that sent the instance, and the sender's address.
+            AE title (DICOM name) of the sender, or the folder from which the instance was taken;
+            and the sender's address.
         now, due : float
             Time of arrival, and when the study is to be looked at, in seconds since 1970.
         asks : bool
@@ -337,7 +338,7 @@ class Queue:
             None if no study waits.
         """
         orphan = into if into != state else ""
-        with self._lock:  # the study counts as held only after the commit, which may fail
+        with self._lock:  # locked until after the commit: only then the study counts as held
             with self._change() as db:
                 query = (
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
@@ -532,7 +533,7 @@ class Queue:
         Returns
         -------
         list of dict
-            One for each sender: ``title`` (AE title or folder), ``peer`` (address) and
+            One for each sender: ``title`` (AE title, or a folder), ``peer`` (address) and
             ``instances`` (how many).
         """
         query = (

@@ -84,7 +84,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
         For unusable settings, a changed or missing audit trail, and when another node uses
         the same folder.
     """
-    silence_children()  # messages of libraries may quote headers
+    silence_children()  # messages of libraries may quote DICOM headers, which name patients
     logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _tell_of_ended_thread
@@ -375,7 +375,7 @@ class Node:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
             except (DamagedTrail, QueueError):
                 raise
-            except Exception as fault:  # an incomplete run folder must not block the queue
+            except Exception as fault:  # for example an incomplete run folder; the node goes on
                 tell("not written down", study=entry.key, **wording(fault))
         self._later(entry, self._patience(entry), error)
 
@@ -435,7 +435,7 @@ class Node:
         if not problems:
             try:
                 self.trail.sent(entry, work, "committed")
-            except DamagedTrail as fault:  # the library that calls this method would hide the error
+            except DamagedTrail as fault:  # pynetdicom, which calls this method, hides the error
                 self._fault(fault)
                 raise
             self._done(entry, len(objects(work)), entry.returned)
@@ -505,7 +505,7 @@ class Node:
                 try:
                     if self.inbox.sweep(study, before):
                         tell("swept", study=study)
-                except OSError as error:  # the other studies are removed all the same
+                except OSError as error:  # the next studies are removed all the same
                     tell("not swept", study=study, **wording(error))
         return False
 

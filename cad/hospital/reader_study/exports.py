@@ -141,7 +141,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
 
 
 def _collected(path: Path) -> pd.DataFrame:
-    """Return the readings that were collected before; none without a file."""
+    """Return the readings in ``readings.tsv``; an empty table if the file does not exist yet."""
     if not path.is_file():
         return pd.DataFrame(columns=COLUMNS)
     with reading(path, "these are no collected readings", hint="move the file away"):

@@ -187,7 +187,7 @@ def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, l
     too_little = fill(image, image).too_little
     if too_little:
         raise _outline_error(outline, f"it cannot be measured: {too_little}", AGAIN)
-    if study.roi_map is None:  # read_study raises an error for regions without a label map
+    if study.roi_map is None:  # read_study refuses a study that has regions but no label map
         return
     region = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
     if region.any() and not (region & inside).any():

@@ -212,7 +212,7 @@ def _named_cases(path: Path) -> list[_CodesOfFile]:
     For a file that cannot be read the list is empty; :func:`cad.folders.cohort.traces.traces` names
     such files.
     """
-    if path.suffix == ".npz":  # arrays only
+    if path.suffix == ".npz":  # a file of arrays, which names no case
         return []
     entries = []
     try:
