@@ -126,10 +126,10 @@ class Conversation:
         return missing
 
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive for storage commitment of stored DICOM files.
+        """Ask the archive to promise that it keeps stored DICOM files (storage commitment).
 
-        The archive answers later, in an association that it opens itself; no answer is awaited
-        here.
+        The archive answers later, in an association that it opens itself. This method does not wait
+        for the answer.
 
         Parameters
         ----------

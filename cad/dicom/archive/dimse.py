@@ -309,7 +309,7 @@ class DimseArchive(interface.Protocolled):
     def open(
         self, classes: list[Any], receive: list[Any] | None = None, handler: Any = None
     ) -> Iterator[Association]:
-        """Open an association for some SOP classes; end it when the block ends.
+        """Open an association (connection) for some SOP classes; end it when the block ends.
 
         Parameters
         ----------
@@ -442,9 +442,10 @@ class DimseArchive(interface.Protocolled):
 
     @door("own", "our own DICOM objects")
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask for storage commitment of files (PS3.4 J.3.2) under the transaction UID ``number``.
+        """Ask the archive to promise that it keeps files (storage commitment, PS3.4 J.3.2).
 
-        The archive reports the outcome later, by N-EVENT-REPORT.
+        ``number`` is the transaction UID of the request. The archive answers later, by a message
+        N-EVENT-REPORT.
         """
         request = Dataset()
         request.TransactionUID = number

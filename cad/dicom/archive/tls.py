@@ -77,7 +77,7 @@ def _tls_context(side: int, tls: Tls) -> ssl.SSLContext:
 
 
 def _no_pass_phrase() -> str:
-    """Raise an error instead of asking for a pass phrase: nobody may be at the terminal."""
+    """Raise an error instead of asking for a pass phrase: perhaps nobody is at the terminal."""
     raise ValueError("the key has a pass phrase")
 
 

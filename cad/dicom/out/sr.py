@@ -259,7 +259,7 @@ def _man(
 def _container(
     name: Code, items: highdicom.sr.ContentSequence
 ) -> highdicom.sr.ContainerContentItem:
-    """Return a container of the report's first level."""
+    """Return a container (a section with a heading) for the first level of the report."""
     container = highdicom.sr.ContainerContentItem(name, relationship_type=_CONTAINS)
     container.ContentSequence = items
     return container

@@ -467,7 +467,7 @@ def toy(options: Options) -> Result:
 
 
 def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """Test whether the P-SVM, with either scale, is better than each other method."""
+    """Return p-values for the P-SVM's being better than each other method, with either scale."""
     table: list[dict[str, object]] = []
     for method in SCALES:
         for rival in ("SVM", "F-SVM", *BASELINES):

@@ -21,7 +21,9 @@ _TAU = 0.483
 
 
 def parker(times: np.ndarray, delay: float) -> np.ndarray:
-    """Return Parker's population arterial curve: mM of contrast agent in whole blood.
+    """Return the concentration of contrast agent in an artery, mM in whole blood.
+
+    It is the curve of Parker et al., an average over people.
 
     Parameters
     ----------
@@ -61,9 +63,10 @@ def extended_tofts(
     ve: np.ndarray,
     vp: np.ndarray,
 ) -> np.ndarray:
-    """Return the tissue concentration by exact integration between the samples of the plasma curve.
+    """Return the concentration of contrast agent in tissues by the extended Tofts model.
 
-    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds, with Cp linear between samples.
+    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds, with the plasma curve Cp. Between
+    its samples Cp is linear, and the integral is exact.
 
     Parameters
     ----------

@@ -410,7 +410,7 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 
 
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
-    """Return a row as an object of a class.
+    """Return an object of the class ``kind`` that is made from a row of a table.
 
     A field that is not given as an argument is read from the cell with the field's name.
     """

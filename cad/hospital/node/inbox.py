@@ -394,8 +394,8 @@ class Inbox:
 def sweep_study(home: Path, queue: Queue, study: str) -> None:
     """Remove everything that the node keeps of a study: result, images, rows of the queue.
 
-    The received files are removed last, because they tell whose study it was: a removal that was
-    interrupted can be repeated.
+    Of the files, the received ones are removed last, because they tell whose study it was. So a
+    removal that was interrupted can be repeated.
 
     Parameters
     ----------

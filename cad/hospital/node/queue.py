@@ -257,7 +257,7 @@ class Queue:
             return self._db.execute(query, values).fetchall()
 
     def _do(self, query: str, *values: Any) -> int:
-        """Change rows in one transaction; return how many."""
+        """Run one SQL statement as a transaction; return how many rows it has changed."""
         with self._change() as db:
             return db.execute(query, values).rowcount
 
@@ -406,7 +406,7 @@ class Queue:
         self._do("INSERT INTO asked VALUES (?, ?, ?)", number, entry.key, entry.generation)
 
     def promised(self, number: str) -> Entry | None:
-        """Return the study that a storage commitment request was about.
+        """Return the study that a storage commitment request (to keep objects) was about.
 
         Parameters
         ----------
@@ -544,7 +544,9 @@ class Queue:
         return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
     def was_taken(self, name: str, size: int, time: int) -> bool:
-        """Tell whether a file, or a series of an archive, was taken in its present state.
+        """Tell whether a file, or a series of an archive, was put into the inbox as it is now.
+
+        Its present state is given by ``size`` and ``time``.
 
         Parameters
         ----------
@@ -559,7 +561,7 @@ class Queue:
         return bool(self._rows(query, name, size, time))
 
     def note_taken(self, name: str, size: int, time: int) -> None:
-        """Note that a file, or a series of an archive, was taken in this state.
+        """Note that a file, or a series of an archive, was put into the inbox in a stated state.
 
         Parameters
         ----------
@@ -642,7 +644,7 @@ class Queue:
             self._db.execute("VACUUM")
 
     def forget(self, study: str) -> None:
-        """Remove the rows of a study and of its instances, after their files were removed."""
+        """Remove the rows of a study and of its instances from the queue, but no files."""
         with self._change() as db:
             db.execute("DELETE FROM instance WHERE study = ?", (study,))
             db.execute("DELETE FROM asked WHERE study = ?", (study,))

@@ -388,7 +388,10 @@ class Node:
             tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
 
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
-        """Ask the archive to promise to keep its stored objects, and wait for the answer."""
+        """Ask the archive to promise that it keeps a study's objects.
+
+        The method does not wait for the answer. If none comes in time, the archive is asked again.
+        """
         number = str(generate_uid(prefix=None))
         # The request's number is stored before the request is sent, because the archive may answer
         # before the call of `ask_promise` returns.
@@ -413,7 +416,7 @@ class Node:
             tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
 
     def promised(self, number: str, answered: dict[str, int]) -> None:
-        """Handle an archive's answer to a storage commitment request.
+        """Handle an archive's answer to a storage commitment request (to keep a study's objects).
 
         The study is done when every object will be kept; otherwise the archive is asked again
         later.

@@ -66,10 +66,10 @@ class _LimitedServer(ThreadingHTTPServer):
 
 
 class StatusPage:
-    """Serve a status page, metrics and a health answer over HTTP on 127.0.0.1, read only.
+    """Serve a status page, metrics and an answer on the node's health over HTTP on 127.0.0.1.
 
-    Serving starts at once, in a thread. The paths are ``/``, ``/metrics`` (Prometheus) and
-    ``/health`` (JSON).
+    Serving starts at once, in a thread. A request changes nothing in the node. The paths are ``/``,
+    ``/metrics`` (Prometheus) and ``/health`` (JSON).
 
     Parameters
     ----------

@@ -157,7 +157,10 @@ def _with_outlines(
 
 
 def _outlined_voxels(outline: JsonObject, study: Study) -> np.ndarray:
-    """Return an outline's voxels on the grid of the image it was drawn on, bool."""
+    """Return the voxels inside an outline, as a bool array on the grid of the image.
+
+    An error is raised if the study's image is not the one on which the outline was drawn.
+    """
     image = study.anatomical
     if outline["image"] != image_hash(image):
         raise _outline_error(
