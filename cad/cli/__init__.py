@@ -58,8 +58,8 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:
-        # The hint is for errors such as a full disk or a refused permission: files that were
-        # finished stay whole, so that the user can continue.
+        # These words are added to errors such as a full disk or a refused permission. After such an
+        # error the finished files are whole, so that the user can continue.
         way_out = " (put it right and run again: what is done is kept)"
         if common.global_options.verbose:
             traceback.print_exc()

@@ -35,8 +35,8 @@ _DOOR_SECONDS = 10.0
 # Most connections that may wait without an association. If another one comes, the oldest of them
 # is cut off.
 _WAITING = 256
-# Most bytes of a message that brings no instance, and of a command within a message. They are small
-# because pydicom needs a hundred times as many bytes of memory to read them.
+# Most bytes of a message that brings no instance, and of a command within a message. Both numbers
+# are small, because pydicom needs a hundred times as many bytes of memory to read such data.
 _HELD = 2**16
 _COMMAND = 2**13
 _SLOWEST = 1000.0  # least average speed at which a message may arrive, in bytes per second

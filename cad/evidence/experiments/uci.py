@@ -192,7 +192,7 @@ def _fetch_set(source: Source) -> pd.DataFrame:
 
 
 def _write_set(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, object]:
-    """Write a table, and return its row of the manifest."""
+    """Write the table of a data set; return its row of ``manifest.csv``, the list of all tables."""
     file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
     write_atomic(folder / file, table.to_csv(index=False).encode())
     return {

@@ -39,7 +39,8 @@ Sources
       volume alone tells them from 127 men's significant cancers with AUC .865.
 [PX]  measured in the two PROSTATEx patients that docs/phantom.md compares with.
 [P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
-[--]  no measurement found: a plausible value, chosen once.
+
+For a value without a source no measurement was found. It is a plausible value, chosen once.
 
 Of S13, L11, N08, C16, E19, A20, R10, K17, G17, J23, R13 and C20 only the abstracts were read. The
 values of H11, B04, Y17 and O07 are given as they are commonly quoted. Ktrans, ve and vp differ by a

@@ -156,8 +156,8 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         _raise_first(imported.failures)
         if imported.awaiting:
             return 0, time.perf_counter() - start
-        # These are problems of the cohort's tables. Problems of its images are reported by the
-        # import and by the prediction.
+        # `problems` has only the problems of the cohort's tables. Problems of its images are
+        # reported by the import and by the prediction.
         _raise_first(read_cohort(cohort).problems)
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)

@@ -117,8 +117,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
 class Node:
     """Run a node with its queue, inbox, audit trail, receiver and status page.
 
-    Making a node starts the receiver and the page and recovers the queue; :meth:`run` starts the
-    threads.
+    Making this object recovers the queue and starts the receiver and the status page. :meth:`run`
+    starts the threads that move studies on.
 
     Parameters
     ----------

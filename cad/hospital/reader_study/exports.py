@@ -70,10 +70,10 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
 
     ``readings.tsv`` lies in the reader study's folder and keeps every reading, also earlier ones.
     ``scores.tsv`` gets the readings that were made without the tool (the model's probability was
-    not shown). A score that was ``n/a`` is filled in, new lines follow in the order of
-    ``rois.tsv``, and all other lines stay as they are. If a reading was exported with two different
-    scores, both go to ``readings.tsv`` and none to ``scores.tsv``. A line of the result then says
-    so.
+    not shown). In ``scores.tsv`` a score that was ``n/a`` is filled in, and new lines follow in the
+    order of ``rois.tsv``. All other lines stay as they are. If a reading was exported with two
+    different scores, both go to ``readings.tsv`` and none to ``scores.tsv``. A line of the result
+    then says so.
 
     Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
 
@@ -95,9 +95,9 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     Raises
     ------
     CadError
-        Before anything is written: for an export that was changed, is of another study or of an
-        unknown reader, case or region, or has a score off its scale; and in the cases of
-        :func:`cad.hospital.reader_study.outlines.outline_maps`.
+        Before anything is written. An export is refused if it was changed, is of another study,
+        names an unknown reader, case or region, or has a score off its scale. An outline is refused
+        as by :func:`cad.hospital.reader_study.outlines.outline_maps`.
     """
     key = _read_key(folder / KEY)
     exports = [read_export(path, key) for path in paths]

@@ -152,8 +152,8 @@ def write_reading(
         sessions. Each reader sees the tool's probability on one half of the cases in the first
         session, and on the other half in the second.
     order : Path, optional
-        File ``suggestions.csv`` with the regions to score next. Every reader then reads only its
-        cases, in its order.
+        File ``suggestions.csv`` with the regions to score next. Every reader then reads only the
+        cases of this file, in the file's order.
 
     Returns
     -------
