@@ -86,10 +86,13 @@ class Protocolled(ABC):
 
     This is the base class of the classes for the two protocols.
 
-    A subclass supplies the attributes ``name`` (of the archive, for messages) and ``limits``,
-    :meth:`commit`, and the private methods that open a connection (``_speaking``), query studies,
-    series and instances (``_studies``, ``_series``, ``_instances``), and fetch a series
-    (``_fetch``) or send an object (``_send``).
+    A subclass supplies:
+
+    - the attributes ``name`` (of the archive, for messages) and ``limits``
+    - :meth:`commit`
+    - ``_speaking``, which opens a connection
+    - ``_studies``, ``_series`` and ``_instances``, which query the archive
+    - ``_fetch``, which fetches a series, and ``_send``, which sends an object
     """
 
     name: str

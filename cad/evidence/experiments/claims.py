@@ -2,8 +2,8 @@
 
 A claim is a sentence of a paper, such as "the P-SVM has the highest AUC". The verdict says whether
 the claim holds in this program's results. A verdict in favour of a claim is taken back if it may be
-chance (:func:`weigh`): if few runs with other random draws fulfil the claim, or too many runs with
-shuffled labels. ``benchmarks.verdicts`` counts such runs.
+chance (:func:`weigh`). It may be chance if few runs with other random draws fulfil the claim, or if
+too many runs with shuffled labels do. ``benchmarks.verdicts`` counts such runs.
 """
 
 from __future__ import annotations

@@ -378,9 +378,9 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
     Returns
     -------
     DataFrame
-        A row for each centre, with measures as text: the measures of :func:`row_of` before
-        recalibration; the median slope after recalibration (and its 10 and 90 % quantiles over the
-        draws); and the share of draws whose slope lies from .8 to 1.25.
+        A row for each centre, with measures as text. They are the measures of :func:`row_of` before
+        recalibration, and the median slope after recalibration, with its 10 and 90 % quantiles over
+        the draws. The last measure is the share of draws whose slope lies from .8 to 1.25.
 
     Raises
     ------

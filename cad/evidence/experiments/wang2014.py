@@ -578,8 +578,8 @@ def measure(
     data : DataSet
         Data set with at most 100 rows.
     flawed : bool
-        Whether to repeat the flaws of the paper, which :data:`MODES` lists: above all, the best
-        grid point is chosen on the test folds, instead of on inner folds of the training rows.
+        Whether to repeat the flaws of the paper, which :data:`MODES` lists. Above all, the best
+        grid point is then chosen on the test folds, and not on inner folds of the training rows.
     repeats : int
         Repetitions of the two folds; repetition i has seed first_seed + i.
     methods : tuple of str

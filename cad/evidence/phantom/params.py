@@ -1,4 +1,4 @@
-"""Define the parameters of the phantom (the simulated patient) at 3 T, each with its source.
+"""Define the parameters of the phantom (the simulated patient) at 3 T, and name their sources.
 
 The parameters are those of tissues, regions and outlines. They were fixed before any learner was
 trained on a cohort simulated with them. A value changes only if its source was misread, or if

@@ -422,8 +422,8 @@ def _vessel(view: View) -> Volume:
         if shape.tissue == "artery":
             arteries.append(number)
     # Either artery would do; the second is taken. The two lowest and the two highest slices are
-    # left out: real images have errors in these slices, because of fresh blood that flows in and of
-    # tissue that is folded over from outside.
+    # left out, because in real images they are unreliable. Fresh blood flows into these slices, and
+    # tissue from outside the image appears in them.
     share = view.share(arteries[1:])
     inside = share > 0.99
     inside[:2] = False

@@ -280,8 +280,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     Raises
     ------
     CadError
-        For a reading of another form, for a region that is not in the cohort, for a score that is
-        no whole number from 1 to 5, and for a region that the reader has scored already.
+        For a reading of another form, and for a score that is no whole number from 1 to 5. Also for
+        a region that is not in the cohort or that the reader has scored already.
     """
     rows = []
     for text in readings:

@@ -386,8 +386,8 @@ class Queue:
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
             f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
-            # If an instance came after the study was claimed, the study's generation is higher than
-            # the claimed one, and no row is changed: the result would lack this instance.
+            # If an instance came after the study was claimed, the study's generation is higher now,
+            # and no row is changed. The result of the claimed study would lack this instance.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
         identity = entry.key, entry.state, entry.generation
@@ -590,9 +590,9 @@ class Queue:
         Returns
         -------
         dict of str to float
-            ``instances`` and ``bytes`` that are kept, objects ``sent`` to the archive, studies
-            ``done`` and ``failed``, and ``wait``: mean seconds from a study's last arrival until it
-            was done.
+            Numbers of ``instances`` and ``bytes`` that are kept, of objects ``sent`` to the
+            archive, and of studies ``done`` and ``failed``. ``wait`` is the mean number of seconds
+            from a study's last arrival until it was done.
         """
         instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
         (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]

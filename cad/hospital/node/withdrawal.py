@@ -139,9 +139,11 @@ class NodeHome:
         also the patient's if a file or folder of its cohort or run is named after the patient. The
         name does not count if the study's images have another PatientID that gives the same label.
 
-        Three kinds of files may be the patient's: files that cannot be read, files that the node
-        did not make, and images with a PatientID that gives the patient's label but is not known to
-        be the patient's.
+        Three kinds of files may be the patient's:
+
+        - files that cannot be read
+        - files that the node did not make
+        - images with a PatientID that gives the patient's label but is not known to be his
 
         Parameters
         ----------

@@ -58,9 +58,12 @@ _FIELDS = {
         set(),
     ),
 }
-"""Tables of a reader's export. For each table: what messages call an entry, the words that messages
-put before the entry's case and region, the fields that an entry must have, and the fields that it
-may have.
+"""Tables of a reader's export, by name. For each table:
+
+- the word by which messages call an entry
+- the words that messages put before the entry's case and region
+- the fields that an entry must have
+- the fields that an entry may have
 """
 _LARGEST = 1e12
 

@@ -46,9 +46,9 @@ def outline_maps(
     Raises
     ------
     CadError
-        If the image is not the one that the reader drew on; if an outline is too small to be
-        measured, or shares no voxel with the region that it corrects; if two outlines of a reader
-        share a voxel; or if the reader's earlier map lies on another grid or already has another
+        If the image is not the one on which the reader drew. If an outline is too small to be
+        measured, or shares no voxel with the region that it corrects. If two outlines of a reader
+        share a voxel. If the reader's earlier map lies on another grid, or already has another
         outline of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
