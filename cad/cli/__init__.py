@@ -26,7 +26,7 @@ from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
-# The headings under which --help lists the commands.
+# Headings under which `cad --help` lists the commands.
 START = "Start"
 DATA = "Own data"
 LEARN = "Learn"
@@ -58,15 +58,15 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:
-        # The hint is for errors such as a full disk or a refused permission: files that were
-        # finished stay whole, so that the user can continue.
+        # These words are added to errors such as a full disk or a refused permission. After such an
+        # error the finished files are whole, so that the user can continue.
         way_out = " (put it right and run again: what is done is kept)"
         if common.global_options.verbose:
             traceback.print_exc()
         common.say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
     except SystemExit as end:
-        if end.code == 130:  # Ctrl-C, as Typer reports it
+        if end.code == 130:  # the exit code of Typer after Ctrl-C
             common.say(
                 "cad: stopped. What was finished is kept and nothing is half written; the same "
                 "command goes on from there.",

@@ -35,7 +35,7 @@ def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conv
     if limits is not None and limits.tls is not None:
         if address.startswith("http://"):
             raise CadError(f"TLS is asked for, and {address} is not https", hint="give its https")
-        calling(limits.tls)  # unusable certificates raise an error before any request
+        calling(limits.tls)  # raises an error now, before any request, for unusable certificates
     return Conversation(address, aet, limits or ArchiveLimits())
 
 

@@ -56,12 +56,12 @@ class Conversation:
         self.limits = limits
 
     def find(self, patient_id: str) -> list[interface.FoundSeries]:
-        """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
+        """Return a patient's series of MR images and of outlines (SEG, RTSTRUCT), by PatientID."""
         series: list[interface.FoundSeries] = self._ask([], "find", patient_id)
         return series
 
     def recent(self, since: str, match: dict[str, str]) -> interface.Recent:
-        """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+        """Return the series of MR images and of outlines (SEG, RTSTRUCT) of recent MR studies.
 
         For a study whose answer cannot be used, the result holds an error; the other studies are
         not affected.
@@ -126,10 +126,10 @@ class Conversation:
         return missing
 
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive for storage commitment of stored DICOM files.
+        """Ask the archive to promise that it keeps stored DICOM files (storage commitment).
 
-        The archive answers later, in an association that it opens itself; no answer is awaited
-        here.
+        The archive answers later, in an association that it opens itself. This method does not wait
+        for the answer.
 
         Parameters
         ----------
@@ -146,7 +146,8 @@ class Conversation:
         ``steps`` gets each finished step of storing files. Each step may take the full time that
         the limits allow for a study.
         """
-        # Standard error is silenced, because libraries write data of an archive to it.
+        # What the process writes to standard error is dropped: libraries write there what an
+        # archive has sent.
         process = Child(__name__, quiet=True)
         try:
             process.connection.send((self.address, self.aet, self.limits, operation, arguments))
@@ -199,7 +200,7 @@ def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[
     process read or write other files.
     """
     read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
-    with suppress(RuntimeError):  # raised for a user without a home folder
+    with suppress(RuntimeError):  # Path.home() raises it for a user without a home folder
         read += [Path.home() / name for name in (".netrc", "_netrc")]
     if limits.tls is not None:
         read += [limits.tls.certificate, limits.tls.key, limits.tls.authority]

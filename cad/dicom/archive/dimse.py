@@ -70,7 +70,7 @@ class Kept:
         except CadError as error:
             self.refused.append(error)
             return _DOES_NOT_MATCH
-        except OSError as error:  # a full disk must not look like a stored instance
+        except OSError as error:  # if the disk is full, the archive must learn of the failure
             self.refused.append(CadError(f"could not be written: {error.strerror}", file=self.into))
             return _OUT_OF_RESOURCES
         except Exception as error:  # a damaged data set may cause any error in the DICOM library
@@ -97,6 +97,7 @@ class Kept:
 def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) -> Iterator[Received]:
     """Listen as the destination of one C-MOVE until the block ends.
 
+    With a C-MOVE an archive sends images to an address in its own list of destinations.
     Only the archive may call, under its own title, and only requested instances are kept. The
     connection is encrypted where the limits name certificates.
 
@@ -147,7 +148,8 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
 PENDING = (0xFF00, 0xFF01)
 SUCCESS = 0x0000
 _TRANSIENT = 0x02
-_BUSY_SECONDS = (1.0, 2.0, 4.0)  # seconds between attempts if the archive has no free association
+# Seconds of the waits between attempts to connect, if the archive has no free association.
+_BUSY_SECONDS = (1.0, 2.0, 4.0)
 
 
 class Received:
@@ -216,7 +218,8 @@ def _busy(association: Association) -> bool:
     return association.is_rejected and answer is not None and answer.result == _TRANSIENT
 
 
-# UIDs of C-FIND, C-GET and C-MOVE in the Study Root Query/Retrieve Information Model.
+# UIDs of the services C-FIND, C-GET and C-MOVE, in DICOM's Study Root Query/Retrieve Information
+# Model.
 FIND = "1.2.840.10008.5.1.4.1.2.2.1"
 GET = "1.2.840.10008.5.1.4.1.2.2.3"
 MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
@@ -291,7 +294,8 @@ class DimseArchive(interface.Protocolled):
         CadError
             When the status is not one of the accepted ones, or no answer came.
         """
-        # pynetdicom returns an empty data set both after a timeout and after a lost connection.
+        # The library pynetdicom returns an empty status both if no answer came in time and if the
+        # connection was lost.
         if not status or "Status" not in status:
             raise CadError(
                 f"{self.name}: no answer to {operation} within "
@@ -305,7 +309,7 @@ class DimseArchive(interface.Protocolled):
     def open(
         self, classes: list[Any], receive: list[Any] | None = None, handler: Any = None
     ) -> Iterator[Association]:
-        """Open an association for some SOP classes; end it when the block ends.
+        """Open an association (connection) for some SOP classes; end it when the block ends.
 
         Parameters
         ----------
@@ -373,7 +377,7 @@ class DimseArchive(interface.Protocolled):
                 hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
                 f"{self.aet!r}",
             )
-        try:  # pynetdicom does not say why it cannot connect; a plain socket does
+        try:  # pynetdicom does not say why it cannot connect; the error of a plain socket does
             plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
         except OSError as error:
             return CadError(
@@ -438,9 +442,10 @@ class DimseArchive(interface.Protocolled):
 
     @door("own", "our own DICOM objects")
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask for storage commitment of files (PS3.4 J.3.2) under the transaction UID ``number``.
+        """Ask the archive to promise that it keeps files (storage commitment, PS3.4 J.3.2).
 
-        The archive reports the outcome later, by N-EVENT-REPORT.
+        ``number`` is the transaction UID of the request. The archive answers later, by a message
+        N-EVENT-REPORT.
         """
         request = Dataset()
         request.TransactionUID = number

@@ -29,7 +29,7 @@ from cad.mri.imaging.frames import UID
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 _PROOF_PAUSE = 0.5
-_MOST = 10**6  # largest number of instances of a series
+_MOST = 10**6  # a series whose stated number of instances is not below this number is refused
 # An object that is sent to the archive first gets the values of these elements from the archive's
 # entry on the study. So the archive files the object with its study.
 IDENTITY = (
@@ -86,17 +86,20 @@ class Protocolled(ABC):
 
     This is the base class of the classes for the two protocols.
 
-    A subclass supplies the attributes ``name`` (of the archive, for messages) and ``limits``,
-    :meth:`commit`, and the private methods that open a connection (``_speaking``), query studies,
-    series and instances (``_studies``, ``_series``, ``_instances``), and fetch a series
-    (``_fetch``) or send an object (``_send``).
+    A subclass supplies:
+
+    - the attributes ``name`` (of the archive, for messages) and ``limits``
+    - :meth:`commit`
+    - ``_speaking``, which opens a connection
+    - ``_studies``, ``_series`` and ``_instances``, which query the archive
+    - ``_fetch``, which fetches a series, and ``_send``, which sends an object
     """
 
     name: str
     limits: ArchiveLimits
 
     def find(self, patient_id: str) -> list[FoundSeries]:
-        """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
+        """Return a patient's series of MR images and of outlines (SEG, RTSTRUCT), by PatientID."""
         series = []
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
@@ -108,7 +111,7 @@ class Protocolled(ABC):
         return series
 
     def recent(self, since: str, match: dict[str, str]) -> Recent:
-        """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+        """Return the series of MR images and of outlines (SEG, RTSTRUCT) of recent MR studies.
 
         For a study whose answer cannot be used, the result holds an error; the other studies are
         not affected.
@@ -267,10 +270,10 @@ class Protocolled(ABC):
 
     @abstractmethod
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive for storage commitment of stored DICOM files.
+        """Ask the archive to promise that it keeps stored DICOM files (storage commitment).
 
-        The archive answers later, in an association that it opens itself; no answer is awaited
-        here.
+        The archive answers later, in an association that it opens itself. This method does not wait
+        for the answer.
 
         Parameters
         ----------

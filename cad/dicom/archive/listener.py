@@ -1,4 +1,6 @@
-"""Listen for DICOM associations, encrypted or not, with a time limit for every action of a caller.
+"""Listen for DICOM associations (connections), with a time limit for every action of a caller.
+
+Connections may be encrypted.
 
 Each caller may have a limited number of associations at once. A connection counts as an
 association, and gets an object of pynetdicom, only after the caller has requested an association
@@ -33,8 +35,8 @@ _DOOR_SECONDS = 10.0
 # Most connections that may wait without an association. If another one comes, the oldest of them
 # is cut off.
 _WAITING = 256
-# Most bytes of a message that brings no instance, and of a command within a message. They are small
-# because pydicom needs a hundred times as many bytes of memory to read them.
+# Most bytes of a message that brings no instance, and of a command within a message. Both numbers
+# are small, because pydicom needs a hundred times as many bytes of memory to read such data.
 _HELD = 2**16
 _COMMAND = 2**13
 _SLOWEST = 1000.0  # least average speed at which a message may arrive, in bytes per second
@@ -44,7 +46,8 @@ _HEADER = 6
 _ASSOCIATE = 1
 _SHORTEST = 68
 _TITLES = slice(10, 42)
-# Result, source and reason of a rejection (PS3.8 9.3.4).
+# Codes with which a caller's request for an association is rejected: result, source and reason
+# (PS3.8 9.3.4).
 _NO_SUCH_TITLE = (1, 1, 7)
 _NO_SUCH_CALLER = (1, 1, 3)
 _NO_PLACE = (2, 3, 2)
@@ -360,7 +363,7 @@ def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
         encrypted = tls.wrap_socket(request, server_side=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"no TLS: {reason(error)}") from error
-    if encrypted.version() is None:  # the caller closed the connection before the handshake
+    if encrypted.version() is None:  # the caller closed the connection before the TLS handshake
         encrypted.close()
         raise ValueError("no TLS: the connection was lost")
     return encrypted

@@ -11,7 +11,7 @@ import ssl
 from cad.base.errors import CadError
 from cad.dicom.archive.settings import ArchiveTls, Tls
 
-_ALERT_SECONDS = 1.0  # time in which an archive may report that it rejects our certificate
+_ALERT_SECONDS = 1.0  # seconds within which an archive may report that it rejects our certificate
 
 
 def answering(tls: Tls) -> ssl.SSLContext:
@@ -77,7 +77,7 @@ def _tls_context(side: int, tls: Tls) -> ssl.SSLContext:
 
 
 def _no_pass_phrase() -> str:
-    """Raise an error instead of asking for a pass phrase: nobody may be at the terminal."""
+    """Raise an error instead of asking for a pass phrase: perhaps nobody is at the terminal."""
     raise ValueError("the key has a pass phrase")
 
 

@@ -167,7 +167,8 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
                     hint="give its new address; nothing was sent there",
                 )
             announced = answer.headers.get("Content-Length", "0")
-            # An answer that announces too many bytes is refused before its first byte is read.
+            # If the answer announces more bytes than the limits still allow, this call refuses it
+            # before its content is read.
             if announced.isdigit() and float(announced) > room:
                 spend(float(announced))
             stream = answer.raw.stream

@@ -27,7 +27,7 @@ SIGNIFICANT_GRADE = 2
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Hold the inputs of the SEG and the structured report of one study.
+    """Hold the inputs of the segmentation (SEG) and the structured report (SR) of one study.
 
     Parameters
     ----------
@@ -182,9 +182,8 @@ def long_string(text: str) -> str:
     """Return text as the DICOM value representation LO holds it: at most 64 bytes, in one line.
 
     The standard allows 64 characters, but some programs that read DICOM count bytes. A backslash,
-    which separates values, becomes a slash. Text that is too long is cut between two characters and
-    gets six digits of its hash at its end, so that two texts with the same beginning stay
-    different.
+    which separates values, becomes a slash. Text that is too long is cut between two characters.
+    Six digits of its hash are then added, so that two texts with the same beginning stay different.
 
     Parameters
     ----------

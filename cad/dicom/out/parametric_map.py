@@ -141,8 +141,8 @@ def map_object(
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
             contains_recognizable_visual_features=False,
-            # Stored values from 0 to 1 are multiplied by 100 for display, and are then in per cent,
-            # as in the report.
+            # A viewer multiplies the stored values (0 to 1) by 100 and shows them in per cent, the
+            # unit of the structured report.
             real_world_value_mappings=[
                 highdicom.pm.RealWorldValueMapping(
                     "PROBABILITY",
@@ -178,8 +178,8 @@ def _order_frames(made: Dataset, normal: np.ndarray) -> None:
     """
     groups = list(made.PerFrameFunctionalGroupsSequence)
     places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
-    # The frames are sorted by their distance along the normal of the slices, which is right for any
-    # position of the patient.
+    # The frames are sorted by their position along the normal of the slices. This order is right
+    # however the patient lay in the scanner.
     order = np.argsort(np.array(places, float) @ normal)
     frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
     made.FloatPixelData = frames[order].tobytes()
@@ -196,5 +196,5 @@ def _prostate() -> Dataset:
     """
     item = Dataset()
     item.AnatomicRegionSequence = [highdicom.sr.CodedConcept.from_code(codes.SCT.Prostate)]
-    item.FrameLaterality = "U"  # unpaired
+    item.FrameLaterality = "U"  # the prostate is an unpaired organ
     return item

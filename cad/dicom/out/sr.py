@@ -178,8 +178,8 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     content[0].ContentSequence.extend(_man(results, rows, identification))
     report = highdicom.sr.Comprehensive3DSR(
-        # Every object that the content refers to is listed as evidence, because highdicom refuses a
-        # reference to any other object.
+        # All objects to which the report's content refers are listed as evidence. highdicom refuses
+        # a reference to any other object.
         [*results.source.headers, seg],
         content,
         is_complete=True,
@@ -259,7 +259,7 @@ def _man(
 def _container(
     name: Code, items: highdicom.sr.ContentSequence
 ) -> highdicom.sr.ContainerContentItem:
-    """Return a container of the report's first level."""
+    """Return a container (a section with a heading) for the first level of the report."""
     container = highdicom.sr.ContainerContentItem(name, relationship_type=_CONTAINS)
     container.ContentSequence = items
     return container

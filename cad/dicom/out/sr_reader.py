@@ -17,7 +17,7 @@ from cad.dicom.out.supersede import evidence
 from cad.mri.imaging.frames import read_dataset
 
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
-# Concept codes of TID 1500, 1501, 1411, 1420 and 4019 (PS3.16).
+# Codes of concepts in the templates TID 1500, 1501, 1411, 1420 and 4019 of the standard (PS3.16).
 REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
 MEASUREMENTS, GROUP = "126010", "125007"
 DERIVED, EVALUATIONS = "126011", "C0034375"
@@ -234,8 +234,8 @@ def _measured(item: Dataset) -> tuple[float, str]:
     unit = measured.MeasurementUnitsCodeSequence[0]
     # The template allows only units of UCUM, a system of codes for units (PS3.16).
     _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
-    # NumericValue is a decimal string of at most 16 characters (VR DS, PS3.5 6.2), and may be
-    # rounded for this reason. FloatingPointValue is exact.
+    # NumericValue is a text of at most 16 characters (VR DS, PS3.5 6.2), so that its number may be
+    # rounded. FloatingPointValue is exact, and is preferred where the report has it.
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 

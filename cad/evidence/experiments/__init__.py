@@ -122,7 +122,7 @@ class Options:
         return Draw(self.first_seed, self.shuffled)
 
     def seeds(self, published: int) -> range:
-        """Return the seeds to run.
+        """Return the seeds with which the experiment is run.
 
         Parameters
         ----------
@@ -168,9 +168,9 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known name); for another first seed or shuffled labels
-        if the experiment has no such control; and for a folder that another process uses, or that
-        holds something else or results of another draw.
+        For an unknown name (with the nearest known name), and for another first seed or shuffled
+        labels if the experiment has no such control. Also for a folder that another process uses,
+        or that holds something else or results of another draw.
     """
     if name not in EXPERIMENTS:
         close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)

@@ -17,8 +17,8 @@ def calibration_figure(curves: Mapping[str, pd.DataFrame], of: str) -> Figure:
     Parameters
     ----------
     curves : mapping of str to DataFrame
-        For each number, such as a probability or a belief, by its name: a table of groups of
-        regions or men with columns ``predicted``, ``observed``, ``lower`` and ``upper``
+        By name of the number, such as a probability or a belief: a table with a row for each group
+        of regions or men. Its columns are ``predicted``, ``observed``, ``lower`` and ``upper``
         (:func:`cad.learning.evaluation.measures.metrics.calibration_curve` returns it).
     of : str
         The observed event, such as ``regions with cancer``.

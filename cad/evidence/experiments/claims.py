@@ -2,8 +2,8 @@
 
 A claim is a sentence of a paper, such as "the P-SVM has the highest AUC". The verdict says whether
 the claim holds in this program's results. A verdict in favour of a claim is taken back if it may be
-chance (:func:`weigh`): if few runs with other random draws fulfil the claim, or too many runs with
-shuffled labels. ``benchmarks.verdicts`` counts such runs.
+chance (:func:`weigh`). It may be chance if few runs with other random draws fulfil the claim, or if
+too many runs with shuffled labels do. ``benchmarks.verdicts`` counts such runs.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
 
 
 def counted(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
-    """Count in how many controlled runs each claim comes out.
+    """Count how many runs with other random draws, and with shuffled labels, fulfil each claim.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def _table2_verdicts(results: Path) -> list[Claim]:
 
 
 def _baselines(by_method: pd.DataFrame, method: str, what: str) -> Claim:
-    """Return whether a P-SVM has a lower KL than other learners from the same labels."""
+    """Return whether a P-SVM has a lower KL than the learners that learn from the same labels."""
     kl = by_method.loc[[method, *BASELINES], "KL"].astype(float)
     return _claim(
         what,

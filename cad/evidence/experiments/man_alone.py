@@ -37,8 +37,8 @@ decade of age, and unit of the logarithm of PSA (ng/mL) and PSA density (ng/mL2)
 WORDS: dict[str, str] = _TABLES["words"]
 # The weight of a value's being unknown has a normal prior with mean 0 and this standard deviation.
 ABSENT_SD = 0.5
-# A cohort of up to WHOLE men is validated by leaving out one man at a time. Larger cohorts are
-# divided into BLOCKS groups of men, of which one at a time is left out.
+# A cohort of up to WHOLE men is validated by leaving out one man at a time. The men of a larger
+# cohort are divided into BLOCKS groups, and one group at a time is left out.
 WHOLE = 200
 BLOCKS = 20
 

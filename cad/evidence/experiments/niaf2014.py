@@ -38,7 +38,7 @@ METHODS = (*SCALES, "SVM", "F-SVM")
 # without tubes (intervals p ± eta: a prediction of the P-SVM inside its tube costs nothing).
 BASELINES = ("logistic on soft labels", "kernel ridge on p")
 COST = 100.0
-GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
+GAMMA = 0.5  # parameter of the RBF kernel, 1 / (2 sigma^2), with the paper's sigma = 1
 N_TRAIN = 100
 N_TEST = 1000
 SEEDS = 100  # number of repetitions in [N14] Fig. 6
@@ -316,8 +316,8 @@ def compare_methods(
         p = label(noisy(data.posterior(X), amplitude, rng), rng)
         if shuffled:
             p = rng.permutation(p)
-        # The test labels have no noise: a method should find the true probabilities, and not the
-        # noisy training labels.
+        # Only the training labels are noisy. The test labels are the true probabilities, because a
+        # method should find these.
         test = X_test, data.posterior(X_test)
         for method in (*METHODS, *BASELINES):
             measures = try_method(method, X, p, eta, test)
@@ -467,7 +467,7 @@ def toy(options: Options) -> Result:
 
 
 def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """Test whether the P-SVM, with either scale, is better than each other method."""
+    """Return p-values for the P-SVM's being better than each other method, with either scale."""
     table: list[dict[str, object]] = []
     for method in SCALES:
         for rival in ("SVM", "F-SVM", *BASELINES):

@@ -126,8 +126,8 @@ def _block(
         paper = _of_pipeline(settings, "niaf2014")
         chosen = {"P-SVM": paper}
         for method in ("SVM", "F-SVM", "Platt on soft targets", "logistic on soft labels"):
-            # These methods get only the paper's C and gamma. Its other parameters (the tubes and
-            # the rule for labels at 0 and 1) exist only in the P-SVM.
+            # These methods get only C and gamma of the paper's P-SVM. Other parameters of the P-SVM
+            # (the tubes and the rule for labels at 0 and 1) do not exist in them.
             params = {name: paper.learner.params[name] for name in ("C", "gamma")}
             update = {"name": METHODS[method], "params": params}
             with_params = paper.learner.model_copy(update=update)

@@ -33,7 +33,7 @@ from cad.learning.evaluation.measures.intervals import auc_covariance, clustered
 from cad.learning.learners import AveragedProbabilisticSVC
 from cad.learning.learners.rivals import RidgeProbability, SoftLogistic
 
-SIGNIFICANT = 2  # lowest ISUP grade that counts as cancer
+SIGNIFICANT = 2  # lowest ISUP grade that counts as cancer in this experiment
 TISSUE_SHARE = 0.1
 FOLDS = 5
 REPEATS = 5
@@ -182,7 +182,8 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     truth = train["truth"].to_numpy(float)
     none = np.zeros(len(train))
     biopsied = train["man"].isin(biopsied_men).to_numpy() & np.isfinite(truth)
-    # A learner that knows the histology of a tenth of the men gets beliefs from this tenth alone.
+    # For a learner that knows the histology of a tenth of the men, the beliefs about all other
+    # lesions are computed from this tenth alone.
     p_few, eta_few = _belief(train, train[biopsied])
     return {
         "belief": (p, eta),
@@ -278,8 +279,8 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     Returns
     -------
     ndarray, shape (3, n)
-        First row: probability. Second row: its rank, that is the share (0 to 1) of the men of the
-        other folds to whom the same model gives a lower probability
+        First row: probability. Second row: the rank of this probability, that is the share (0 to 1)
+        of the men of the other folds to whom the same model gives a lower probability
         (:func:`~cad.learning.evaluation.measures.centring.ranked`). Third row: the man's log-odds
         less the log-odds of the share of cancers among the men of the other folds.
 
@@ -377,9 +378,9 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
     Returns
     -------
     DataFrame
-        A row for each centre, with measures as text: the measures of :func:`row_of` before
-        recalibration; the median slope after recalibration (and its 10 and 90 % quantiles over the
-        draws); and the share of draws whose slope lies from .8 to 1.25.
+        A row for each centre, with measures as text. They are the measures of :func:`row_of` before
+        recalibration, and the median slope after recalibration, with its 10 and 90 % quantiles over
+        the draws. The last measure is the share of draws whose slope lies from .8 to 1.25.
 
     Raises
     ------

@@ -192,7 +192,7 @@ def _fetch_set(source: Source) -> pd.DataFrame:
 
 
 def _write_set(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, object]:
-    """Write a table, and return its row of the manifest."""
+    """Write the table of a data set; return its row of ``manifest.csv``, the list of all tables."""
     file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
     write_atomic(folder / file, table.to_csv(index=False).encode())
     return {
@@ -300,8 +300,8 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     """Turn attributes into numbers for learners.
 
-    Missing numbers become the median, and missing strings the most frequent value. Strings are then
-    one-hot encoded, and every column is standardised.
+    A missing number is replaced by the median of its column, and a missing string by the column's
+    most frequent value. Strings are then one-hot encoded, and every column is standardised.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""Compare the reader studies of VIPER with their paper: twenty readers each, in two modalities.
+"""Compare results for VIPER, public reader studies of mammography, with those of VIPER's paper.
 
-The paper is Gallas et al., J. Med. Imaging 6 (2019) 015501, Table 3. The design is split-plot: each
-reader read one or two of four groups of cases.
+In each study twenty readers read cases in two modalities. The paper is Gallas et al., J. Med.
+Imaging 6 (2019) 015501, Table 3. The design is split-plot: each reader read one or two of four
+groups of cases.
 """
 
 import numpy as np

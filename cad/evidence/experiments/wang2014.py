@@ -55,7 +55,8 @@ from cad.run.pipeline import aggregate_cohort
 ByProtocol = dict[str, dict[str, dict[str, Any]]]
 
 _TABLES = table_beside(__file__)
-# Mean AUC of each set in [W14] Table 2, in the order of METHODS.
+# Mean AUCs in [W14] Table 2: for each data set a list of AUCs, in the order of METHODS; then the
+# means over all sets.
 PUBLISHED: dict[str, list[float]] = _TABLES["published"]
 PUBLISHED_MEAN: list[float] = _TABLES["published_mean"]
 NOTABLE = 0.02
@@ -350,7 +351,8 @@ def _sslroc(norm: int) -> Scores:
         factor = kernel_factor(split.kernel(X, X))
         rows = []
         for point in points:
-            # By equation (3) of [W14] a pair of rows in the wrong order costs C / 2.
+            # By equation (3) of [W14] the cost of a pair of rows in the wrong order is C / 2, and
+            # not C.
             problem = _pairwise_problem(split, factor, point["C"] / 2.0, point["M"], norm)
             rows.append(solve_pairwise(problem).f[len(split.X) :])
         return np.array(rows)
@@ -576,8 +578,8 @@ def measure(
     data : DataSet
         Data set with at most 100 rows.
     flawed : bool
-        Whether to repeat the flaws of the paper, which :data:`MODES` lists: above all, the best
-        grid point is chosen on the test folds, instead of on inner folds of the training rows.
+        Whether to repeat the flaws of the paper, which :data:`MODES` lists. Above all, the best
+        grid point is then chosen on the test folds, and not on inner folds of the training rows.
     repeats : int
         Repetitions of the two folds; repetition i has seed first_seed + i.
     methods : tuple of str
@@ -712,7 +714,7 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 BATCHES = 5
-# AUCs that [W14] states in the text to Fig. 3, for another organ (CT colonography).
+# AUCs that [W14] states in the text to Fig. 3, for polyps of the colon in CT (colonography).
 COLONOGRAPHY = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 

@@ -107,7 +107,8 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
             # of view, also beside a large gland.
             Shape("vein", (side * min(wide + 4, 48), -b - 16, 0), (5.5, 5.0, 400)),
             Shape("artery", (side * min(wide + 15, 59), -b - 18, 0), (4.6, 4.6, 400)),
-            # Levator ani: a muscular sling beside gland and rectum, thinner towards the head.
+            # The next shape is the levator ani, a sling of muscle beside gland and rectum. It gets
+            # thinner towards the head.
             Shape("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
         ]
     shapes += [

@@ -338,7 +338,7 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     x, y, z = points.T
     zones = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:
-        if not shape.zone:  # shapes around the gland have no zone and are skipped
+        if not shape.zone:  # shapes outside the gland have no zone
             continue
         inside = shape.level(x, y, z) < 1.0
         if shape.within:

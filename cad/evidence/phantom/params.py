@@ -1,4 +1,4 @@
-"""Define the parameters of the phantom (the simulated patient) at 3 T, each with its source.
+"""Define the parameters of the phantom (the simulated patient) at 3 T, and name their sources.
 
 The parameters are those of tissues, regions and outlines. They were fixed before any learner was
 trained on a cohort simulated with them. A value changes only if its source was misread, or if
@@ -39,7 +39,8 @@ Sources
       volume alone tells them from 127 men's significant cancers with AUC .865.
 [PX]  measured in the two PROSTATEx patients that docs/phantom.md compares with.
 [P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
-[--]  no measurement found: a plausible value, chosen once.
+
+For a value without a source no measurement was found. It is a plausible value, chosen once.
 
 Of S13, L11, N08, C16, E19, A20, R10, K17, G17, J23, R13 and C20 only the abstracts were read. The
 values of H11, B04, Y17 and O07 are given as they are commonly quoted. Ktrans, ve and vp differ by a
@@ -166,14 +167,16 @@ TEXTURE_COMMON = 0.5
 TEXTURE_ADC = 0.35
 TEXTURE_KTRANS = 0.35
 # Septa are thin sheets where a random field changes sign. The numbers are the length (mm) over
-# which the field is smooth, and the half-thickness (mm), T2 (s) and ADC (1e-6 mm2/s) of septa. [--]
+# which the field is smooth, and the half-thickness (mm), T2 (s) and ADC (1e-6 mm2/s) of septa. They
+# are plausible values, without a source.
 SEPTA_MM = 1.6
 SEPTUM_HALF_MM = 0.4
 SEPTUM_T2 = 0.055
 SEPTUM_ADC = 1000.0
 
 # Blood from an earlier biopsy lies in patches in the PZ, outside all regions. The numbers are the
-# share of men who have such patches, and the number and radius (mm) of the patches. [--]
+# share of men who have such patches, and the number and radius (mm) of the patches. They are
+# plausible values, without a source.
 HAEMORRHAGE_SHARE = 0.3
 HAEMORRHAGE_PATCHES = (1, 4)
 HAEMORRHAGE_RADIUS_MM = (2.0, 6.0)
@@ -184,15 +187,18 @@ HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
 # (mm) of the shift, averaged over the gland. The shift stands for the difference between distorted
 # and undistorted examinations (G17).
 DISTORTION_MM = (2.5, 1.1)
-# Distance (mm) from the rectal wall over which the shift fades. [--]
+# Distance (mm) from the rectal wall over which the shift fades. It is a plausible value, without a
+# source.
 DISTORTION_DEPTH_MM = 25.0
-# Shift averaged over the gland, as a share of the shift at the wall. [--]
+# Shift averaged over the gland, as a share of the shift at the wall: also without a source.
 DISTORTION_MEAN = 0.5
 
 # Motion during the dynamic series. The first numbers are the standard deviations of the drift in mm
-# per minute along x and y; the patients of PX move by .02 and .13. [--]
+# per minute along x and y. They are plausible values, without a source; the two real patients of PX
+# move by .02 and .13.
 DRIFT_MM_MIN = (0.08, 0.15)
-# Share of men who jump once, and standard deviation (mm) of the jump along x and y. [--]
+# Share of men who jump once, and standard deviation (mm) of the jump along x and y: plausible
+# values, without a source.
 JUMP_SHARE = 0.25
 JUMP_MM = 1.0
 # Standard deviation of the signal of a whole dynamic frame, as a share of the signal (PX).
@@ -200,15 +206,15 @@ FRAME_SD = 0.010
 
 # How a reader's outline differs from the region, for a reader whose ``error`` is 1 (readers.py).
 # The numbers are the standard deviations of its shift (mm along x and y) and of the logarithm of
-# its size factor, and the roughness of its edge. [--] The outlines of two readers then agree with a
-# Dice of .55 to .6 (J23, R13).
+# its size factor, and the roughness of its edge. They have no source of their own. With them, the
+# outlines of two readers agree with a Dice of .55 to .6, about as in J23 and R13.
 OUTLINE_SHIFT_MM = 3.0
 OUTLINE_SIZE_SD = 0.35
 OUTLINE_WAVES = 0.12
 # Share of regions that are outlined in their largest slice only (P22).
 ONE_SLICE_SHARE = 0.06
 
-RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T
+RELAXIVITY = 4.5  # T1 relaxivity of the contrast agent (gadolinium chelate) at 3 T, 1/(s mM)
 HAEMATOCRIT = 0.42
 # The concentration of contrast agent in a patient's artery is the curve of P06 times a random
 # factor. This is the standard deviation of the factor's logarithm.

@@ -10,8 +10,9 @@ import numpy as np
 FINE_STEP = 0.5
 """Largest step (s) between samples of the arterial curve inside the convolution."""
 
-# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each Gaussian has an area in mM min, and a
-# centre and a width in min; alpha is in mM, rates are in 1/min.
+# Parameters of the arterial curve, from Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each
+# Gaussian has an area in mM min, and a centre and a width in min. Alpha is in mM, and rates are in
+# 1/min.
 _GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
 _ALPHA = 1.050
 _BETA = 0.1685
@@ -20,7 +21,9 @@ _TAU = 0.483
 
 
 def parker(times: np.ndarray, delay: float) -> np.ndarray:
-    """Return Parker's population arterial curve: mM of contrast agent in whole blood.
+    """Return the concentration of contrast agent in an artery, mM in whole blood.
+
+    It is the curve of Parker et al., an average over people.
 
     Parameters
     ----------
@@ -60,9 +63,10 @@ def extended_tofts(
     ve: np.ndarray,
     vp: np.ndarray,
 ) -> np.ndarray:
-    """Return the tissue concentration by exact integration between the samples of the plasma curve.
+    """Return the concentration of contrast agent in tissues by the extended Tofts model.
 
-    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds, with Cp linear between samples.
+    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds, with the plasma curve Cp. Between
+    its samples Cp is linear, and the integral is exact.
 
     Parameters
     ----------

@@ -81,12 +81,15 @@ def conspicuity(region: TrueRegion) -> float:
 
 
 def panel(count: int) -> tuple[Reader, ...]:
-    """Return a panel of readers: the four fixed readers, fewer, or more with drawn skill.
+    """Return a panel of ``count`` readers.
+
+    The first four readers are fixed. The skill of further readers is drawn at random.
 
     Parameters
     ----------
     count : int
-        Number of readers, at least 1. From reader 5 on, each has the same skill in every panel.
+        Number of readers, at least 1. Reader 5 has the same skill in every panel, and so has each
+        reader after him.
 
     Raises
     ------

@@ -227,7 +227,8 @@ class View:
         counts = self.supersample[::-1]
         lattice = []
         for axis, step, count in zip(self.seen, self.grid.spacing, counts, strict=True):
-            # Places of the points in a voxel, as shares of its width from its centre.
+            # Places of the sampling points in a voxel, relative to its centre, as shares of its
+            # width.
             places = (np.arange(count) + 0.5) / count - 0.5
             lattice.append((axis[:, None] + places * step).ravel())
         numbers = paint(self.scene.shapes, *lattice)

@@ -336,7 +336,7 @@ def _scene(
     placement = draw_placement(rng)
     fields = draw_fields(rng, protocol.texture_half)
     bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
-    bias[3:] = np.abs(bias[3:])  # surface coils make images brighter towards the skin
+    bias[3:] = np.abs(bias[3:])  # positive, because images are brighter near the surface coils
     shapes = list(anatomy.shapes)
     tissues = dict(anatomy.tissues)
     for region in regions:
@@ -422,8 +422,8 @@ def _vessel(view: View) -> Volume:
         if shape.tissue == "artery":
             arteries.append(number)
     # Either artery would do; the second is taken. The two lowest and the two highest slices are
-    # left out: real images have errors in these slices, because of fresh blood that flows in and of
-    # tissue that is folded over from outside.
+    # left out, because in real images they are unreliable. Fresh blood flows into these slices, and
+    # tissue from outside the image appears in them.
     share = view.share(arteries[1:])
     inside = share > 0.99
     inside[:2] = False

@@ -57,7 +57,7 @@ def _is_cohort(root: Path) -> bool:
     """
     if (root / "dataset_description.json").is_file():
         return (root / "rois.tsv").is_file()
-    begun = root / Path(KEY_FILE).parent  # this folder is made before the first file of a cohort
+    begun = root / Path(KEY_FILE).parent  # an import makes this folder before the first file
     if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
         return True
     return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))
@@ -280,8 +280,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     Raises
     ------
     CadError
-        For a reading of another form, for a region that is not in the cohort, for a score that is
-        no whole number from 1 to 5, and for a region that the reader has scored already.
+        For a reading of another form, and for a score that is no whole number from 1 to 5. Also for
+        a region that is not in the cohort or that the reader has scored already.
     """
     rows = []
     for text in readings:

@@ -48,8 +48,8 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     """
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
-        # A label becomes the name of a folder. A label with a slash or dots could lead out of the
-        # cohort.
+        # A participant_id becomes the name of a folder. With a slash or dots in it, the path could
+        # lead out of the cohort.
         if not _PARTICIPANT.fullmatch(patient):
             raise CadError(
                 f"participant_id {patient!r} is not sub- and letters or digits", file=path
@@ -192,8 +192,8 @@ def check_rois(
     zone_of_sector = sector.astype("string").str.split(" ").str[-1].str.slice(0, 3)
     zone_of_sector = zone_of_sector.where(zone_of_sector == "AFS", zone_of_sector.str.slice(0, 2))
     label = rois["label"]
-    # An id of a region may occur once within a man. A label, the region's value in the label map,
-    # may occur once within a study, because each session has a label map of its own.
+    # A man must not have two regions with the same roi_id. A study must not have two regions with
+    # the same label (value in the label map); another session of the man has its own label map.
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
     ranges = [grade_range(grade_text(cell)) for cell in rois["isup"]]

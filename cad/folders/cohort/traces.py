@@ -56,8 +56,8 @@ _MARKS = (
 )
 _LOOKED_AT = 4096
 _MOSTLY = 0.7
-# For text without a byte order mark: which of four successive bytes are mostly zero, and the
-# encoding that this pattern means.
+# How to tell the encoding of a text without a byte order mark: which of four successive bytes are
+# mostly zero, and the encoding that has this pattern.
 _BY_ZEROS: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "utf-16-le",
     (True, False, True, False): "utf-16-be",

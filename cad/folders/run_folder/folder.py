@@ -40,7 +40,7 @@ class RunFolder:
     memory = _File("resume.jsonl", "cad.run.execution.resume")
     # Each step of the run and the time that the step took, a JSON line each.
     log = _File("log.jsonl", "cad.run.execution.resume")
-    # The feature table, one row per region.
+    # The features that were measured, one row per region.
     features = _File("features.parquet", "cad.run.stages.extract")
     # The label table: the labels of every region, from readers and histology.
     labels = _File("labels.parquet", "cad.run.stages.aggregate")
@@ -48,10 +48,10 @@ class RunFolder:
     probabilities = _File("probabilities.csv", "cad.run.stages.emit")
     # The results of the men, one row per man.
     patients = _File("patients.csv", "cad.run.stages.emit")
-    # The features that had most effect on each region's decision value.
+    # For each region: the features with the largest effect on its decision value.
     explanations = _File("explanations.csv", "cad.run.stages.emit")
-    # The regions of the latest study of men with several studies, each with the nearest region of
-    # the study before.
+    # For men with several studies: each region of the latest study, with the nearest region of the
+    # study before.
     earlier = _File("earlier.csv", "cad.run.stages.emit", always=False)
     # Measures of the whole run, such as the AUC of the learner.
     metrics = _File("metrics.json", "cad.run.stages.emit")
@@ -59,7 +59,7 @@ class RunFolder:
     failures = _File("failures.csv", "cad.run.stages.emit")
     # Settings, versions and inputs of the run, and the time that its steps took.
     record = _File("run.json", "cad.run.stages.emit")
-    # The validation as text for a reviewer.
+    # The result of the validation of the learner, as text for a reviewer.
     validation = _File("validation.md", "cad.run.stages.emit")
     # Mark of a finished run: it says that all results of the run are whole. It holds a hash of the
     # run's inputs.
@@ -70,7 +70,7 @@ class RunFolder:
     acknowledged = _File("acknowledged.csv", "cad.folders.run_folder.known_failures")
     # The failures that a command has reported, each with the time of the first report.
     told = _File("told.csv", "cad.folders.run_folder.known_failures")
-    # The comparison of models or pipelines.
+    # The comparison of several models (`cad model compare`) or pipelines (`cad compare`).
     comparison = _File("comparison.json", "cad.run.workflows.compare")
 
     @property

@@ -53,9 +53,9 @@ def read_partitions(root: Path) -> pd.DataFrame:
     Raises
     ------
     CadError
-        For a folder without a run; for a run that is not finished; for runs whose settings differ;
-        for settings by which features or labels depend on the run's other patients; for a patient
-        in two runs.
+        For a folder without a run, a run that is not finished, and a patient in two runs. Also for
+        runs whose settings differ, and for settings by which features or labels depend on the run's
+        other patients.
     """
     folders = _finished_runs(root)
     columns = [*KEYS, *columns_stated(_same_settings(folders))]

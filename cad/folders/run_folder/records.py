@@ -17,7 +17,7 @@ def write_metrics(folder: RunFolder, metrics: JsonObject) -> None:
 
 
 def read_metrics(folder: RunFolder) -> JsonObject:
-    """Read ``metrics.json``; empty where there is none."""
+    """Read ``metrics.json``; return an empty dict if the file is missing."""
     return read_json(folder.metrics) if folder.metrics.is_file() else {}
 
 

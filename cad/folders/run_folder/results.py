@@ -371,9 +371,9 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
     probability = row.get("probability", "")
     earlier = {**row, "belief": probability, "probability_images": probability}
     earlier["probability_of"] = READERS if probability else ""
-    # Two kinds of columns of the earlier version are emptied: the range, which was a range of the
-    # share of cancer and does not belong to the belief, and the man's probability, which came from
-    # a model that this version does not have.
+    # The range is emptied, because in the earlier version it was a range of the share of cancer,
+    # and does not belong to the belief. The man's probability is emptied, because it came from a
+    # model that this version does not have.
     for name in (*RANGE, "patient_probability"):
         earlier[name] = ""
     return earlier
@@ -410,7 +410,7 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 
 
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
-    """Return a row as an object of a class.
+    """Return an object of the class ``kind`` that is made from a row of a table.
 
     A field that is not given as an argument is read from the cell with the field's name.
     """

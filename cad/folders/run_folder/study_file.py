@@ -280,7 +280,7 @@ def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
     Parameters
     ----------
     paths : iterable of Path
-        The same study files in the same order.
+        Study files, the same files in the same order as for :func:`region_rows`.
 
     Returns
     -------

@@ -241,7 +241,7 @@ def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
-    """Write ``explanations.csv``: the features that moved each region's decision value."""
+    """Write ``explanations.csv``: the features with the largest effects on decision values."""
     write_csv(folder.explanations, pd.DataFrame(rows), EXPLANATION_COLUMNS)
 
 

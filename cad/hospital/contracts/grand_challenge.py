@@ -76,8 +76,8 @@ def run_grand_challenge(
     Raises
     ------
     CadError
-        For an image that is missing or not the only one in its folder, for regions that are
-        missing, given twice or touch each other, and for a study that gets no probability.
+        For an image that is missing or not the only one in its folder, and for a study that gets no
+        probability. Also for regions that are missing, given twice or touch each other.
     """
     require_empty(out)
     images = {}

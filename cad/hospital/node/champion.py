@@ -52,9 +52,9 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     Raises
     ------
     CadError
-        When the model is no shadow or cannot be used, when the node runs or has never run, when its
-        audit trail is damaged, or when more of the settings file would change than the entry
-        ``models``.
+        When the model is no shadow or cannot be used, and when the node runs or has never run. Also
+        when its audit trail is damaged, or when more of the settings file would change than the
+        entry ``models``.
     """
     settings = read_settings(NodeSettings, config)
     champions = list(settings.models.champion)

@@ -132,7 +132,7 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     from cad.run.workflows.delivery import deliver
     from cad.run.workflows.imports import import_cohort
 
-    logging.disable()  # messages of libraries may quote headers
+    logging.disable()  # messages of libraries may quote DICOM headers, which name patients
     warnings.simplefilter("ignore")
     start = time.perf_counter()
     # Without this check the system would raise an OSError later. The node would take that error for
@@ -149,14 +149,15 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
             with owned(cohort):  # an error if a process of a killed node still uses the cohort
                 pass
             shutil.rmtree(cohort)
-        # All studies of the node use the same key for pseudonyms.
+        # The cohort of every study of the node gets the same secret key. So a man has the same
+        # pseudonym in all of them.
         write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
         imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
         _raise_first(imported.failures)
         if imported.awaiting:
             return 0, time.perf_counter() - start
-        # These are problems of the cohort's tables. Problems of its images are reported by the
-        # import and by the prediction.
+        # `problems` has only the problems of the cohort's tables. Problems of its images are
+        # reported by the import and by the prediction.
         _raise_first(read_cohort(cohort).problems)
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
@@ -244,7 +245,7 @@ def without_probability(work: Path) -> CadError | None:
     """
     try:
         failures = read_failures(RunFolder(work / RUN))
-    except (CadError, OSError):  # after an incomplete backup a run folder may lack files
+    except (CadError, OSError):  # a run folder from an incomplete backup may lack files
         return None
     named = "; ".join(f"ROI {f.roi_id}: {f.reason}" for f in failures)
     return CadError(f"a region has no probability: {named}") if failures else None

@@ -79,7 +79,7 @@ class Inbox:
         self._lock = threading.Lock()
         memory = settings.studies.memory_limit
         limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
-        # The process that unpacks may read only the node's folder.
+        # The process in which `apart` calls functions may read only the node's folder.
         confined = Confined((self.home,), (), ("pydicom.pixels",))
         self._apart = Caller(limits, MachineError, confined)
         self._one_apart = threading.Lock()
@@ -163,7 +163,8 @@ class Inbox:
             A file below ``incoming``. It is moved if the instance is new, or if its stored file is
             lost or damaged; else it stays where it is.
         sender, peer : str
-            AE title or folder that sent the instance, and the sender's address.
+            AE title (DICOM name) of the sender, or the folder from which the instance was taken;
+            and the sender's address.
         announced : tuple of str, optional
             SOPClassUID and SOPInstanceUID that the file must have.
 
@@ -187,7 +188,7 @@ class Inbox:
         with self._lock:  # one instance at a time: the disk would not write two of them faster
             stored_digest = self.queue.digest(key)
             file = self._file_of(key, place) if stored_digest is not None else None
-            # If the stored file was lost or damaged, an instance that is sent again counts as new.
+            # An instance that is sent again counts as new if its stored file was lost or damaged.
             if file is None or (
                 file == place and stored_digest == digest and not instance.is_whole(file, digest)
             ):
@@ -393,8 +394,8 @@ class Inbox:
 def sweep_study(home: Path, queue: Queue, study: str) -> None:
     """Remove everything that the node keeps of a study: result, images, rows of the queue.
 
-    The received files are removed last, because they tell whose study it was: a removal that was
-    interrupted can be repeated.
+    Of the files, the received ones are removed last, because they tell whose study it was. So a
+    removal that was interrupted can be repeated.
 
     Parameters
     ----------

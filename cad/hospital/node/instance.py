@@ -40,7 +40,7 @@ _WANTED = (
 )
 _ROWS = 0x00280010
 _SPECTRA = 0x56000020
-_PROVIDER = 0x00287FE0  # an element that names where the pixels are, instead of pixels
+_PROVIDER = 0x00287FE0  # an element in place of pixels, which names the server that has them
 # Names of the SOP classes (kinds of DICOM objects) whose objects have pixels. All segmentations
 # have pixels, except segmentations of surfaces.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
@@ -138,7 +138,7 @@ def require_whole(path: Path, sop_class: str) -> None:
         with suppress(TooManyElements):
             for tag, *_ in elements(*_reader_of_file(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
-                    return  # elements after the pixels are not needed
+                    return  # the pixels are there; elements after them are not needed
                 if last and tag >= last:  # the file has, or is past, its last required element
                     return
                 pixels |= tag == _ROWS
@@ -257,7 +257,10 @@ def same_content(first: Path, second: Path) -> bool:
 
 @door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
 def _plain_dataset(path: Path) -> bytes:
-    """Return a data set in a plain form: pixels unpacked, implicit VR, lengths stated."""
+    """Return a data set as bytes in one form, to compare it: pixels unpacked, lengths stated.
+
+    The bytes have the transfer syntax of implicit value representation (VR).
+    """
     dataset = pydicom.dcmread(path)
     if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
         dataset.decompress(generate_instance_uid=False)

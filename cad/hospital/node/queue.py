@@ -88,7 +88,7 @@ class Entry:
     generation : int
         Number of arrived instances for which the study has to be computed (again).
     sender : str
-        AE title or folder that the study came from.
+        AE title (DICOM name) of the sender, or the folder from which the study was taken.
     opened, changed, due : float
         Time of the first arrival, of the last arrival, and of the next step.
     attempts : int
@@ -198,7 +198,7 @@ class Queue:
         foreign = self._db.execute(query).fetchone()
         if foreign is not None:
             raise sqlite3.DatabaseError(f"it has a trigger or view, {foreign[0]!r:.80}")
-        for table in dict(_COLUMNS):  # reads every row: invalid text must raise an error now
+        for table in dict(_COLUMNS):  # every row is read: an invalid text must raise an error now
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 
     def _make_tables(self) -> None:
@@ -248,7 +248,7 @@ class Queue:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk may have ended the transaction already
+                if self._db.in_transaction:  # SQLite itself ends it, for example on a full disk
                     self._db.execute("ROLLBACK")
                 raise
 
@@ -257,7 +257,7 @@ class Queue:
             return self._db.execute(query, values).fetchall()
 
     def _do(self, query: str, *values: Any) -> int:
-        """Change rows in one transaction; return how many."""
+        """Run one SQL statement as a transaction; return how many rows it has changed."""
         with self._change() as db:
             return db.execute(query, values).rowcount
 
@@ -292,7 +292,8 @@ class Queue:
         study : str
             The study's key: the pseudonym of its StudyInstanceUID.
         sender, peer : str
-            AE title or folder that sent the instance, and the sender's address.
+            AE title (DICOM name) of the sender, or the folder from which the instance was taken;
+            and the sender's address.
         now, due : float
             Time of arrival, and when the study is to be looked at, in seconds since 1970.
         asks : bool
@@ -337,7 +338,7 @@ class Queue:
             None if no study waits.
         """
         orphan = into if into != state else ""
-        with self._lock:  # the study counts as held only after the commit, which may fail
+        with self._lock:  # locked until after the commit: only then the study counts as held
             with self._change() as db:
                 query = (
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
@@ -385,8 +386,8 @@ class Queue:
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
             f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
-            # If an instance came after the study was claimed, the study's generation is higher than
-            # the claimed one, and no row is changed: the result would lack this instance.
+            # If an instance came after the study was claimed, the study's generation is higher now,
+            # and no row is changed. The result of the claimed study would lack this instance.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
         identity = entry.key, entry.state, entry.generation
@@ -405,7 +406,7 @@ class Queue:
         self._do("INSERT INTO asked VALUES (?, ?, ?)", number, entry.key, entry.generation)
 
     def promised(self, number: str) -> Entry | None:
-        """Return the study that a storage commitment request was about.
+        """Return the study that a storage commitment request (to keep objects) was about.
 
         Parameters
         ----------
@@ -532,7 +533,7 @@ class Queue:
         Returns
         -------
         list of dict
-            One for each sender: ``title`` (AE title or folder), ``peer`` (address) and
+            One for each sender: ``title`` (AE title, or a folder), ``peer`` (address) and
             ``instances`` (how many).
         """
         query = (
@@ -543,7 +544,9 @@ class Queue:
         return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
     def was_taken(self, name: str, size: int, time: int) -> bool:
-        """Tell whether a file, or a series of an archive, was taken in its present state.
+        """Tell whether a file, or a series of an archive, was put into the inbox as it is now.
+
+        Its present state is given by ``size`` and ``time``.
 
         Parameters
         ----------
@@ -558,7 +561,7 @@ class Queue:
         return bool(self._rows(query, name, size, time))
 
     def note_taken(self, name: str, size: int, time: int) -> None:
-        """Note that a file, or a series of an archive, was taken in this state.
+        """Note that a file, or a series of an archive, was put into the inbox in a stated state.
 
         Parameters
         ----------
@@ -587,9 +590,9 @@ class Queue:
         Returns
         -------
         dict of str to float
-            ``instances`` and ``bytes`` that are kept, objects ``sent`` to the archive, studies
-            ``done`` and ``failed``, and ``wait``: mean seconds from a study's last arrival until it
-            was done.
+            Numbers of ``instances`` and ``bytes`` that are kept, of objects ``sent`` to the
+            archive, and of studies ``done`` and ``failed``. ``wait`` is the mean number of seconds
+            from a study's last arrival until it was done.
         """
         instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
         (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
@@ -641,7 +644,7 @@ class Queue:
             self._db.execute("VACUUM")
 
     def forget(self, study: str) -> None:
-        """Remove the rows of a study and of its instances, after their files were removed."""
+        """Remove the rows of a study and of its instances from the queue, but no files."""
         with self._change() as db:
             db.execute("DELETE FROM instance WHERE study = ?", (study,))
             db.execute("DELETE FROM asked WHERE study = ?", (study,))

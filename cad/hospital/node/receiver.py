@@ -38,8 +38,10 @@ _CANNOT_UNDERSTAND = 0xC000
 _PROCESSING_FAILURE = 0x0110
 _LOOK_BYTES = 2**24  # received bytes after which the free space of the disk is checked again
 _LOOK_SECONDS = 1.0
-_LATE_SECONDS = 30.0  # seconds that are added to the longest time for one instance
-_LAST_ANSWER = 0.5  # seconds for sending an acknowledgement after its instance is safe
+# An association is cut if its instance is not answered within the longest allowed time plus these
+# seconds.
+_LATE_SECONDS = 30.0
+_LAST_ANSWER = 0.5  # seconds that remain for the last acknowledgement when the receiver stops
 
 
 Promised = Callable[[str, dict[str, int]], None]
@@ -88,7 +90,7 @@ class Receiver:
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
-        for kind in FETCHED:  # classes that are fetched from archives are also accepted here
+        for kind in FETCHED:  # accepted are the same SOP classes that are fetched from archives
             # Any transfer syntax (form of compression) is accepted, because a refused image would
             # be lost. Whether the image can be unpacked shows only later.
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
@@ -148,8 +150,8 @@ class Receiver:
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
             self.inbox.keep(event.dataset_path, sender, association.peer, announced)
-        # If the machine could not store the instance, for example because the disk is full, the
-        # sender must not be told that it is stored.
+        # These errors mean that the machine could not store the instance, for example because the
+        # disk is full. The sender is told so and can send it again.
         except (OSError, QueueError, MachineError) as error:
             return self._refuse(sender, error, _OUT_OF_RESOURCES)
         except DuplicateInstance as error:
@@ -192,7 +194,7 @@ class Receiver:
         transport: Any = association.dul.socket
         with suppress(OSError, AttributeError):
             transport.socket.shutdown(socket.SHUT_RDWR)
-            transport.socket.close()  # the library does not close a connection that was shut down
+            transport.socket.close()  # pynetdicom does not close a connection that was shut down
 
     def _reported(self, event: evt.Event) -> tuple[int, None]:
         """Take an archive's answer to our request for storage commitment (PS3.4 J.3.3)."""

@@ -88,8 +88,8 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
     Returns
     -------
     list of str
-        For each object that is not kept its failure code in hexadecimal, or ``not named`` if the
-        answer does not mention the object; empty if every object will be kept.
+        For each object that is not kept: its failure code in hexadecimal, or ``not named`` if the
+        answer does not mention the object. The list is empty if every object will be kept.
     """
     heads = [head_of(path) for path in objects(work)]
     codes = [answered.get(head.uid) if head is not None else None for head in heads]

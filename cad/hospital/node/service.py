@@ -84,7 +84,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
         For unusable settings, a changed or missing audit trail, and when another node uses
         the same folder.
     """
-    silence_children()  # messages of libraries may quote headers
+    silence_children()  # messages of libraries may quote DICOM headers, which name patients
     logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _tell_of_ended_thread
@@ -117,8 +117,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
 class Node:
     """Run a node with its queue, inbox, audit trail, receiver and status page.
 
-    Making a node starts the receiver and the page and recovers the queue; :meth:`run` starts the
-    threads.
+    Making this object recovers the queue and starts the receiver and the status page. :meth:`run`
+    starts the threads that move studies on.
 
     Parameters
     ----------
@@ -375,7 +375,7 @@ class Node:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
             except (DamagedTrail, QueueError):
                 raise
-            except Exception as fault:  # an incomplete run folder must not block the queue
+            except Exception as fault:  # for example an incomplete run folder; the node goes on
                 tell("not written down", study=entry.key, **wording(fault))
         self._later(entry, self._patience(entry), error)
 
@@ -388,7 +388,10 @@ class Node:
             tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
 
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
-        """Ask the archive to promise to keep its stored objects, and wait for the answer."""
+        """Ask the archive to promise that it keeps a study's objects.
+
+        The method does not wait for the answer. If none comes in time, the archive is asked again.
+        """
         number = str(generate_uid(prefix=None))
         # The request's number is stored before the request is sent, because the archive may answer
         # before the call of `ask_promise` returns.
@@ -413,7 +416,7 @@ class Node:
             tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
 
     def promised(self, number: str, answered: dict[str, int]) -> None:
-        """Handle an archive's answer to a storage commitment request.
+        """Handle an archive's answer to a storage commitment request (to keep a study's objects).
 
         The study is done when every object will be kept; otherwise the archive is asked again
         later.
@@ -435,7 +438,7 @@ class Node:
         if not problems:
             try:
                 self.trail.sent(entry, work, "committed")
-            except DamagedTrail as fault:  # the library that calls this method would hide the error
+            except DamagedTrail as fault:  # pynetdicom, which calls this method, hides the error
                 self._fault(fault)
                 raise
             self._done(entry, len(objects(work)), entry.returned)
@@ -505,7 +508,7 @@ class Node:
                 try:
                     if self.inbox.sweep(study, before):
                         tell("swept", study=study)
-                except OSError as error:  # the other studies are removed all the same
+                except OSError as error:  # the next studies are removed all the same
                     tell("not swept", study=study, **wording(error))
         return False
 

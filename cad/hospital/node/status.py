@@ -1,4 +1,7 @@
-"""Show the state of a node to its own machine: a page, metrics for Prometheus, a health answer."""
+"""Serve a page on the state of a node, metrics for Prometheus, and an answer on the node's health.
+
+All three are served to the node's own machine only.
+"""
 
 import json
 import shutil
@@ -24,11 +27,11 @@ from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.settings import NodeSettings
 
-_MEN = 100  # number of the latest studies from whose results drift is computed
+# Number of latest studies whose results show drift (a change of scanner or patients).
+_MEN = 100
 _HOUR = 3600.0
-# Most seconds that a request may take, even if it comes slowly, and most connections at once.
-_SECONDS = 10.0
-_CONNECTIONS = 16
+_SECONDS = 10.0  # most seconds that one request may take
+_CONNECTIONS = 16  # largest number of connections at once
 _HOSTS = ("127.0.0.1", "localhost")
 _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 
@@ -63,10 +66,10 @@ class _LimitedServer(ThreadingHTTPServer):
 
 
 class StatusPage:
-    """Serve a status page, metrics and a health answer over HTTP on 127.0.0.1, read only.
+    """Serve a status page, metrics and an answer on the node's health over HTTP on 127.0.0.1.
 
-    Serving starts at once, in a thread. The paths are ``/``, ``/metrics`` (Prometheus) and
-    ``/health`` (JSON).
+    Serving starts at once, in a thread. A request changes nothing in the node. The paths are ``/``,
+    ``/metrics`` (Prometheus) and ``/health`` (JSON).
 
     Parameters
     ----------
@@ -97,7 +100,7 @@ class StatusPage:
                     return
                 try:
                     kind, text = answer()
-                except Exception as error:  # the error shows in the log and in the answer
+                except Exception as error:  # whoever asks gets the error's code, as does the log
                     code = wording(error)["code"]
                     tell("page failed", code=code)
                     self.send_error(503, code)

@@ -126,7 +126,8 @@ class Trail:
         work : Path
             The study's folder on the node; its run folder lies in it.
         outcome : str
-            How the sending ended: ``stored``, ``not all stored`` or ``committed``.
+            How the sending ended: ``stored``, ``not all stored`` or ``committed`` (the archive has
+            promised to keep the results).
         """
         sender, origin = self._origin(entry)
         sent = objects(work)

@@ -140,7 +140,7 @@ class Watcher:
         """Copy one file into the inbox; if it is not DICOM or not wanted, log this once."""
         try:
             with self.inbox.copied(path) as copy:
-                # A file that changed while it was copied is taken at a later search.
+                # A file that changed while it was copied is not kept now; a later search takes it.
                 return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
         except (QueueError, MachineError):
             raise

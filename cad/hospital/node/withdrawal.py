@@ -139,9 +139,11 @@ class NodeHome:
         also the patient's if a file or folder of its cohort or run is named after the patient. The
         name does not count if the study's images have another PatientID that gives the same label.
 
-        Three kinds of files may be the patient's: files that cannot be read, files that the node
-        did not make, and images with a PatientID that gives the patient's label but is not known to
-        be the patient's.
+        Three kinds of files may be the patient's:
+
+        - files that cannot be read
+        - files that the node did not make
+        - images with a PatientID that gives the patient's label but is not known to be his
 
         Parameters
         ----------
@@ -174,7 +176,8 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
-            # The results have the patient's label, but the images have the id of another patient.
+            # The results have the patient's label, but no image has his PatientID. As the cohort
+            # knows his PatientIDs, the study is not his.
             elif heads and names.source_ids:
                 theirs.discard(place.name)
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):

@@ -58,9 +58,12 @@ _FIELDS = {
         set(),
     ),
 }
-"""Tables of a reader's export. For each table: what messages call an entry, the words that messages
-put before the entry's case and region, the fields that an entry must have, and the fields that it
-may have.
+"""Tables of a reader's export, by name. For each table:
+
+- the word by which messages call an entry
+- the words that messages put before the entry's case and region
+- the fields that an entry must have
+- the fields that an entry may have
 """
 _LARGEST = 1e12
 
@@ -70,10 +73,10 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
 
     ``readings.tsv`` lies in the reader study's folder and keeps every reading, also earlier ones.
     ``scores.tsv`` gets the readings that were made without the tool (the model's probability was
-    not shown). A score that was ``n/a`` is filled in, new lines follow in the order of
-    ``rois.tsv``, and all other lines stay as they are. If a reading was exported with two different
-    scores, both go to ``readings.tsv`` and none to ``scores.tsv``. A line of the result then says
-    so.
+    not shown). In ``scores.tsv`` a score that was ``n/a`` is filled in, and new lines follow in the
+    order of ``rois.tsv``. All other lines stay as they are. If a reading was exported with two
+    different scores, both go to ``readings.tsv`` and none to ``scores.tsv``. A line of the result
+    then says so.
 
     Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
 
@@ -95,9 +98,9 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     Raises
     ------
     CadError
-        Before anything is written: for an export that was changed, is of another study or of an
-        unknown reader, case or region, or has a score off its scale; and in the cases of
-        :func:`cad.hospital.reader_study.outlines.outline_maps`.
+        Before anything is written. An export is refused if it was changed, is of another study,
+        names an unknown reader, case or region, or has a score off its scale. An outline is refused
+        as by :func:`cad.hospital.reader_study.outlines.outline_maps`.
     """
     key = _read_key(folder / KEY)
     exports = [read_export(path, key) for path in paths]
@@ -141,7 +144,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
 
 
 def _collected(path: Path) -> pd.DataFrame:
-    """Return the readings that were collected before; none without a file."""
+    """Return the readings in ``readings.tsv``; an empty table if the file does not exist yet."""
     if not path.is_file():
         return pd.DataFrame(columns=COLUMNS)
     with reading(path, "these are no collected readings", hint="move the file away"):

@@ -152,8 +152,8 @@ def write_reading(
         sessions. Each reader sees the tool's probability on one half of the cases in the first
         session, and on the other half in the second.
     order : Path, optional
-        File ``suggestions.csv`` with the regions to score next. Every reader then reads only its
-        cases, in its order.
+        File ``suggestions.csv`` with the regions to score next. Every reader then reads only the
+        cases of this file, in the file's order.
 
     Returns
     -------
@@ -394,13 +394,13 @@ def image_hash(image: Volume) -> str:
     str
         16 hexadecimal digits.
     """
-    place = np.round(image.affine, 3) + 0.0  # no negative zero
+    place = np.round(image.affine, 3) + 0.0  # adding 0 turns -0.0 into 0.0, which has other bytes
     voxels = np.ascontiguousarray(image.array)
     return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:16]
 
 
 def _images_only(study: Study) -> StudyFeatures:
-    """Return a reader's images, and how strongly each voxel enhances at its peak."""
+    """Return the images that a reader sees, and how strongly each voxel enhances at its peak."""
     nothing = StudyFeatures(pd.DataFrame({"roi_id": pd.Series(dtype=str)}))
     if study.dce is None or study.roi_map is None:
         return nothing

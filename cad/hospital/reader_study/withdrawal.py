@@ -50,8 +50,9 @@ class ReadingFolder:
     def below(folder: Path) -> list[Path]:
         """Return the folders of reader studies: a folder itself or folders below it.
 
-        A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too, under any
-        name and packed or not. Exports that lie inside a reader study are part of that study.
+        A folder counts as one if it has ``reading.json``, cases of pages (``cases/*.js``) or
+        readers' exports. Exports are found under any name and inside packed files. Exports that lie
+        inside a reader study are part of that study.
         """
         studies = {path.parent for path in _files(folder, KEY)}
         studies |= {path.parents[1] for path in _files(folder, "cases/*.js")}
@@ -212,7 +213,7 @@ def _named_cases(path: Path) -> list[_CodesOfFile]:
     For a file that cannot be read the list is empty; :func:`cad.folders.cohort.traces.traces` names
     such files.
     """
-    if path.suffix == ".npz":  # arrays only
+    if path.suffix == ".npz":  # a file of arrays, which names no case
         return []
     entries = []
     try:
