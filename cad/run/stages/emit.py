@@ -162,8 +162,8 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far. Its settings, input and models are compared with the settings, input and
-        models of the finished run.
+        Results of the stages load and measure. Their settings, input and models are compared with
+        those of the finished run.
 
     Returns
     -------
@@ -202,7 +202,7 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages load and measure.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def emit_nothing(
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages load and measure.
     unscored : sequence of Failure
         The regions that were measured and that no model could score.
 
@@ -276,7 +276,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages load and measure.
     judged : Judged
         Probabilities, decisions (:func:`cad.run.stages.decide.decide_run`) and measures.
 
