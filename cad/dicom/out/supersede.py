@@ -107,16 +107,15 @@ def supersede(
         The study's results in the archive, as :func:`earlier_results` returns them: kind,
         SeriesInstanceUID and SOPInstanceUID of each.
     current : collection of str
-        SOPInstanceUIDs of the objects that are sent together with ``dataset``. The archive may
-        already have one of these objects. It is not superseded if it is of another kind than
-        ``dataset``.
+        SOPInstanceUIDs of the objects that are sent together with ``dataset``. If the archive
+        already has one of them, of another kind than ``dataset``, no reference to it is written.
 
     Returns
     -------
     list of str
-        SOPInstanceUIDs of the objects of the same kind that ``dataset`` supersedes; empty where
-        there are none. If the archive has the object ``dataset`` itself, the list is empty and
-        ``dataset`` is not changed.
+        SOPInstanceUIDs of the superseded objects that are of the same kind as ``dataset``. (A
+        report also gets references to objects of other kinds, which are not returned.) If the
+        archive has the object ``dataset`` itself, the list is empty and ``dataset`` is not changed.
     """
     # Objects that the report refers to are not superseded, even if the archive already has them.
     needed = evidence(dataset) | set(current)

@@ -293,8 +293,8 @@ def summarise(
           ``probability`` is used in its place.
         - ``decision_value`` (optional): is used in place of a probability that is NaN in every row.
         - ``label_kind`` (optional): kind of each label; the kinds are counted.
-        - ``centred, centred_belief, centred_images`` (in a validation): rank regions of different
-          folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        - ``centred, centred_belief, centred_images`` (in a validation): values by which regions of
+          different folds are ranked (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     reader_scores : DataFrame, optional
         One row per score, with the columns ``participant_id, roi_id, reader_id, probability``.
     decision : DecisionSettings

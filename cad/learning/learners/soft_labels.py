@@ -55,7 +55,7 @@ class SoftLabels:
 
     @cached_property
     def bounded(self) -> NDArray[np.bool_]:
-        """Return whether each sample has a soft label with at least one bound, shape (n,)."""
+        """Return whether each sample is uncertain and its tube has a finite end, shape (n,)."""
         return ~self.certain & (self.kinds < NONE)
 
     def counts(self) -> dict[str, int]:

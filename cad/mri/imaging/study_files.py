@@ -538,7 +538,7 @@ def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[in
 
 
 def _phase_encoding_direction(entries: JsonObject, path: Path) -> tuple[float, float, float] | None:
-    """Return the phase-encoding direction (LPS) that a sidecar states by an axis of its file."""
+    """Return the phase-encoding direction in LPS; a sidecar states it as an axis of its image."""
     stated = entries.get("PhaseEncodingDirection") or entries.get("PhaseEncodingAxis")
     if stated is None:
         return None

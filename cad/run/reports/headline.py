@@ -261,7 +261,7 @@ def belief_words(view: RegionView, words: Wording = ENGLISH) -> str:
 
 
 def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
-    """Say a range of probabilities in whole per cent.
+    """Say a range of probabilities in whole per cent, the lower end rounded down, the upper up.
 
     Parameters
     ----------
