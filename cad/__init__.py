@@ -1,9 +1,12 @@
 """Probability of malignancy for regions of interest in prostate multiparametric MRI.
 
-The public names are loaded when they are first asked for, so that a command starts at once:
-``read_cohort, measure, consensus, default_learner, validate, save_model, load_model, predict`` and
-their types,
-``CadError``, and the modules ``plot, learners, evaluation``.
+A public name is loaded only when a program first uses it, so that a command starts at once. The
+public names are:
+
+- the functions ``read_cohort, measure, consensus, default_learner, validate, save_model,
+  load_model, predict`` and their types,
+- the exception ``CadError``,
+- the modules ``plot, learners, evaluation``.
 """
 
 from cad.base.version import __version__

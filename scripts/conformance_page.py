@@ -26,17 +26,22 @@ HEAD = """# DICOM conformance
 ROLES = """
 ## Roles
 
-The commands `cad import` and `cad report` only call an archive. They open an association for a
-query, for fetching a study and for storing its results, one at a time. They fetch by C-GET, by
-C-MOVE to a receiver that listens only meanwhile (`move` in the archive's limits), or by DICOMweb.
-The node (`cad serve`) also receives calls. In the list, *fetched* is C-STORE SCP within C-GET and
-for C-MOVE, *stored* is C-STORE SCU, and *taken* is C-STORE SCP of the node.
+The commands `cad import` and `cad report` only call an archive. They open an association (a
+connection of DICOM networking) for a query, for fetching a study and for storing its results, one
+at a time. They fetch by C-GET, by C-MOVE or by DICOMweb. For C-MOVE (entry `move` in the file that
+`--limits` names) a receiver listens, but only while a series is fetched. The node (`cad serve`)
+also receives calls.
+
+The list has the role of `cad` for each SOP class (kind of object or service). SCU is the side that
+calls, and SCP the side that is called. *Fetched* is C-STORE SCP within C-GET and for C-MOVE,
+*stored* is C-STORE SCU, and *taken* is C-STORE SCP of the node:
 
 """
 RESULTS = """
 ## Results that are stored
 
-Every result is filed under the archive's own record of the study: the sent copy takes over
+Every result is filed under the archive's own record of the study. The copy that is sent takes over
+these values of the record:
 {identity}.
 Reports follow TID 1500 with TID 1411 groups. [dicom.md](dicom.md#to-the-archive) describes tracking
 identifiers, and how a later result names the earlier results.
@@ -48,9 +53,9 @@ WEB = """
 ## DICOMweb
 
 QIDO-RS finds studies, series, instances and earlier results, and proves that an object was stored.
-WADO-RS fetches the instances of a series. STOW-RS stores one object in each request. Objects
-come as `application/dicom`, in the transfer syntax that the archive chooses. Redirects are not
-followed.
+WADO-RS fetches the instances of a series. STOW-RS stores one object in each request. Fetched
+objects come as `application/dicom`, in the transfer syntax that the archive chooses. If the
+archive redirects `cad` to another address, `cad` does not follow.
 
 ## Character sets
 
@@ -58,15 +63,16 @@ followed.
 END = """
 ## Limits
 
-Every wait, time, count of answers and amount of bytes is limited:
-[settings](settings.md#an-archive-configsarchiveyaml).
+In every exchange with an archive, each wait, the whole time, the count of answers and the amount of
+bytes are limited. The [settings](settings.md#an-archive-configsarchiveyaml) have the limits.
 
 ## Security
 
-Connections are plain DICOM, or TLS 1.2 and later (BCP 195, the standard for secure TLS). Under TLS
-both sides show a certificate, whether `cad` calls or the node is called. DICOMweb uses HTTPS, and
-shows a client certificate if the settings name one. Whether a certificate was revoked is not
-checked. There are no passwords.
+Connections are plain DICOM, or encrypted by TLS 1.2 and later (BCP 195, the standard for secure
+TLS). Under TLS both sides show a certificate, whether `cad` calls or the node is called. With
+DICOMweb `cad` uses HTTP or HTTPS, as the address says. With the entry `tls` in the settings it
+refuses an address without HTTPS, and shows the certificate that the entry names. Whether a
+certificate was revoked is not checked. There are no passwords.
 """
 
 

@@ -50,26 +50,26 @@ A region is measured on the grid of each image. The name of a column has three p
 `_`: the image, the part and the statistic. A *part* is what is measured of the image, such as its
 intensity, its grey levels or a map that is computed from it. Examples are `t2w_intensity_median`,
 `adc_haralick_contrast` and `dce_tofts_ktrans_p90`. Columns of the size and position of a region
-name no image (`size_volume`). Parts belong to families. `features.families` names the families
+name no image (`size_volume`). Each part belongs to a family. `features.families` names the families
 that are measured.
 
 The perfusion models are fitted in every voxel of the dynamic series (DCE). Statistics of their
-parameters, such as Ktrans, leave out the voxels in which the fit failed. They are missing if the
-fit succeeded in less than half of a region. Three statistics tell how well the fit went: R2, the
-residual and the share of voxels in which the fit failed. They are taken over all voxels. If all
-voxels of a region have one value, the statistics of intensity, levels and co-occurrence are
-defined all the same.
+parameters, such as Ktrans, leave out the voxels in which the fit failed. These statistics are
+missing if the fit succeeded in less than half of a region. Three statistics tell how well the fit
+went: R2, the residual and the share of voxels in which the fit failed. These three are taken over
+all voxels of the region. If all voxels of a region have one value, the statistics of intensity,
+levels and co-occurrence are defined all the same.
 
-Some statistics grow or shrink with the number of voxels, and so mainly tell the size of the
-region. Their tags are marked with `*`. They are measured only if `features.counting` is on. The
-families `size` and `position` are measured only if `features.families` names them. By default
-`features.exclude` leaves out two maps whose unit depends on the gain of the scanner
-(`semi_baseline_signal` and `semi_maximum_enhancement`).
+Some statistics grow or shrink with the number of voxels, and so mainly tell the size of the region.
+In the tables their tags (codes of the standard IBSI) are marked with `*`. These statistics are
+measured only if `features.counting` is on. The families `size` and `position` are measured only if
+`features.families` names them. By default `features.exclude` leaves out two maps whose unit depends
+on the gain of the scanner (`semi_baseline_signal` and `semi_maximum_enhancement`).
 
-The unit `standardised` depends on the setting `images.t2_standardisation` of the pipeline. It is
-a standard deviation (z-score), the intensity of a reference tissue, or a step of Nyul's scale. The
-unit `a.u.` means arbitrary units. The tags are those that the Image Biomarker Standardisation
-Initiative (IBSI) gives to features.
+The unit `standardised` of T2 depends on the setting `images.t2_standardisation` of the pipeline.
+It is a standard deviation (z-score), the intensity of a reference tissue, or a step of Nyul's
+scale. The unit `a.u.` means arbitrary units. The tags in the tables are those that the Image
+Biomarker Standardisation Initiative (IBSI) gives to features.
 """
 
 PAPERS = """## Which of this is the paper's
@@ -80,13 +80,13 @@ from the mpMR images". The list of the features is in the paper's reference [20]
 hand. So the kinds of features are those of the paper, and the features themselves are partly
 guessed:
 
-- Statistical features are the families `intensity` and `histogram`. It is a guess that these are
-  all statistics of IBSI.
-- Gradients are the family `gradient`. The operators of Sobel and Kirsch are a guess, because they
-  are common in the field.
+- Statistical features are the families `intensity` and `histogram`. Which statistics the paper
+  took is a guess: this program takes all those of IBSI.
+- Gradients are the family `gradient`. The operators of Sobel and Kirsch are a guess. They were
+  chosen because they are common in the field.
 - Haralick's attributes are the families `haralick` and `maximal_correlation`. His fourteen
-  attributes are known. The distance and directions of the pairs, and the number of grey levels,
-  are guessed.
+  attributes are known. The distance and directions of the pairs of voxels, and the number of grey
+  levels, are guessed.
 - Functional features are the families `semiquantitative` and `kinetic`, and ADC. The perfusion
   models are guessed.
 - The images are T2, ADC and those of `dce_images`. Which frames of the dynamic series the paper
@@ -104,49 +104,53 @@ def features_page() -> str:
         HEAD,
         "## Images\n",
         table("| image | values | unit |", map(image_row, IMAGES)),
-        "Each image of the table has the parts `intensity`, `histogram` and `haralick`, and the\n"
-        "parts of the next table, which belong to the family `gradient`. The dynamic series\n"
-        "(`dce`) has [maps](#maps-of-the-dynamic-series) instead. `the image's` in a unit\n"
-        "stands for the unit of the image.\n",
+        "Each image of this table has the parts `intensity`, `histogram` and `haralick`. It also\n"
+        "has the parts `sobel` and `kirsch` of the next table, which belong to the family\n"
+        "`gradient`. The dynamic series (`dce`) has [maps](#maps-of-the-dynamic-series) in place\n"
+        "of these parts. `the image's` in a unit stands for the unit of the image.\n",
         table("| part | definition | unit | source |", map(gradient_row, GRADIENTS)),
         "## Statistics\n",
         "The statistics of the next table are taken of intensities, gradients, responses of\n"
         "filters, and maps.\n"
         f"The intensity of T2 has no {' and '.join(f'`{r}`' for r in RATIOS)}, because its\n"
         "values have no natural zero.\n",
-        "The same statistics are taken of grey levels (family and part `histogram`). They are\n"
-        "then pure numbers, and have the tags of the last column. `the part's` stands for the\n"
-        "unit of the part, `its square` for the square of that unit. An empty cell in a column of\n"
-        "tags means that IBSI gives no tag, or that the statistic is not taken there.\n",
+        "The statistics of the next table are also taken of grey levels (family and part\n"
+        "`histogram`). Of grey levels they are pure numbers, and have the tags of the last\n"
+        "column. `the part's` stands for the unit of the part, `its square` for the square of\n"
+        "that unit. An empty cell in a column of tags means that IBSI gives no tag, or that the\n"
+        "statistic is not taken of these values (or of grey levels).\n",
         table("| statistic | definition | unit | IBSI | of levels |", statistic_rows(columns)),
         "## Co-occurrence\n",
         "A co-occurrence matrix counts how often a voxel with grey level i has a neighbour with\n"
-        "grey level j. The family and the part of its statistics are `haralick`. They are pure\n"
-        "numbers. The matrix is symmetric. N is the number of levels, and mu is the mean level.\n"
-        "HX is the entropy of i, and HXY the joint entropy of i and j. HXY1 and HXY2 are\n"
-        "entropies as if i and j were independent. Both are 2 HX here.\n",
+        "grey level j. The family and the part of its statistics are `haralick`. These\n"
+        "statistics are pure numbers. The matrix is symmetric. N is the number of levels, and mu\n"
+        "is the mean level. HX is the entropy of i, and HXY the joint entropy of i and j. HXY1\n"
+        "and HXY2 are entropies as if i and j were independent. Because the matrix is symmetric,\n"
+        "HXY1 and HXY2 are both 2 HX.\n",
         "\n".join([*pair_lines(columns), ""]),
         "Haralick's fourteenth feature is a family of its own, which is measured only if\n"
         "`features.families` names it. Its part is `maximal_correlation`, and its statistic\n"
         "`coefficient`. It is the largest correlation of i and j under any renaming of the\n"
         "levels. pyradiomics calls it MCC (`features.radiomics: [mcc]`).\n",
         "## Maps of the dynamic series\n",
-        "The last column says which of the statistics above are taken of a map. The bolus is the\n"
-        'contrast agent as it was injected. "The study\'s" arrival or delay is estimated from a\n'
-        'mean curve of the study. "The input" is the concentration of contrast agent\n'
-        "in the artery.\n",
+        "The last column says which of the [statistics](#statistics) are taken of a map. The\n"
+        'bolus is the contrast agent as it was injected. "The study\'s" arrival or delay is\n'
+        'estimated from a mean curve of the study. "The input" is the concentration of contrast\n'
+        "agent in the artery.\n",
         table("| part | definition | unit | source | statistics |", map_rows(columns)),
         "## Images of the dynamic series\n",
-        "The setting `features.dce_images` names images of the series that are measured like T2:\n"
-        "their gradients, co-occurrence and levels, with the settings `features.texture_dce`. By\n"
-        "default it names none. It may name `early` (in the table below) and every map above.\n"
-        "Voxels in which the fit failed are left out. Examples of columns are\n"
-        "`dce_early_mean`, `dce_early_sobel_p90` and `dce_tofts_ktrans_haralick_contrast`.\n",
+        "The setting `features.dce_images` names images of the dynamic series that are measured\n"
+        "like T2: their gradients, co-occurrence and levels, with the settings\n"
+        "`features.texture_dce`. By default `features.dce_images` names none. It may name `early`\n"
+        "(in the table below) and every [map](#maps-of-the-dynamic-series). Voxels of a map in\n"
+        "which the fit failed are left out. Examples of columns are `dce_early_mean`,\n"
+        "`dce_early_sobel_p90` and `dce_tofts_ktrans_haralick_contrast`.\n",
         table("| part | definition | unit |", map(series_row, DCE_IMAGES)),
         PAPERS,
         "## Size and position\n",
         "Sizes are those of the region as it was drawn. The mesh is a surface of triangles around\n"
-        "the region. Positions need a gland mask; the centre is that of the region.\n",
+        "the region. Positions are measured only if there is a gland mask. The centre is that of\n"
+        "the region.\n",
         table("| column | definition | unit | IBSI |", region_rows(columns)),
         "## Filters\n",
         "The response of a filter is the image after the filter ([filters](filters.md)).\n"

@@ -25,27 +25,29 @@ _HEAD = """# Do the papers' results come out?
 *For a researcher: which results of the papers does this program reach?*
 
 Each section below comes from one command, `cad experiment NAME -o OUT`, which stands under its
-heading. The option `--data` names the folder of data that are not simulated; without it
-`wang2014-uci` fetches its sets from OpenML. `wang2014-roi` takes the cohort that
-`niaf2014-clinical` simulates (`--data OUT/cohort`). All cohorts of patients are simulated. The
-lesions of Mesejo et al. 2016, which none of the four papers had, are real. Their section is of an
-earlier version, which also had the consensus rules graded, Dawid-Skene and GLAD. No constant was
-tuned to a published figure. Changes of seeds and tests are in [history.md](history.md).
+heading. The option `--data` names the folder of data that are not simulated. Without this option
+the experiment `wang2014-uci` fetches its sets from OpenML. The experiment `wang2014-roi` takes the
+cohort that `niaf2014-clinical` simulates (`--data OUT/cohort`). All cohorts of patients are
+simulated. The lesions of Mesejo et al. 2016, which none of the four papers below had, are real. The
+section on these lesions is of an earlier version of the program, which also had the consensus rules
+graded, Dawid-Skene and GLAD. No constant was tuned to a published figure. Changes of seeds and
+tests are in [history.md](history.md).
 
 The papers are [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et al. 2014 and [A14]
 Amirou et al. 2014. [N14] Figs 4 and 5 are the pictures of Tables I and II. Maps over a grid of
-settings ([W14] Figs 1 and 4) are shown without a verdict. A table of more than five rows is a CSV
-file beside its figures. [Methods](methods.md#6-measures-and-validation) defines the measures: KL
-(the divergence of two probabilities) and Err (the alignment error). Acc is the accuracy at .5, and
-MCE is the mean cross-entropy.
+settings ([W14] Figs 1 and 4) are shown without a verdict. A table of more than five rows is not
+printed on this page but linked as a CSV file. [Methods](methods.md#6-measures-and-validation)
+defines two of the measures: KL (the divergence of two probabilities) and Err (the alignment error).
+Acc is the accuracy if rows with a probability above .5 are called positive, and MCE is the mean
+cross-entropy.
 
 Three learners stand in most sections. The P-SVM (probabilistic SVM) learns from probabilities. The
 SVM learns from the two classes. The F-SVM (fuzzy SVM) is an SVM in which a label counts less the
 nearer its probability is to ½. P is a probability, true or estimated, and p the probability that is
-the label of a point. The P-SVM pays nothing if its probability lies within p ± η; this interval is
-called the tube. C is the cost of an error at a certain label (0 or 1), C̃ at an uncertain label.
-σ is the width of the Gaussian kernel. The scale, fixed or learned, divides a decision value before
-it becomes a probability. A draw is the data that one seed makes or chooses.
+the label of a point. The P-SVM pays no cost for a point if its probability lies within p ± η; this
+interval is called the tube. C is the cost of an error at a certain label (0 or 1), C̃ at an
+uncertain label. σ is the width of the Gaussian kernel. The scale, fixed or learned, divides a
+decision value before it becomes a probability. A draw is the data that one seed makes or chooses.
 
 ## What was claimed and what came out
 
@@ -53,44 +55,47 @@ A claim is a number or an order of methods that a paper prints. Where a figure h
 number, the paper's sentence about it is the claim. The verdicts are:
 
 - **yes**: the claim comes out. A claim on several methods comes out if their order is the published
-  one. Where the P-SVM's own number falls short of the published number, the claim's row says so.
+  one. Where the P-SVM's own number falls short of the published number, the claim's row of
+  `claims.csv` says so.
 - **order only** (for claims on patients): the P-SVM is the best of the methods, as published. But
-  it is not so beyond chance, or chance was not tested.
+  it is not better beyond chance, or chance was not tested.
 - **no**: the claim does not come out.
 - **not defined**: the claim is a quotient whose denominator is 0.
 - **shuffled labels too**: the claim comes out, but with labels in random order it also comes out in
   more than one of twenty runs. Such a result is no evidence for a method.
 - **not in most other draws**: the claim comes out on the seeds of this page, but in less than half
-  of other draws of the data. These draws have a tenth or a fifth of the seeds of this page, so that
-  they may not show a small effect.
+  of other draws of the data. The other draws have a tenth or a fifth of the seeds of this page, so
+  that they may not show a small effect.
 - **no control**: the claim comes out, but was not run with other draws and with shuffled labels.
 - **by construction**: the claim follows from the formulas, whatever the decision values are.
 - **another cohort**: the numbers are of the paper's own patients, whose data nobody else has.
 
 Most claims that the P-SVM is better than other methods are tested. For claims on patients, the
 p-value comes from swapping two methods in random patients, and must be below .05. For claims on
-simulated points, it is that of a one-sided signed-rank test over the seeds, and must be below .001.
-The largest p-value of all other methods counts.
+simulated points, the p-value is that of a one-sided signed-rank test over the seeds, and must be
+below .001. The P-SVM is compared with each of the other methods, and the largest p-value counts.
 
 `python -m benchmarks.verdicts -o OUT/verdicts --data FOLDER` repeats the experiments with other
-draws and with shuffled labels, and counts how often each claim comes out. Copy its `rates.csv` to
-`OUT`. Then `python scripts/reproduction_page.py OUT docs` makes this page.
+draws and with shuffled labels, and counts how often each claim comes out. Copy the file `rates.csv`
+that it writes to `OUT`. Then `python scripts/reproduction_page.py OUT docs` makes this page.
 
-Claims on simulated points and on [A14]'s sets have twenty other draws and twenty runs with shuffled
-labels. Claims on [W14]'s public sets have three of each. Claims on simulated patients have eight
-other draws and six runs with shuffled labels. Most of the claims on simulated patients come out
+The claims on simulated points and on [A14]'s sets were run with twenty other draws of the data, and
+twenty times with shuffled labels. The claims on [W14]'s public sets were run with three other
+draws, and three times with shuffled labels. The claims on simulated patients were run with eight
+other draws, and six times with shuffled labels. Most of the claims on simulated patients come out
 with shuffled labels, too. With shuffled labels a learner of probabilities predicts close to the
-mean label, and a classifier does not. So the classifier has the larger KL and error of the
-probability, although neither has learned anything.
+mean label, and a classifier does not. So the classifier has a larger KL and a larger error of the
+probability than the learner of probabilities, although neither has learned anything.
 
 [claims.csv](reproduction/claims.csv) has the published and the measured value of each claim, and
-how often it came out in other draws and with shuffled labels. The table counts the claims of each
-part of a paper by their verdict; its last column names those that do not come out. A claim "KL
-beside soft-label baselines" is not in the paper. It compares the P-SVM with logistic regression and
-kernel ridge, which learn from the same probabilities. "Everybody tuned" means that the settings of
-every method are chosen on inner folds, "everybody at σ = 2⁵, C = 2¹³" that every method has these
-settings of the paper. "With flaws" means that, as in the paper, settings are chosen on the test
-folds (its section names further flaws). "Honest" means that they are chosen on training rows alone.
+how often it came out in other draws and with shuffled labels. The next table counts the claims of
+each part of a paper by their verdict; its last column names the claims that do not come out. The
+claims "KL beside soft-label baselines" are not in the paper. They compare the P-SVM with logistic
+regression and kernel ridge, which learn from the same probabilities. "Everybody tuned" means that
+the settings of every method are chosen on inner folds, "everybody at σ = 2⁵, C = 2¹³" that every
+method has these settings of the paper. "With flaws" means that, as in the paper [W14], settings are
+chosen on the test folds (the section on UCI sets names further flaws). "Honest" means that settings
+are chosen on training rows alone.
 """
 _REAL = """# Real data
 

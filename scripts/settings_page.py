@@ -94,9 +94,10 @@ def settings_page() -> str:
             "*For whoever writes a pipeline, a decision file or a node's file: which keys are "
             "there, and what does each do?*",
             "",
-            "Generated from `cad/base/settings.py`: `python scripts/settings_page.py`. A line has "
-            "a key, its values with the default in bold (alone where it shows their kind), and its "
-            "meaning. Unknown keys are refused.",
+            "`python scripts/settings_page.py` makes this page from `cad/base/settings.py`. A line "
+            "has a key, in brackets its possible values, and its meaning. The default is in bold. "
+            "If the default shows the kind of value (a number, a text), it stands alone. Unknown "
+            "keys are refused.",
             "",
             "## A pipeline (`pipelines/*.yaml`)",
             "",
@@ -104,10 +105,12 @@ def settings_page() -> str:
             "",
             "## A learner (`learner.name`, `learner.params`, `learner.grid`)",
             "",
-            "Parameters with their defaults; [learners](learners.md) says what they mean. `solver` "
-            f"is one of {', '.join(f'`{name}`' for name in SOLVERS)} (`cvxopt` is the reference, "
-            "of the extra `reference`); of SVMROC and SSLROC `auto`, `interior-point` or `cvxopt`. "
-            "A P-SVM's `eta` comes from the labels.",
+            "The list has the learners with their parameters and defaults; the page "
+            "[learners](learners.md) says what the parameters mean. `solver` is one of "
+            f"{', '.join(f'`{name}`' for name in SOLVERS)}; for SVMROC and SSLROC it is `auto`, "
+            "`interior-point` or `cvxopt`. `cvxopt` is the reference solver, which the extra "
+            "`reference` installs. The spread `eta` of a P-SVM's labels is no parameter: it comes "
+            "from the readers' scores.",
             "",
             *learners_table(),
             "",
@@ -117,19 +120,22 @@ def settings_page() -> str:
             "",
             "## A site's costs (`configs/decision/*.yaml`)",
             "",
-            f"As {shown[DecisionSettings]} of a pipeline, for `cad predict --decision FILE`; "
-            "only the costs' ratios count ([methods](methods.md#3-reject-option-and-costs)).",
+            f"The keys are those of {shown[DecisionSettings]} of a pipeline, without `decision.`. "
+            "The file is given to `cad predict --decision FILE`. Of the costs only the ratios "
+            "count ([methods](methods.md#3-reject-option-and-costs)).",
             "",
             "## An archive (`configs/archive/*.yaml`)",
             "",
-            "For `--limits FILE`; [dicom](dicom.md). From `cad/dicom/archive/settings.py`.",
+            "These keys are for the option `--limits FILE` of commands that speak with an archive "
+            "([dicom](dicom.md)). They come from `cad/dicom/archive/settings.py`.",
             "",
             *settings_table(ArchiveLimits),
             "",
             "## A node (`configs/node/*.yaml`)",
             "",
-            "For `cad serve --config FILE`; [node](node.md). From `cad/hospital/node/settings.py`. "
-            "Nothing is watched unless `watch` names a folder.",
+            "These keys are for `cad serve --config FILE` ([node](node.md)). They come from "
+            "`cad/hospital/node/settings.py`. No folder is watched unless `watch.folder` "
+            "names one.",
             "",
             *settings_table(NodeSettings, shown={ArchiveLimits: "an archive's keys"}),
             "",

@@ -54,7 +54,8 @@ class CadError(Exception):
         return f"{text} ({self.hint})" if self.hint else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The default pickling loses keyword-only arguments, and errors are sent between processes.
+        # Errors are sent between processes by pickling. Python's default pickling of an exception
+        # loses keyword-only arguments.
         fields = (self.problem, self.hint, self.file, self.patient, self.roi, self.place)
         return (_rebuild, (type(self), *fields))
 

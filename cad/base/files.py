@@ -65,8 +65,8 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     """
     make_folder(path.parent)
     name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
-    # The system applies the user's mask. Reading the mask is possible only by setting it for all
-    # threads.
+    # The system itself applies the user's mask of permissions (umask) to ``mode``. This process
+    # could read the mask only by setting it for all threads.
     handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -110,7 +110,8 @@ def write_own(path: Path, content: bytes, inputs: Sequence[Path], *, force: bool
     if there and not force:
         _check_unchanged(path)
     write_atomic(path, content)
-    # On a file system without attributes, `force` is needed every time; no file is lost there.
+    # A file system without extended attributes cannot keep the hash. Then `force` is needed
+    # whenever a file is to be replaced; no file is lost there.
     with suppress(OSError, AttributeError):
         os.setxattr(path, _WRITTEN, hashlib.sha256(content).hexdigest().encode())
 
@@ -425,7 +426,7 @@ def plain(text: str) -> str:
     def escape(match: re.Match[str]) -> str:
         if match[0] in "\n\t":
             return match[0]
-        # ``ascii`` writes the escape between quotes.
+        # ``ascii`` writes the escape between quotes, which are cut off.
         return ascii(match[0])[1:-1]
 
     return CONTROL.sub(escape, text)

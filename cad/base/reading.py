@@ -81,7 +81,7 @@ _MACHINE = {
     errno.EINTR,
     errno.ETIMEDOUT,
 }
-# The text of these exceptions is understandable only with the name of the exception.
+# The text of an exception of these types is understandable only with the name of the type.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
 # Bytes of a zip member's header before its name.
@@ -185,7 +185,8 @@ def check_members(archive: zipfile.ZipFile) -> None:
         that does not begin with its header, or the name of two files.
     """
     stream: Any = archive.fp
-    # The last member must end before the directory.
+    # A zip archive ends with a directory of its members, so the last member must end before the
+    # directory begins.
     end = archive.start_dir
     following = "the archive's directory"
     members = sorted(archive.infolist(), key=lambda member: member.header_offset)

@@ -68,7 +68,8 @@ class ImageSettings(Section):
         distances between voxels to which T2 is interpolated, in mm along x, y and z; 0 leaves an
         axis as it is, and null all three
     spacing_adc
-        the same for ADC
+        distances between voxels to which the ADC map is interpolated, in mm along x, y and z; 0
+        leaves an axis as it is, and null all three
     interpolation
         whether interpolation is linear between voxel centres, or by cubic splines
     whole_numbers
@@ -160,7 +161,7 @@ class TextureSettings(Section):
     Parameters
     ----------
     bins
-        number of bins; null to use bin_width
+        number of bins of grey levels; null to use bin_width
     bin_width
         width of a bin, in units of the image
     range
@@ -328,19 +329,19 @@ class LabelSettings(Section):
     readers
         readers whose scores count: all, the declared expert, or named readers
     consensus
-        how readers are weighed in the label p of a region, the mean of its readers' probabilities.
-        agreement: each by his agreement with the others; mean: all the same; pooled: each by how
-        well his scores tell the histology of the training regions
+        how readers are weighted in the label p of a region, the mean of its readers' probabilities.
+        agreement: each reader by his agreement with the others; mean: all readers the same; pooled:
+        each reader by how well his scores tell the histology of the training regions
     eta
-        disagreement of the readers of a region: adaptive is their standard deviation; a number is
-        taken for all regions
+        disagreement of the readers of a region. adaptive: the standard deviation of their
+        probabilities; a number: this number for all regions
     eta0
         reading precision: least half-width of a label's interval, and distance from 0 or 1 within
-        which a label counts as certain; if it is a list, each value gets a weight, which is found
-        on inner folds
+        which a label counts as certain. If it is a list, the learner averages P-SVMs with each of
+        the values, and inner folds find their weights
     kappa
-        share of the readers' disagreement that becomes half-width; if it is a list, each value gets
-        a weight, which is found on inner folds
+        share of the readers' disagreement that becomes half-width. If it is a list, the learner
+        averages P-SVMs with each of the values, and inner folds find their weights
     boundary
         rule for a label whose interval leaves (0, 1). drop: the bound outside is ignored; paper:
         the label becomes certain
@@ -350,8 +351,8 @@ class LabelSettings(Section):
     isup_min
         lowest ISUP grade that counts as malignant; 1 is any cancer
     pirads_probability
-        probability of malignancy that each PI-RADS category stands for: a published table, or one's
-        own
+        probability of malignancy that each PI-RADS category stands for. pi-cai: by a published
+        table; a mapping: by a table of one's own
     """
 
     readers: Literal["all", "expert"] | tuple[str, ...] = "all"
@@ -393,7 +394,7 @@ class LearnerSettings(Section):
     criterion
         measure by which the inner folds choose from the grid
     inner_folds
-        number of inner folds; all regions of a patient are in one of them
+        number of inner folds; all regions of a patient are in one fold
     training_rows
         whether a bundle (a stored model) may hold the training regions' rows of features
     harmonisation
@@ -422,6 +423,7 @@ class ValidationSettings(Section):
         how patients are divided into outer folds, which are left out of training in turn
     folds
         number of outer folds of the scheme 'patient-folds'; all regions of a patient are in one
+        fold
     bootstraps
         number of resamples of whole patients for bootstrap intervals
     permutations
@@ -460,10 +462,11 @@ class DecisionSettings(Section):
         chosen on the validation and not from the costs: it is the highest one tested for which the
         lower 95 % bound still reaches this value. If there is none, no region is called benign
     aim_ppv
-        positive predictive value that regions called malignant shall have, in the same way
+        positive predictive value that regions called malignant shall have. The threshold is chosen
+        as for aim_npv
     man_npv
-        negative predictive value that men below the lower threshold for men shall have, in the same
-        way. Without this key the threshold for men comes from the costs
+        negative predictive value that men below the lower threshold for men shall have. The
+        threshold is chosen as for aim_npv. Without this key it comes from the costs
     prevalence
         share of men with cancer of grade labels.isup_min or more where the model is used. The
         probabilities of a prediction are moved until their mean over the training's men, weighted

@@ -1,6 +1,7 @@
-"""The commands: each parses its arguments, calls one function and prints the result.
+"""Define the commands: each parses its arguments, calls one function and prints the result.
 
-A heavy module is imported only where a command needs it, so that ``--help`` answers at once.
+A module that loads slowly is imported only in the commands that need it, so that ``--help`` answers
+at once.
 """
 
 import gc
@@ -25,7 +26,7 @@ from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
-# The headings under which --help lists the commands.
+# Headings under which `cad --help` lists the commands.
 START = "Start"
 DATA = "Own data"
 LEARN = "Learn"
@@ -49,23 +50,23 @@ def main() -> None:
     arguments or settings.
     """
     collect_rarely()
-    # A stream that the caller closed leaves its number free. The next opened file would get that
-    # number, and libraries and child processes would print into the file.
+    # A standard stream that the caller closed leaves its file number (0, 1 or 2) free. The next
+    # opened file would get this number, and libraries and child processes would print into it.
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:
-        # A full disk or a refused permission leaves finished files whole, so that the user can
-        # continue.
+        # These words are added to errors such as a full disk or a refused permission. After such an
+        # error the finished files are whole, so that the user can continue.
         way_out = " (put it right and run again: what is done is kept)"
         if common.global_options.verbose:
             traceback.print_exc()
         common.say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
     except SystemExit as end:
-        if end.code == 130:  # Ctrl-C, as Typer reports it
+        if end.code == 130:  # the exit code of Typer after Ctrl-C
             common.say(
                 "cad: stopped. What was finished is kept and nothing is half written; the same "
                 "command goes on from there.",
@@ -73,7 +74,7 @@ def main() -> None:
             )
         raise
     finally:
-        gc.freeze()  # saves time: Python ends without freeing every loaded object
+        gc.freeze()  # Python then ends sooner, without freeing every loaded object
 
 
 @app.command(rich_help_panel=START)
@@ -208,7 +209,7 @@ def import_command(
         )
     from cad.base.processes import use_one_thread
 
-    use_one_thread()  # must come before numerical libraries are loaded
+    use_one_thread()  # works only before numerical libraries are loaded
     from cad.run.workflows.imports import import_cohort
 
     common.share()

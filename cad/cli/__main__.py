@@ -1,4 +1,4 @@
-"""Let ``python -m cad.cli`` be the command."""
+"""Run the command ``cad`` when Python is started as ``python -m cad.cli``."""
 
 from cad.cli import main
 

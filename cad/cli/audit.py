@@ -1,4 +1,4 @@
-"""The command that checks an audit trail."""
+"""Define the command that checks an audit trail (the record of what was predicted and sent)."""
 
 from dataclasses import asdict
 from pathlib import Path

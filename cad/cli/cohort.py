@@ -1,4 +1,4 @@
-"""The command that takes a patient out of a cohort."""
+"""Define the command that takes a patient out of a cohort."""
 
 from pathlib import Path
 from typing import Annotated
@@ -44,8 +44,8 @@ def cohort_remove(
     from cad.run.audit.withdrawal import Elsewhere, withdraw
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
-    # Pages of a reader study name patients by codes. A search for the patient's names would not
-    # find these pages. Every reader study below the folders of --runs is therefore searched by
+    # Pages of a reader study name a patient by a code, so that a search for his label and ids would
+    # not find them. In the folders of --runs, every reader study is therefore searched by
     # ReadingFolder, and not as a run.
     studies: list[Path] = []
     for folder in runs or ():

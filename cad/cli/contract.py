@@ -1,4 +1,4 @@
-"""The commands that a container runs on the platforms Grand Challenge and MHub.
+"""Define the commands that a container runs on the platforms Grand Challenge and MHub.
 
 Each platform states a contract: in which folders and files a container finds its inputs, and where
 it must write its results.

@@ -1,4 +1,4 @@
-"""The commands on trained models."""
+"""Define the commands that check, show and compare trained models."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The command ``cad serve``: run a node until it is told to stop."""
+"""Define the command ``cad serve``, which runs a node until a signal stops it."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The commands that let several readers score a cohort, and say which regions to read next."""
+"""Define the commands for scoring by several readers, and for naming the regions to read next."""
 
 from pathlib import Path
 from typing import Annotated

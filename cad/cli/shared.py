@@ -1,4 +1,4 @@
-"""Options that several commands have, and the functions by which a command prints and ends."""
+"""Hold options that several commands have, and the functions by which a command prints and ends."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _TELL_SECONDS = 60
 
 
 def _existing(folder: Path) -> Path:
-    """Refuse a cohort folder that does not exist. Options are checked before slow modules load."""
+    """Refuse a cohort folder that does not exist, before the command loads any slow module."""
     if not folder.is_dir():
         raise CadError("no such cohort folder", file=folder)
     return folder
 
 
 def _pipeline(name: str) -> str:
-    """Refuse a pipeline that does not exist. Options are checked before slow modules load."""
+    """Refuse a pipeline that does not exist, before the command loads any slow module."""
     find("pipelines", name, ".yaml")
     return name
 
 
 def _check_model_exists(name: str) -> str:
-    """Refuse a model that does not exist. Options are checked before slow modules load."""
+    """Refuse a model that does not exist, before the command loads any slow module."""
     find("models", name)
     return name
 
@@ -115,7 +115,7 @@ def archive_limits(name: str) -> ArchiveLimits:
     Parameters
     ----------
     name : str
-        Path of a YAML file, or the name of one in ``configs/archive``.
+        Path of a YAML file, or the name of a file in ``configs/archive``.
     """
     from cad.base.settings import read_settings
     from cad.dicom.archive.settings import ArchiveLimits
@@ -182,7 +182,8 @@ def execution(
     scheduler : str or None
         Dask scheduler, ``tcp://HOST:PORT``; None for work on this machine.
     no_resume, retry_failed : bool
-        Whether to compute every study again, or only the failed studies.
+        Whether to compute every study again (``no_resume``), or those that failed before
+        (``retry_failed``).
     time_limit, memory_limit : float
         Seconds and gigabytes that one study may take.
     """
@@ -202,7 +203,8 @@ def execution(
 def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> ExecutionOptions:
     """Load the modules that a run needs, and let the processes that it starts share them.
 
-    A resumed run loads nothing here, because perhaps nothing is left to compute.
+    If an earlier run is resumed, no module is loaded ahead, because perhaps nothing is left to
+    compute.
 
     Parameters
     ----------
@@ -223,7 +225,7 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 
     if options.scheduler is not None or RunFolder(out).memory.exists():
         return options
-    use_one_thread()  # must come before numerical libraries are loaded
+    use_one_thread()  # works only before numerical libraries are loaded
     import cad.run.execution.worker
     import cad.run.pipeline  # noqa: F401
     from cad.run.stages.ready import ready_to_fit, ready_to_measure
@@ -237,9 +239,9 @@ def load_ahead(out: Path, options: ExecutionOptions, *, folds: bool = False) -> 
 def share(*, loops: bool = False) -> bool:
     """Let the processes that a command starts share its loaded modules; return whether they do.
 
-    Nothing is shared when another program calls the command, for two reasons. A copy of that
-    program would also hold its data and its changes to modules. Python's fork server would even run
-    its main module again.
+    Nothing is shared when a foreign program calls the command as a function, for two reasons. The
+    started processes, which are copies, would also hold the foreign program's data and its changes
+    to modules. Python's fork server would even run the foreign program's main module again.
     """
     from cad.base.processes import share_loaded
 
@@ -260,8 +262,8 @@ def finish(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
         Command that gets new failures as JSON on its standard input.
     """
     announce(summary, as_json, tell)
-    # The exit code tells a script the same as the last line tells a person. Failures that somebody
-    # has acknowledged, and studies that wait for regions, do not count.
+    # The exit code tells a script, as the last printed line tells a person, whether studies failed.
+    # Failures that somebody has acknowledged, and studies that wait for regions, do not count.
     if summary.kinds.unsettled:
         raise typer.Exit(1)
 
@@ -287,15 +289,16 @@ def announce(summary: Emitted, as_json: bool, tell: str | None = None) -> None:
     kinds = summary.kinds
     unreported = []
     if tell and kinds.new and not _tell_command(tell, summary.out, kinds):
-        unreported = kinds.new  # the next command reports them
-    # Failures are remembered last: if this command is killed before, the next one reports them.
+        unreported = kinds.new  # the next run of the command reports these failures
+    # Failures are recorded as told only at the end. If this command is killed before the end, the
+    # next command tells of them again.
     remember(summary.out, summary.failures, unreported)
 
 
 def _tell_command(command: str, out: Path, kinds: SortedFailures) -> bool:
     """Run the command of ``--tell`` with the new failures; return whether it succeeded.
 
-    If the command fails, only the reason is printed.
+    If the command of ``--tell`` fails, the reason is printed, and no error is raised.
     """
     content = json.dumps({"out": str(out), **kinds.as_dict()})
     try:

@@ -1,4 +1,4 @@
-"""The commands on a user's own table of features and scores."""
+"""Define the commands that work on a user's own table of features and scores."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _roles_of_columns(
 
 
 def _words_between_commas(text: str) -> tuple[str, ...]:
-    """Split text at its commas; a word that itself has a comma stands in double quotes."""
+    """Split text at its commas; a word that contains a comma must stand in double quotes."""
     words = next(csv.reader([text], skipinitialspace=True), [])
     return tuple(word.strip() for word in words if word.strip())
 

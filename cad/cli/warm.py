@@ -1,4 +1,4 @@
-"""The work of ``cad warm``: run every compiled function once, so that numba caches it."""
+"""Do the work of ``cad warm``: run every function that numba compiles, so that numba caches it."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""The commands that watch models at work, and that change the champion.
+"""Define the commands that watch models at work, and the command that changes the champion.
 
 The champion is the model whose results people see. A shadow model, also called challenger, is on
 trial: it scores the same men, and its numbers are only compared with the champion's.
@@ -78,7 +78,8 @@ def watch_show(
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []
-    # In a node's folder men and regions have secret names, which the truths must get, too.
+    # In a node's folder the models' numbers name men and regions by pseudonyms. The histology must
+    # get the same pseudonyms.
     if place != folder:
         truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)
@@ -125,7 +126,9 @@ def keep_night(
     place: Path,
     options: ExecutionOptions,
 ) -> None:
-    """Keep the models' numbers for new men; an error is printed, and no study fails because of it.
+    """Store the numbers that models gave to new men, for ``cad watch show``.
+
+    An error is printed, and no study fails because of it.
 
     Parameters
     ----------

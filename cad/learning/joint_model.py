@@ -118,8 +118,8 @@ class MenAndRegions:
     density, age : ndarray, shape (m,)
         Natural logarithm of PSA density (ng/mL2), and age in decades; NaN where unknown.
     truth_of_man : ndarray, shape (m,)
-        1 or 0 where it is known, beyond the truth of his regions, whether the man has cancer (from
-        a systematic biopsy or a prostatectomy); NaN otherwise.
+        Whether the man has cancer (1 or 0), where a systematic biopsy or a prostatectomy says so
+        for more than his regions; NaN otherwise.
     """
 
     belief: np.ndarray
@@ -341,8 +341,9 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     if not np.isfinite(centre).all():
         raise CadError("the base log-odds of a fold is no number")
     odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
-    # The base of each fold is replaced by the mean of all bases. The folds' models share most of
-    # their training rows, so without the effect of chance their bases would hardly differ.
+    # The base log-odds of each fold are replaced by the mean base log-odds of all folds. The models
+    # of the folds share most of their training rows, so without chance their base log-odds would
+    # hardly differ.
     common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
     return np.asarray(expit(odds - centre[index] + common))
 
@@ -454,7 +455,11 @@ class JointModel:
 
     @property
     def effect(self) -> np.ndarray:
-        """Return tau, the standard deviation of a man's effect t, of both sets, shape (2,)."""
+        """Return tau, the standard deviation of a man's effect, shape (2,).
+
+        The first number is for the set of parameters for images alone, the second for the set with
+        readers' scores.
+        """
         return np.asarray(np.exp(self.estimate[:, EFFECT]))
 
     @property
@@ -503,9 +508,10 @@ class JointModel:
     ) -> JointModel:
         """Return the model moved to a place where another share of the men has cancer.
 
-        The same number is added to the log-odds of all regions and to those of cancer outside them
-        (the leak). The number is such that the mean P(man) of the given men is the stated share.
-        P(man) is never below the probability of one of the man's regions.
+        The same number is added to the log-odds of all regions and to the log-odds of the leak
+        (cancer outside the regions). The number is such that the mean P(man) of the given men is
+        the stated share. P(man), the probability that a man has cancer, is never below the
+        probability of one of his regions.
 
         Parameters
         ----------
@@ -670,14 +676,22 @@ class JointModel:
     def _integrals(
         self, data: MenAndRegions, with_readers: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return r_i, the gradient of its logit, P(man), the gradient of its logit, and u.
+        """Return probabilities of regions and men, with gradients, as averages over men's effects.
 
-        The gradients, shape (n, 20) and (m, 20), are with respect to both rows of ``estimate``.
+        There are five results:
+
+        - the probability r_i of cancer in each region, shape (n,)
+        - the gradient of the logit of r_i, shape (n, 20)
+        - the probability P(man) that each man has cancer, shape (m,)
+        - the gradient of the logit of P(man), shape (m, 20)
+        - the leak u, the probability of cancer outside each man's regions, shape (m,)
+
+        Gradients are with respect to all 20 numbers of ``estimate``.
         """
         judged = np.isfinite(data.belief)
         row = with_readers.astype(int)
-        # A region for which the set for images alone is used needs no special case: in that set the
-        # weight of readers' scores is 0.
+        # For a region without readers' scores the model uses the set of parameters for images
+        # alone. This set needs no special case, because in it the weight of readers' scores is 0.
         design = _by_row(_design_of_regions(data, self.centre), row)
         effect = self.effect[row][:, None] * _POINTS
         odds = (design @ self.estimate.ravel())[:, None] + effect
@@ -688,7 +702,8 @@ class JointModel:
         gradient += _by_row(_effect_column((spread * effect).sum(axis=1)), row)
         gradient /= (probability * (1 - probability))[:, None]
 
-        # If no region of a man is judged, the product is empty, which is 1.
+        # The probability that all regions of a man are free of cancer is a product over his
+        # regions. If none of them has a belief, the product is empty, which is 1.
         belongs = _belongs(data.man, judged, data.men)
         log_free = belongs @ log_expit(-odds)
         of_man = np.zeros(data.men, dtype=int)
@@ -703,8 +718,9 @@ class JointModel:
         free = np.exp(log_free) * _WEIGHT
         leak = leak_risk @ _WEIGHT
         total = 1 - free.sum(axis=1)
-        # In exact arithmetic P(man) lies between the largest r_i and the leak plus the sum of r_i.
-        # Clipping ensures this in spite of rounding errors.
+        # In exact arithmetic P(man), the probability that a man has cancer, is at least the largest
+        # r_i of his regions. It is at most the leak plus the sum of the r_i. Clipping ensures this
+        # in spite of rounding errors.
         at_least = np.zeros(data.men)
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
@@ -734,7 +750,7 @@ class JointModel:
         degrees = max(self.taught.effective_men - 1, LEAST_DEGREES)
         half = t_distribution.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(np.maximum(variance, 0.0))
         odds = logit(value)
-        # Rounding in logit and expit could put an end of the range on the wrong side of the value.
+        # Rounding in logit and expit could put an end of the range on the wrong side of ``value``.
         low = np.minimum(expit(odds - half), value)
         high = np.maximum(expit(odds + half), value)
         return low, high
@@ -758,8 +774,10 @@ class JointModel:
         return tuple(lacking)
 
     def _site_move(self, data: MenAndRegions, row: int) -> _SiteMove:
-        """Fit the changes a, c, l and d of one set at a site (:class:`_SiteMove`), and compute
-        their derivatives with respect to the parameters of the set.
+        """Fit the changes by which one set of parameters is moved to a site (:class:`_SiteMove`).
+
+        The derivatives of the changes with respect to the parameters of the set are computed, too.
+        ``row`` is the set's row of ``estimate``.
         """
         theta = self.estimate[row]
         free = np.array([True, True, self.has_leak, True])
@@ -767,8 +785,8 @@ class JointModel:
         solution = _maximised(problem, SITE_MEAN[free], SITE_SD[free] ** -2, SITE_MEAN[free])
         value = np.array([0.0, 1.0, 0.0, 0.0])
         value[free] = solution.value
-        # The optimum at the site depends on the parameters of the model: d value = -H^-1
-        # d(gradient). H is the Hessian, and the gradient is that of minus the log-posterior.
+        # The fitted changes depend on the parameters of the model: d value = -H^-1 d(gradient). H
+        # is the Hessian and ``gradient`` the gradient of minus the log-posterior of the changes.
         by_model = np.zeros((4, 10))
         for term in np.flatnonzero(self.free[row]):
             ends = []
@@ -786,10 +804,11 @@ class JointModel:
     def _site_problem(
         self, data: MenAndRegions, row: int, theta: np.ndarray, free: np.ndarray
     ) -> _Likelihood:
-        """Return the likelihood of a site's men as a function of a, c, l and d.
+        """Return the likelihood of a site's men as a function of four changes a, c, l and d.
 
-        The parameters ``theta`` of the set are held fixed. The letters are those of
-        :meth:`recalibrated`.
+        The parameters ``theta`` of the set are held fixed. The log-odds of a region are multiplied
+        by c, and then a is added. a + l is added to the log-odds of the leak, and d to log tau
+        (:meth:`recalibrated`).
         """
         has_belief = np.isfinite(data.belief)
         if row == 1:
@@ -1090,19 +1109,18 @@ class _Mode:
 
     value: np.ndarray
     inverse_hessian: np.ndarray
-    scores: np.ndarray  # (m, p), gradients of the likelihood by man
-    precision: np.ndarray  # of the prior
+    scores: np.ndarray  # (m, p), gradient of the log-likelihood of each man
+    precision: np.ndarray  # (p,), 1 / variance of the prior
 
 
 @dataclass(frozen=True)
 class _SiteMove:
     """Hold the changes a, c, l, d of a site for the set of parameters ``row``.
 
-    If z are the log-odds of a region by the model, a + c z are those at the site. a + l is added to
-    the log-odds of the leak, and d to log tau.
-
-    ``by_model`` has their derivatives with respect to the parameters of the set. The letters are
-    those of :meth:`JointModel.recalibrated`.
+    If z are the log-odds of a region by the model, a + c z are the log-odds at the site. a + l is
+    added to the log-odds of the leak, and d to log tau, the logarithm of the standard deviation of
+    a man's effect. ``by_model`` has the derivatives of the changes with respect to the parameters
+    of the set.
     """
 
     row: int
@@ -1125,7 +1143,9 @@ class _Likelihood:
     belongs: sparse.csr_array  # (m, n)
     leak_design: np.ndarray  # (m, p)
     leak_offset: np.ndarray  # (m,)
-    log_effect: float  # a constant that is added to the last parameter
+    # A constant that is added to the last parameter, the logarithm of the effect's standard
+    # deviation.
+    log_effect: float
     # (m,) whether a man is known to be free of cancer, also outside his regions
     free_men: np.ndarray
     # (m,) whether a man has cancer, and none of his regions is known to be malignant
@@ -1140,10 +1160,10 @@ class _Likelihood:
         leak_offset: np.ndarray,
         log_effect: float = 0.0,
     ) -> _Likelihood:
-        """Return the likelihood of the regions in use.
+        """Return the likelihood of the regions that the fit uses.
 
-        ``use`` says which regions are in use. If ``leak_design`` is None, the model has no leak,
-        and ``truth_of_man`` is not used.
+        ``use`` says for each region whether it is used. If ``leak_design`` is None, the model has
+        no leak, and ``truth_of_man`` is not used.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
@@ -1151,8 +1171,8 @@ class _Likelihood:
             leak_design = np.zeros((data.men, design.shape[1]))
         else:
             malignant = np.bincount(data.man[data.truth == 1], minlength=data.men) > 0
-            # If a region has no known truth and is not in use, the man's cancer may be in that
-            # region. Such a cancer tells nothing about the leak.
+            # If a region has no known truth and is not used in the fit, the man's cancer may be in
+            # this region. His cancer then tells nothing about the leak.
             unjudged = np.bincount(data.man[~use & np.isnan(data.truth)], minlength=data.men)
             complete = unjudged == 0
             free_men = complete & (data.truth_of_man == 0)
@@ -1194,18 +1214,19 @@ class _Likelihood:
         mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
         weighted = nodes.posterior[:, :, None] * gradient
         spread = weighted.reshape(-1, size).T @ gradient.reshape(-1, size) - mean.T @ mean
-        # Second derivatives with respect to the log-odds of each region and of each man's leak.
+        # Terms with the second derivatives by the log-odds of each region and of each man's leak.
         hessian = _outer_sum(self.design, nodes.posterior[self.man] * nodes.curvature, nodes.effect)
         hessian += _outer_sum(
             self.leak_design, nodes.posterior * nodes.leak_curvature, nodes.effect
         )
-        # The effect is the exponential of its parameter, which adds a second derivative.
+        # A man's effect t is a standard normal value times the exponential of the last parameter.
+        # The exponential adds a second derivative.
         by_effect = self.belongs @ nodes.slope + nodes.leak_slope
         hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
-            # Such a man's cancer may be in any of several places: his regions of unknown truth, or
-            # outside his regions. That one of them has cancer ties them together, also for a known
-            # effect, and adds this term.
+            # A man who has cancer, but no region known to be malignant, has it in any of several
+            # places: his regions of unknown truth, or outside his regions. One of these places must
+            # have cancer, so they depend on each other, which adds this term.
             places = np.isnan(self.truth)[:, None] * nodes.risk
             tied = self._summed(places, nodes.leak_risk, nodes.effect)
             odds = nodes.slope_per_risk
@@ -1253,16 +1274,17 @@ class _Likelihood:
         is_malignant = (self.truth == 1)[:, None]
         is_unknown = np.isnan(self.truth)[:, None]
 
-        # Regions of known truth: logarithm of the likelihood of their truth, and its derivatives by
-        # a region's log-odds.
+        # A region of known truth adds the logarithm of the likelihood of its truth. ``slope`` and
+        # ``curvature`` are the derivatives of this term by the region's log-odds.
         log_histology = np.where(is_malignant, log_malignant, log_benign)
         log_likelihood = self.belongs @ np.where(is_unknown, 0.0, log_histology)
         slope = np.where(is_unknown, 0.0, is_malignant - risk)
         curvature = np.where(is_unknown, 0.0, risk * (1 - risk))
 
-        # Men whose truth is known beyond their regions: log F or log(1 - F). Its derivative by the
-        # log-odds of a place of unknown truth is the place's risk, times -1 for log F and times
-        # F / (1 - F) for log(1 - F).
+        # Men whose truth is known beyond their regions add log F or log(1 - F). F is the
+        # probability that no place of unknown truth has cancer. The derivative by the log-odds of
+        # such a place is the place's risk times a factor: -1 for log F, and F / (1 - F) for log(1 -
+        # F).
         leak_risk = np.zeros_like(log_likelihood)
         slope_per_risk = np.zeros_like(log_likelihood)
         log_weighted = np.log(_WEIGHT) + log_likelihood
@@ -1271,7 +1293,8 @@ class _Likelihood:
             leak_risk = expit(leak_log_odds)
             log_free = log_expit(-leak_log_odds)
             log_free += self.belongs @ np.where(is_unknown, log_benign, 0.0)
-            # F stays below 1, where 1 - F has a logarithm.
+            # F, the probability that no place of unknown truth has cancer, stays below 1, so that 1
+            # - F has a logarithm.
             log_free = np.minimum(log_free, -1e-300)
             log_cancer = np.log(-np.expm1(log_free))
             log_weighted[self.free_men] += log_free[self.free_men]
@@ -1282,7 +1305,7 @@ class _Likelihood:
             slope = np.where(is_unknown, slope_of_region * risk, slope)
             curvature = np.where(is_unknown, -slope_of_region * risk * (1 - risk), curvature)
 
-        # The likelihood of a man is the weighted sum over nodes.
+        # The likelihood of a man is the weighted sum over the nodes of his effect.
         log_sum = logsumexp(log_weighted, axis=1)
         return _AtNodes(
             likelihood=log_sum,
@@ -1307,7 +1330,7 @@ class _AtNodes:
     derivative, without the terms of pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
     """
 
-    likelihood: np.ndarray  # (m,), its logarithm, summed over nodes
+    likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, which is a sum over nodes
     posterior: np.ndarray  # (m, k), share of each node in the likelihood of the man
     effect: np.ndarray  # (k,), effect t
     risk: np.ndarray  # (n, k), probability r of cancer in the region
@@ -1316,8 +1339,9 @@ class _AtNodes:
     leak_risk: np.ndarray  # (m, k), probability u of cancer outside the regions
     leak_slope: np.ndarray  # (m, k)
     leak_curvature: np.ndarray  # (m, k)
-    # (m, k), slope of a place of unknown truth divided by its risk: -1 for men who are free of
-    # cancer, the odds of no cancer anywhere for men who have cancer in such a place, else 0
+    # (m, k), slope of the log-likelihood by the log-odds of a place of unknown truth, divided by
+    # the place's risk. It is -1 for men who are free of cancer. For men who have cancer in such a
+    # place it is the odds of no cancer anywhere. For all other men it is 0.
     slope_per_risk: np.ndarray
 
 
@@ -1354,7 +1378,8 @@ def _maximised(
     for _ in range(100):
         hessian = _convex(problem.hessian(value) + np.diag(precision))
         step = np.linalg.solve(hessian, gradient)
-        # A long first step would leave the range in which the quadratic approximation holds.
+        # Newton's first step may be so long that the quadratic approximation no longer holds, so no
+        # parameter changes by more than 2 in a step.
         step *= min(1.0, 2.0 / float(np.abs(step).max(initial=1e-300)))
         length = 1.0
         next_loss, near_gradient = loss(value - step)
@@ -1376,8 +1401,8 @@ def _maximised(
 def _convex(hessian: np.ndarray) -> np.ndarray:
     """Return the Hessian with its eigenvalues replaced by their absolute values, at least .001.
 
-    So it is positive definite, as Newton steps need it. Far from a mode the Hessian itself may not
-    be.
+    So the result is positive definite, as Newton steps need it. Far from a mode the Hessian itself
+    may have negative eigenvalues.
     """
     values, vectors = np.linalg.eigh((hessian + hessian.T) / 2)
     values = np.maximum(np.abs(values), 1e-3)
@@ -1444,9 +1469,9 @@ def _covariance(solutions: list[_Mode]) -> np.ndarray:
     """Return the joint covariance of several modes, clustered by man.
 
     The covariance is a sandwich: the inverse Hessian on both sides of a middle term. The middle
-    term is the sum of g g' over the men, with g the gradient of a man's log-likelihood, plus the
-    precision of the priors, which count as observations. If the model is right, the expectation of
-    the middle term is near the Hessian.
+    term is the sum of g g' over the men, with g the gradient of a man's log-likelihood. The
+    precision of the priors is added to it, because priors count as observations. If the model is
+    right, the expectation of the middle term is near the Hessian.
     """
     influences = []
     for solution in solutions:
@@ -1479,8 +1504,9 @@ def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """Return the parameters of a set after the changes a, c, l and d of a site
-    (:class:`_SiteMove`).
+    """Return the parameters of a set after the changes of a site (:class:`_SiteMove`).
+
+    ``theta`` has the ten parameters of the set, and ``move`` the changes a, c, l and d.
     """
     intercept, slope, leak, effect = move
     moved = theta * slope
@@ -1492,9 +1518,10 @@ def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
 
 
 def _by_site_move(theta: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters with respect to a, c, l and d.
+    """Return the derivatives of a set's changed parameters by the changes of a site, shape (10, 4).
 
-    The shape is (10, 4).
+    The changes are a, c, l and d of :class:`_SiteMove`, and ``theta`` has the set's parameters
+    before the changes.
     """
     jacobian = np.zeros((len(theta), 4))
     jacobian[:, 1] = theta
@@ -1546,7 +1573,11 @@ def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return columns for both sets together, with zeros for the set that is not used in a row."""
+    """Return 20 columns for both sets of parameters, from 10 columns for one set, shape (n, 10).
+
+    ``row`` is 0 for a line that uses the set for images alone, and 1 for a line that uses the set
+    with readers' scores. In the columns of the other set the line is 0.
+    """
     of_images = columns * (row == 0)[:, None]
     with_readers = columns * (row == 1)[:, None]
     return np.hstack([of_images, with_readers])
@@ -1563,7 +1594,7 @@ def _effect_column(values: np.ndarray) -> np.ndarray:
 
 
 def _belongs(man: np.ndarray, use: np.ndarray, men: int) -> sparse.csr_array:
-    """Return the matrix, shape (men, n), that sums values of the regions in use by man."""
+    """Return the matrix, shape (men, n), that sums values of the regions in ``use`` by man."""
     regions = np.flatnonzero(use)
     ones = np.ones(len(regions))
     return sparse.csr_array((ones, (man[regions], regions)), shape=(men, len(man)))

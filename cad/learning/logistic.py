@@ -59,7 +59,7 @@ def fit_logistic(
     beta = np.tile(np.where(prior > 0, centre, 0.0), (len(times), 1))
 
     def loss(b: np.ndarray, z: np.ndarray, w: np.ndarray) -> np.ndarray:
-        # This is log(1 + exp(z)), in a sixth of the time of logaddexp.
+        # softplus is log(1 + exp(z)), computed in a sixth of the time of numpy's logaddexp.
         softplus = np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))
         return _sum(w, softplus - y * z) + _sum(prior, (b - centre) ** 2) / 2
 

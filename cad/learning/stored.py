@@ -215,7 +215,7 @@ def check_declared(
 
 def _check_shape(where: str, array: np.ndarray, rule: Numbers, lengths: dict[str, int]) -> None:
     wide = rule.bits and array.dtype.itemsize * 8 != rule.bits
-    # Compiled code needs the byte order of the machine.
+    # Compiled code can read arrays in the machine's own byte order only.
     if array.dtype.kind not in rule.kind or wide or not array.dtype.isnative:
         raise CadError(f"{where} holds {array.dtype}, declared are {_kinds_in_words(rule)}")
     if array.ndim != len(rule.shape):

@@ -21,7 +21,8 @@ from cad.base.settings import FeatureSettings, FilterSettings
 from cad.base.terms import features as terms
 from cad.base.terms.modality import short_name
 
-# Maps of how good a fit is get one statistic each, because further statistics would tell no more.
+# Some perfusion maps say how well a model fits the curve of each voxel. Of such a map one statistic
+# becomes a feature, by the role of the map; further statistics would tell no more.
 _OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
 _SIGNED_MAPS = ("wash_out", "bolus_arrival", "input_delay")
 
@@ -55,9 +56,9 @@ class Column:
         The feature's name under that heading.
     groups : tuple of str
         Names of the groups of features to which this feature belongs. A group is tested as a whole
-        for whether a region is unlike others (:mod:`cad.mri.features.typicality`). There is a group
-        for the image, one for the kind of feature in this image and, for means and percentiles of
-        intensity, one for the level of the image.
+        for whether a region is unlike others (:mod:`cad.mri.features.typicality`). A feature
+        belongs to the group of its image, and to the group of its kind of feature in this image.
+        Means and percentiles of intensity also belong to the group of the image's level.
     counts_voxels : bool
         Whether the feature mainly measures the size of the region, even if its name says otherwise.
     """
@@ -160,8 +161,8 @@ def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
     Returns
     -------
     dict of str to Column
-        The columns by name. Each column is a group of its own. If a region is unlike others, a page
-        can thus name the column in which it is.
+        The columns by name. Each column is a group of its own, so that a page can name the column
+        in which a region is unlike the training regions.
     """
     return {
         name: Column(
@@ -307,7 +308,8 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
 
 
 def _of_series(features: FeatureSettings) -> list[Column]:
-    # Maps of the signal's enhancement need no kinetic model and are always made.
+    # The empty name stands for maps of the signal's enhancement. They need no perfusion model and
+    # are always made.
     models = ("", *features.perfusion.models)
     columns: list[Column] = []
     for name, perfusion_map in terms.MAPS.items():
@@ -321,13 +323,15 @@ def _of_series(features: FeatureSettings) -> list[Column]:
 
 @cache
 def _series_image_columns(name: str) -> tuple[Column, ...]:
-    """Return the columns of an image of the dynamic series, or of a map that is taken as one."""
+    """Return the columns of an image of the dynamic series, or of a perfusion map taken as an
+    image.
+    """
     columns: list[Column] = []
     if name in terms.DCE_IMAGES:
         whole = terms.DCE_IMAGES[name]
         columns += _statistics("dce", "intensity", name, whole)
     else:
-        whole = terms.MAPS[name]  # the intensities are columns of the map already
+        whole = terms.MAPS[name]  # _map_columns() makes the columns of its values
     for operator, words in terms.GRADIENTS.items():
         channel = _of(whole, words, whole.title)
         columns += _statistics("dce", "gradient", f"{name}_{operator}", channel)
@@ -359,8 +363,8 @@ def map_family(perfusion_map: terms.PerfusionMap) -> str:
 def map_channel(name: str) -> str:
     """Return the text that names a perfusion map in its columns.
 
-    It is the map's name; ``semi_`` comes before it for a map of the signal's enhancement, for
-    which no concentration of contrast agent is computed.
+    The text is the map's name. For a map of the signal's enhancement, which needs no concentration
+    of contrast agent, ``semi_`` comes before the name.
 
     Parameters
     ----------
@@ -371,8 +375,11 @@ def map_channel(name: str) -> str:
 
 
 def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Channel:
-    """Return a channel of an image; its texts begin with the image's definition, unit and name."""
-    # Counts of grey levels have no unit, whatever unit the image has.
+    """Return a channel of an image; its texts begin with the definition, unit and name of
+    ``whole``.
+    """
+    # A channel with the unit "1", such as a histogram of grey levels, has no unit in any image. Any
+    # other channel's unit is added to the unit of the image.
     unit = channel.unit if channel.unit == "1" else whole.unit + channel.unit
     definition = f"{whole.definition}, {channel.definition}"
     title = f"{short} {channel.title}"
@@ -384,7 +391,8 @@ def _statistics(
 ) -> tuple[Column, ...]:
     columns = []
     for key, statistic in terms.STATISTICS.items():
-        # A ratio to the mean says nothing where values lie on both sides of zero.
+        # A signed map has values on both sides of zero, and its mean may be 0. A statistic that is
+        # divided by the mean is therefore not a feature of such a map.
         if signed and key in terms.RATIOS:
             continue
         unit = channel.unit if statistic.power else "1"

@@ -176,7 +176,8 @@ def consensus(
     """
     score_table = np.atleast_2d(_as_floats("scores", scores))
     grades = np.full(score_table.shape, np.nan)
-    # Only NaN means that nobody scored. Infinity is no score of any scale and raises an error.
+    # Only NaN means that a reader did not score. Infinity is no score of any scale and raises an
+    # error.
     for score in np.unique(score_table[~np.isnan(score_table)]):
         grades[score_table == score] = score_probability(scale, float(score))
     truth = np.full(len(grades), np.nan)
@@ -524,7 +525,7 @@ def _split_off(X: Any, name: str) -> tuple[pd.DataFrame, pd.Series]:
 
 def _patients(patients: ArrayLike, n: int) -> np.ndarray:
     """Return the patients' names, shape (n,); a region without a patient raises an error."""
-    # A list is used, because an array would turn NaN among names into the text 'nan'.
+    # A list is used, because numpy would turn NaN among names into the text 'nan'.
     owner = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
     nobody = owner.isna() | (owner.astype(str).str.strip() == "")
     if nobody.any():
@@ -539,13 +540,15 @@ def _patients(patients: ArrayLike, n: int) -> np.ndarray:
 
 
 def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return what predictions are compared with: the readers' mean, or without readers ``y``.
+    """Return what predictions are compared with, shape (n,).
 
-    The result has shape (n,) and is NaN where the label comes from histology.
+    With readers it is their mean, weighted by their agreement. Without readers it is the label
+    ``p`` of each region, and NaN where the label comes from histology.
     """
     if readers is None:
         with_truth = ~np.isnan(truth)
-        # Labels that equal the truth everywhere come from histology and not from readers.
+        # If the labels equal histology wherever histology is known, they come from histology and
+        # not from readers.
         from_histology = with_truth.any() and bool((p[with_truth] == truth[with_truth]).all())
         return np.where(with_truth & from_histology, np.nan, p)
     if len(readers) != len(p):

@@ -97,7 +97,8 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
         Run folder. It is made when absent. In an existing one, results whose input is unchanged are
         kept.
     options : ExecutionOptions
-        Number of processes, limits and resuming; no option changes a result.
+        Number of processes, limits of time and memory, and whether earlier results are kept. No
+        option changes a result.
 
     Returns
     -------
@@ -141,7 +142,8 @@ def train_model(
     out : Path
         Folder of the bundle. The run folder of the validation is ``<out>.validation`` beside it.
     options : ExecutionOptions
-        Number of processes, limits and resuming; no option changes a result.
+        Number of processes, limits of time and memory, and whether earlier results are kept. No
+        option changes a result.
     extends : str, optional
         Name or folder of a model whose training rows are added to the rows of this cohort. The
         model must have been trained with the same settings of ``images`` and ``features``.
@@ -159,14 +161,14 @@ def train_model(
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     require_kind(out, MODEL)
     validation = out.with_name(out.name + ".validation")
-    for patient in labels_of(without):  # an earlier training may have left these files there
+    for patient in labels_of(without):  # files of an earlier training may hold these patients
         sweep_run(validation, Names(patient))
     with _locked_run_folder(validation, "train", options):
         loaded = load(settings, root, validation, options, "train", without=without)
         bundle = load_bundle(find("models", extends)) if extends is not None else None
         if bundle is not None:
-            # Whether the rows can be joined is known from the tables alone, so it is checked before
-            # the images are measured for hours.
+            # The tables alone tell whether the training rows of the earlier model can be added. So
+            # this is checked before the images are measured for hours.
             check_extension(loaded, bundle, loaded.cohort.rois)
         measured = measure(loaded)
         begin(loaded, measured)
@@ -195,21 +197,21 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
     out : Path
         Folder of the new model.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
 
     Returns
     -------
     dict
-        ``regions`` and ``men`` hold the fitted recalibration, with measures before and after it.
-        ``text`` has the same as lines for people. ``sites``, ``simulated`` and ``of_training`` tell
-        on which patients the recalibration was fitted
+        ``regions`` and ``men`` hold measures before and after the recalibration. ``text`` has the
+        same measures, and the chosen thresholds, as lines for people. ``sites``, ``simulated`` and
+        ``of_training`` tell on which patients the recalibration was fitted
         (:func:`cad.run.workflows.recalibrate.recalibrate`).
 
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, or for histology of one class only. The new model is
-        then not written.
+        For a model that is recalibrated already, for fewer than 30 men with histology, or for
+        histology of one class only. The new model is then not written.
     """
     require_kind(out, MODEL)
     bundle = load_bundle(find("models", model))
@@ -244,7 +246,7 @@ def predict_cohort(
         Run folder. It is made when absent. In an existing one, results whose input is unchanged are
         kept.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     decision : str, optional
         Name or file of a site's costs of errors and aims for predictive values. They replace those
         that the first model was trained with.
@@ -281,7 +283,8 @@ def predict_cohort(
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
     with _locked_run_folder(out, "predict", options):
-        # A finished run is reused only if it was made with the same choices.
+        # A finished run is reused only if it was made with the same models, options and added
+        # scores.
         request = {
             "models": basis(bundles),
             "map": probability_map,
@@ -294,13 +297,14 @@ def predict_cohort(
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
             return finished
-        # Maps are deleted even if no map is wanted now. Otherwise maps of an earlier model would
-        # stay on the page.
+        # The maps of an earlier prediction are deleted even if no map is wanted now. Otherwise maps
+        # of another model would stay on the page.
         drop_maps(loaded.folder)
         try:
             _, _, predicted = _predicted(bundles, loaded, measured, transductive)
         except NothingScored as error:
-            # Men who wait for regions, and acknowledged failures, need nobody's attention.
+            # No region was scored. If all men wait for regions, or somebody has acknowledged the
+            # failures, this is no error.
             if error.emitted is not None and not error.emitted.kinds.unsettled:
                 return error.emitted
             raise
@@ -326,7 +330,7 @@ def aggregate_cohort(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        How the job is run.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
 
     Returns
     -------
@@ -341,7 +345,8 @@ def aggregate_cohort(
     with _locked_run_folder(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
-        # A folder that held a finished run now gets other tables, and no longer counts as finished.
+        # If the folder holds a finished run, it gets other tables now and no longer counts as
+        # finished.
         begin(loaded, measured)
         extracted = extract(loaded, measured)
         return aggregate(loaded, extracted)
@@ -359,14 +364,14 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     out : Path
         Folder for ``comparison.json``; the two runs are written to ``a/`` and ``b/`` in it.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
 
     Returns
     -------
     dict
         ``models`` has the two names. ``differences`` has for each measure the difference of the
-        models on the same regions, with an interval that keeps the regions of a patient together
-        (None without histology). ``calibration`` has intercept and slope of each model, and
+        models on the same regions, or None without histology. Its interval keeps the regions of a
+        patient together. ``calibration`` has intercept and slope of each model, and
         ``changed`` the regions whose decision differs. All values can be written as JSON.
     """
     with claimed(out, COMPARISON):
@@ -390,7 +395,7 @@ def compare_pipelines(
         Folder for ``comparison.json``. The run of each pipeline is written to a folder inside it,
         with the pipeline's name.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
 
     Returns
     -------
@@ -416,8 +421,8 @@ def compare_pipelines(
     with claimed(out, COMPARISON):
         runs: dict[str, Judged] = {}
         for pipeline in settings:
-            # Pipelines with the same settings of images and features have the same measurements.
-            # The first of them measures, and the others reuse its study files.
+            # Pipelines with the same settings of images and features measure the same. The first of
+            # these pipelines measures, and the others reuse its study files.
             measuring = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
             runs[pipeline.name] = _validated_pipeline(
                 pipeline, root, out / pipeline.name, options, out / measuring[0]
@@ -461,7 +466,7 @@ def suggest_next(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     count : int
         Number of regions to return.
 
@@ -539,7 +544,7 @@ def watch_cohort(
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
-        except Exception as error:  # an error of a shadow must not lose the rows of other models
+        except Exception as error:  # one shadow must not lose the rows of other models
             failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
     return rows, failed
 
@@ -622,7 +627,7 @@ def _score_with_model(
 def _predicted(
     bundles: Sequence[Bundle], loaded: Loaded, measured: Measured, transductive: bool = False
 ) -> tuple[Extracted, Aggregated, Judged]:
-    """Score the measured regions; where no region is scored, write that into the run folder."""
+    """Score the measured regions. If none can be scored, note this in the run and fail."""
     begin(loaded, measured)
     extracted = extract(loaded, measured, first_scale(bundles))
     aggregated = aggregate(loaded, extracted)

@@ -109,8 +109,8 @@ class Child:
         For a process that a signal ended, the result is minus the signal's number.
         """
         if self._code is None:
-            # The fork server sends the code. If the server was killed, too, the code is unknown,
-            # and SIGKILL is assumed.
+            # The fork server sends the exit code of the child. If the server was killed, too, the
+            # code is unknown, and SIGKILL is assumed.
             self._code = int(os.read(self._status, 8) or -signal.SIGKILL)
         return self._code
 
@@ -118,8 +118,9 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:  # ended before
             return
-        # The process may have ended, and its number may now belong to another program. The command
-        # line then differs from the one that was noted at the start.
+        # The child may have ended, and its process number may now belong to another program. The
+        # command line of that program then differs from the one that was noted at the child's
+        # start.
         if self._line and _command_line(self.pid) == self._line:
             os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)
@@ -167,7 +168,8 @@ def _end_server() -> None:
         server.close()
         # Where this process ignores SIGCHLD, the ended server is already gone.
         with suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)  # the server may still be loading libraries, for a second
+            # The server may be loading libraries, which takes a second, so it is killed.
+            os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
 
@@ -196,15 +198,17 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
     if not hasattr(os, "fork") or threading.active_count() > threads or os.getpid() in _servers:
         return False
     ours, theirs = _pair()
-    with suppress(OSError), theirs:  # without enough memory or processes, a later call tries again
+    # If memory or processes run out, nothing is raised: a later call tries again.
+    with suppress(OSError), theirs:
         _servers[os.getpid()] = _copy([theirs.fileno()], serve, theirs.fileno()), ours
         return loops and _share_with_loops()
     return False
 
 
 def _share_with_loops() -> bool:
-    # Python starts this tracker by spawnv_passfds, too. It is started here, before that function is
-    # replaced below, so that the tracker does not become a copy of this process.
+    # multiprocessing starts its resource tracker by spawnv_passfds, too. The tracker is started
+    # here, before that function is replaced below, so that it does not become a copy of this
+    # process.
     resource_tracker.ensure_running()
 
     def start(path: Any, args: Any, passfds: Sequence[int]) -> int:

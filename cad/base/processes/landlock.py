@@ -34,7 +34,8 @@ _WRITE = 1 << 1
 _READ = 1 << 2
 _LIST = 1 << 3
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
-_DEVICES = 1 << 15  # ioctl calls on devices, from version 5 of the interface on
+# Right to make ioctl calls on devices, which exists from version 5 of the interface on.
+_DEVICES = 1 << 15
 _OF_FILES = _EXECUTE | _WRITE | _READ | 1 << 14 | _DEVICES
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys/devices/system", "/sys/fs/cgroup")
 _DEVICE_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")

@@ -24,8 +24,8 @@ def table_beside(module: str) -> Any:
     module : str
         The module's ``__file__``.
     """
-    # libyaml is ten times as fast as PyYAML, and every worker process reads these tables at its
-    # start.
+    # The C library libyaml reads YAML ten times as fast as PyYAML. Every worker process reads
+    # tables by this function at its start.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = Path(module).with_suffix(".yaml").read_text(encoding="utf-8")
     return yaml.load(text, loader)  # noqa: S506 - both loaders are safe

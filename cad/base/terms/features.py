@@ -142,7 +142,7 @@ DCE_IMAGES = _channels("dce_images")
 """Images of the dynamic series that are not maps."""
 SIZE: dict[str, list[str]] = _TABLES["size"]
 POSITION: dict[str, list[str]] = _TABLES["position"]
-"""Both: name -> (definition, unit, IBSI tag)."""
+"""Definition, unit and IBSI tag of each feature of SIZE and of POSITION, by its name."""
 SHAPE_UNITS: dict[str, str] = _TABLES["shape_units"]
 """Units of pyradiomics' shape features that are not lengths in mm."""
 RADIOMICS: dict[str, tuple[Channel, tuple[str, ...]]] = {

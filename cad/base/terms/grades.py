@@ -11,7 +11,7 @@ from cad.base.errors import CadError
 
 LOWEST = 0
 HIGHEST = 5
-"""Grade 0 is tissue without cancer; 1 to 5 are the grade groups."""
+"""Highest grade group. Grade 0 is tissue without cancer; 1 to 5 are the ISUP grade groups."""
 SIGNIFICANT = ">=2"
 NOT_SIGNIFICANT = "<=1"
 """Ranges of grades for "clinically significant" and "not significant"."""

@@ -1,7 +1,8 @@
 """Define the names and properties of the measures of predictions, such as the AUC.
 
-Both are read from ``measures.yaml`` beside this file, in the order in which tables show measures.
-:mod:`cad.learning.evaluation.measures.table` has the function that computes each measure.
+Names and properties are read from ``measures.yaml`` beside this file, in the order in which tables
+show measures. :mod:`cad.learning.evaluation.measures.table` has the function that computes each
+measure.
 """
 
 from dataclasses import dataclass

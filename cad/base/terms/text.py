@@ -74,7 +74,8 @@ def side_of_half(mean: float) -> str:
 
 def _rounded_cell(value: object) -> str:
     """Return a number with three significant digits, a whole number in full, and NaN as a dash."""
-    if not isinstance(value, float):  # numpy's float64 is a float, too
+    # A float64 of numpy is a float, too.
+    if not isinstance(value, float):
         return "–" if value is None else str(value)
     if not np.isfinite(value):
         return "–"

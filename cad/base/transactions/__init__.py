@@ -31,8 +31,8 @@ COMMIT = ".commit"
 _JOURNAL = "journal.json"
 _NEW = "new"
 _STAGE = ".stage-"
-# tempfile adds eight characters to a name. Earlier versions built in folders whose names begin with
-# .import- and .fetch-.
+# tempfile adds eight characters to a name. Earlier versions built new files in folders whose names
+# begin with .import- and .fetch-.
 _STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
 _PART = re.compile(r"\.[a-z0-9_]{8}" + re.escape(PART_SUFFIX))
 _PATIENCE = 10.0  # seconds to wait for another process to complete its change
@@ -275,7 +275,8 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     if not folder.is_dir():
         raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
     names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
-    if not names or pending(folder):  # a change by this program was decided there
+    # With a pending change by this program, the folder belongs to the program.
+    if not names or pending(folder):
         return
     mark = _marked_name(folder)
     if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):

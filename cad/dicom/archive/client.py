@@ -15,27 +15,27 @@ from cad.dicom.archive.tls import calling
 
 
 def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conversation:
-    """Return a client for an archive at an address; nothing is sent yet.
+    """Return a client for an archive at an address; nothing is sent to the archive yet.
 
     Parameters
     ----------
     address : str
         ``HOST:PORT`` for DICOM networking, or the ``http(s)://`` root of a DICOMweb service.
     aet : str
-        The archive's application entity title; DICOMweb does not use it.
+        The archive's application entity title (AE title, its DICOM name); DICOMweb does not use it.
     limits : ArchiveLimits, optional
         Time, memory and data that one request may take, and certificates.
 
     Raises
     ------
     CadError
-        When the address has neither of these forms, or the certificates cannot be used.
+        When the address has neither of these two forms, or the certificates cannot be used.
     """
     check_address(address, aet)
     if limits is not None and limits.tls is not None:
         if address.startswith("http://"):
             raise CadError(f"TLS is asked for, and {address} is not https", hint="give its https")
-        calling(limits.tls)  # unusable certificates raise an error before any request
+        calling(limits.tls)  # raises an error now, before any request, for unusable certificates
     return Conversation(address, aet, limits or ArchiveLimits())
 
 
@@ -52,7 +52,7 @@ def check_address(address: str, aet: str) -> None:
     Raises
     ------
     CadError
-        Naming the address or the title.
+        The message names the address or title that cannot be right.
     """
     if "://" in address:
         url = urlsplit(address)

@@ -23,7 +23,7 @@ from cad.dicom.archive.settings import ArchiveLimits
 
 _START_SECONDS = 300.0
 _OF_FILES = ("store", "missing", "commit")
-# Folders of the services that resolve host names.
+# Folders of the services by which Linux finds the address of a host name.
 _RESOLVER = (Path("/run/systemd/resolve"), Path("/run/nscd"))
 _OF_CONNECTIONS = (
     "REQUESTS_CA_BUNDLE",
@@ -56,12 +56,12 @@ class Conversation:
         self.limits = limits
 
     def find(self, patient_id: str) -> list[interface.FoundSeries]:
-        """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
+        """Return a patient's series of MR images and of outlines (SEG, RTSTRUCT), by PatientID."""
         series: list[interface.FoundSeries] = self._ask([], "find", patient_id)
         return series
 
     def recent(self, since: str, match: dict[str, str]) -> interface.Recent:
-        """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+        """Return the series of MR images and of outlines (SEG, RTSTRUCT) of recent MR studies.
 
         For a study whose answer cannot be used, the result holds an error; the other studies are
         not affected.
@@ -126,10 +126,10 @@ class Conversation:
         return missing
 
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive for storage commitment of stored DICOM files.
+        """Ask the archive to promise that it keeps stored DICOM files (storage commitment).
 
-        The archive answers later, in an association that it opens itself; no answer is awaited
-        here.
+        The archive answers later, in an association that it opens itself. This method does not wait
+        for the answer.
 
         Parameters
         ----------
@@ -141,8 +141,13 @@ class Conversation:
         self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[interface.Step], operation: str, *arguments: Any) -> Any:
-        """Let a new process do one request; each of its steps may take the limits' full time."""
-        # Standard error is silenced, because libraries write data of an archive to it.
+        """Let a new process do one request, and return its answer.
+
+        ``steps`` gets each finished step of storing files. Each step may take the full time that
+        the limits allow for a study.
+        """
+        # What the process writes to standard error is dropped: libraries write there what an
+        # archive has sent.
         process = Child(__name__, quiet=True)
         try:
             process.connection.send((self.address, self.aet, self.limits, operation, arguments))
@@ -174,7 +179,7 @@ class Conversation:
 
 
 def serve(connection: Connection[Any, Any]) -> None:
-    """Do one request to an archive: main function of the child process of :class:`Conversation`.
+    """Do one request to an archive, as the main function of a :class:`Conversation`'s process.
 
     Parameters
     ----------
@@ -191,11 +196,11 @@ def serve(connection: Connection[Any, Any]) -> None:
 def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[Any, ...]) -> None:
     """Restrict this process to the files that its request needs.
 
-    Data from an archive may exploit a fault of the code that parses them, and would then read or
-    write other files.
+    Data from an archive may exploit a fault of the code that parses them, and would then make this
+    process read or write other files.
     """
     read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
-    with suppress(RuntimeError):  # raised for a user without a home folder
+    with suppress(RuntimeError):  # Path.home() raises it for a user without a home folder
         read += [Path.home() / name for name in (".netrc", "_netrc")]
     if limits.tls is not None:
         read += [limits.tls.certificate, limits.tls.key, limits.tls.authority]
@@ -213,9 +218,10 @@ def _result_or_error(
     operation: str,
     arguments: tuple[Any, ...],
 ) -> CadError | tuple[Any]:
-    """Return the result in a tuple, or the error.
+    """Do a request to an archive; return its result in a tuple of one element, or the error.
 
-    Through the connection, None is sent once the archive can be asked, and then each step.
+    Meanwhile ``connection`` gets messages for the parent process: None when the request begins and,
+    while files are stored, each step of storing.
     """
     try:
         with interface.understood(f"archive at {address}"):

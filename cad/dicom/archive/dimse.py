@@ -1,4 +1,7 @@
-"""Talk to an archive by DICOM networking: C-FIND, C-GET or C-MOVE, C-STORE through pynetdicom."""
+"""Talk to an archive by DICOM networking, through the package pynetdicom.
+
+C-FIND queries the archive, C-GET or C-MOVE fetches images, and C-STORE sends objects.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Kept:
     series : FoundSeries
         The requested series.
     into : Path
-        Folder for its files.
+        Folder for the files of the series.
     """
 
     def __init__(self, series: interface.FoundSeries, into: Path) -> None:
@@ -67,10 +70,10 @@ class Kept:
         except CadError as error:
             self.refused.append(error)
             return _DOES_NOT_MATCH
-        except OSError as error:  # a full disk must not look like a stored instance
+        except OSError as error:  # if the disk is full, the archive must learn of the failure
             self.refused.append(CadError(f"could not be written: {error.strerror}", file=self.into))
             return _OUT_OF_RESOURCES
-        except Exception as error:  # a damaged dataset may cause any error in the reader
+        except Exception as error:  # a damaged data set may cause any error in the DICOM library
             problem = f"damaged ({type(error).__name__})"
             self.refused.append(CadError(f"the archive returned an instance that is {problem}"))
             return _CANNOT_UNDERSTAND
@@ -94,6 +97,7 @@ class Kept:
 def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) -> Iterator[Received]:
     """Listen as the destination of one C-MOVE until the block ends.
 
+    With a C-MOVE an archive sends images to an address in its own list of destinations.
     Only the archive may call, under its own title, and only requested instances are kept. The
     connection is encrypted where the limits name certificates.
 
@@ -144,7 +148,8 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, instances: Kept) ->
 PENDING = (0xFF00, 0xFF01)
 SUCCESS = 0x0000
 _TRANSIENT = 0x02
-_BUSY_SECONDS = (1.0, 2.0, 4.0)  # seconds between attempts if the archive has no free association
+# Seconds of the waits between attempts to connect, if the archive has no free association.
+_BUSY_SECONDS = (1.0, 2.0, 4.0)
 
 
 class Received:
@@ -173,8 +178,8 @@ class Received:
         self._socket = transport.socket if transport else None
         if self._socket is not None:
             self._socket.settimeout(self.seconds)
-            # Small messages would otherwise wait for acknowledgements, which is 12 to 30 times
-            # slower.
+            # Without this option a small message waits for the acknowledgement of the message
+            # before it, and the exchange is 12 to 30 times slower.
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def came(self, event: evt.Event) -> None:
@@ -194,10 +199,10 @@ class Received:
 def _keep_answers(association: Association) -> None:
     """Let only the code that sent a request take the answer to this request.
 
-    pynetdicom's reactor thread looks for requests of the peer, and may take an answer instead: in a
-    trial four of 600 queries on one association lost their answers. After this call the thread
-    takes nothing. We serve no requests except those within C-GET, and the code that sent the C-GET
-    handles these.
+    A thread of pynetdicom (the reactor) looks for requests of the archive, and may take an answer
+    instead. In a trial four of 600 queries on one association lost their answers in this way. After
+    this call the thread takes nothing. The archive sends requests to us only within a C-GET, and
+    these are handled by the code that sent the C-GET.
     """
     take = association.dimse.get_msg
 
@@ -213,7 +218,8 @@ def _busy(association: Association) -> bool:
     return association.is_rejected and answer is not None and answer.result == _TRANSIENT
 
 
-# UIDs of C-FIND, C-GET and C-MOVE in the Study Root Query/Retrieve Information Model.
+# UIDs of the services C-FIND, C-GET and C-MOVE, in DICOM's Study Root Query/Retrieve Information
+# Model.
 FIND = "1.2.840.10008.5.1.4.1.2.2.1"
 GET = "1.2.840.10008.5.1.4.1.2.2.3"
 MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
@@ -224,7 +230,8 @@ STORED = [
     uids.EncapsulatedPDFStorage,
     uids.SecondaryCaptureImageStorage,
 ]
-# UIDs of the Storage Commitment Push Model, and of the one instance of it that DICOM defines.
+# UIDs of the Storage Commitment Push Model (the service by which an archive promises to keep
+# objects), and of the one instance of this service that DICOM defines.
 COMMITMENT = "1.2.840.10008.1.20.1"
 _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1.1"
 _WARNINGS = (0xB000, 0xB006, 0xB007)
@@ -287,7 +294,8 @@ class DimseArchive(interface.Protocolled):
         CadError
             When the status is not one of the accepted ones, or no answer came.
         """
-        # pynetdicom returns an empty data set both after a timeout and after a lost connection.
+        # The library pynetdicom returns an empty status both if no answer came in time and if the
+        # connection was lost.
         if not status or "Status" not in status:
             raise CadError(
                 f"{self.name}: no answer to {operation} within "
@@ -301,7 +309,7 @@ class DimseArchive(interface.Protocolled):
     def open(
         self, classes: list[Any], receive: list[Any] | None = None, handler: Any = None
     ) -> Iterator[Association]:
-        """Open an association for some SOP classes; end it when the block ends.
+        """Open an association (connection) for some SOP classes; end it when the block ends.
 
         Parameters
         ----------
@@ -329,8 +337,8 @@ class DimseArchive(interface.Protocolled):
             entity.add_requested_context(name)
         received = Received(self.limits)
         stores = [(evt.EVT_C_STORE, handler)] if handler else []
-        # Within a C-GET the archive sends objects to us. For these we have the role of the SCP, the
-        # side that receives.
+        # Within a C-GET the archive sends objects to us. While it stores them, our side of the
+        # association has the role of the SCP, which receives objects.
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
@@ -351,14 +359,15 @@ class DimseArchive(interface.Protocolled):
             with interface.understood(self.name):
                 yield association
         except BaseException as error:
-            # The connection is cut at once: the library's regular release would wait for the faulty
-            # archive.
+            # The connection is cut at once, because pynetdicom's regular release would wait for an
+            # answer of the faulty archive.
             received.cut()
             association.abort()
             if received.too_much:
                 raise interface.too_much(self.name, self.limits) from error
             raise
-        # If the archive has already ended the association, a release would wait for an answer.
+        # If the archive has already ended the association, a release would wait in vain for the
+        # archive's answer.
         association.release() if association.is_established else association.abort()
 
     def _refusal(self, association: Association) -> CadError:
@@ -368,7 +377,7 @@ class DimseArchive(interface.Protocolled):
                 hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
                 f"{self.aet!r}",
             )
-        try:  # pynetdicom does not say why it cannot connect; a plain socket does
+        try:  # pynetdicom does not say why it cannot connect; the error of a plain socket does
             plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
         except OSError as error:
             return CadError(
@@ -418,8 +427,8 @@ class DimseArchive(interface.Protocolled):
     def _follow(self, answers: Iterator[Any], operation: str, instances: Kept) -> None:
         """Read the archive's reports on the instances that it sends, until the last report."""
         for status, _ in answers:
-            # After we refused an instance, the archive reports a failure. Our refusal is its cause,
-            # so the report is skipped, and Kept.count raises our own error.
+            # After this program has refused an instance, the archive reports a failure. The report
+            # is skipped, because Kept.count raises the error that led to the refusal.
             if instances.refused:
                 continue
             self.check(status, operation, allowed=(*PENDING, SUCCESS, *_WARNINGS))
@@ -433,9 +442,10 @@ class DimseArchive(interface.Protocolled):
 
     @door("own", "our own DICOM objects")
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask for storage commitment of files (PS3.4 J.3.2) under the transaction UID ``number``.
+        """Ask the archive to promise that it keeps files (storage commitment, PS3.4 J.3.2).
 
-        The archive reports the outcome later, by N-EVENT-REPORT.
+        ``number`` is the transaction UID of the request. The archive answers later, by a message
+        N-EVENT-REPORT.
         """
         request = Dataset()
         request.TransactionUID = number
@@ -461,7 +471,7 @@ class DimseArchive(interface.Protocolled):
         return "" if code == SUCCESS else f"stored with warning {code:#06x}"
 
     def _ask(self, query: Dataset) -> list[Dataset]:
-        """Return every answer to a query."""
+        """Return every answer of the archive to a query."""
         answers: list[Dataset] = []
         for status, answer in self._association.send_c_find(query, FIND):
             self.check(status, "C-FIND", allowed=(*PENDING, SUCCESS))

@@ -29,9 +29,9 @@ from cad.mri.imaging.frames import UID
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 _PROOF_PAUSE = 0.5
-_MOST = 10**6  # largest number of instances of a series
-# Objects that are stored get these values from the archive's entry on their study, so that the
-# archive files them with the study.
+_MOST = 10**6  # a series whose stated number of instances is not below this number is refused
+# An object that is sent to the archive first gets the values of these elements from the archive's
+# entry on the study. So the archive files the object with its study.
 IDENTITY = (
     "PatientID",
     "PatientName",
@@ -82,31 +82,36 @@ class Step:
 
 
 class Protocolled(ABC):
-    """Do the requests of a ``Conversation`` in its child process; base class of both protocols.
+    """Do the requests of a ``Conversation`` in its child process, by DICOM networking or DICOMweb.
 
-    A subclass supplies the attributes ``name`` (of the archive, for messages) and ``limits``,
-    :meth:`commit`, and the private methods that open a connection (``_speaking``), query studies,
-    series and instances (``_studies``, ``_series``, ``_instances``), and fetch a series
-    (``_fetch``) or send an object (``_send``).
+    This is the base class of the classes for the two protocols.
+
+    A subclass supplies:
+
+    - the attributes ``name`` (of the archive, for messages) and ``limits``
+    - :meth:`commit`
+    - ``_speaking``, which opens a connection
+    - ``_studies``, ``_series`` and ``_instances``, which query the archive
+    - ``_fetch``, which fetches a series, and ``_send``, which sends an object
     """
 
     name: str
     limits: ArchiveLimits
 
     def find(self, patient_id: str) -> list[FoundSeries]:
-        """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
+        """Return a patient's series of MR images and of outlines (SEG, RTSTRUCT), by PatientID."""
         series = []
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
                 owner = str(study.get("PatientID", patient_id))
-                # If an id has * or ?, they are wild cards in a query (PS3.4 C.2.2.2.4). Studies of
-                # other ids may then match, and are left out.
+                # The characters * and ? in a PatientID are wild cards in a query
+                # (PS3.4 C.2.2.2.4). Studies of other PatientIDs may then match; they are left out.
                 if owner.strip() == patient_id.strip():
                     series += self._of_interest(owner, str(study.StudyInstanceUID))
         return series
 
     def recent(self, since: str, match: dict[str, str]) -> Recent:
-        """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+        """Return the series of MR images and of outlines (SEG, RTSTRUCT) of recent MR studies.
 
         For a study whose answer cannot be used, the result holds an error; the other studies are
         not affected.
@@ -149,7 +154,7 @@ class Protocolled(ABC):
             if modality in MODALITIES:
                 uid = str(series.SeriesInstanceUID)
                 count = series.get("NumberOfSeriesRelatedInstances")
-                # the number is optional in an answer; without it instances are counted
+                # An archive need not state the number of instances. Without it they are counted.
                 if count is None:
                     count = len(self._instances(study, uid))
                 if not UID.fullmatch(uid) or not 0 <= int(count) < _MOST:
@@ -265,10 +270,10 @@ class Protocolled(ABC):
 
     @abstractmethod
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive for storage commitment of stored DICOM files.
+        """Ask the archive to promise that it keeps stored DICOM files (storage commitment).
 
-        The archive answers later, in an association that it opens itself; no answer is awaited
-        here.
+        The archive answers later, in an association that it opens itself. This method does not wait
+        for the answer.
 
         Parameters
         ----------
@@ -427,7 +432,7 @@ def file_under(
             f"the archive assigns the study {uid} to a patient who is not {ours!r}",
             hint="nothing was sent; find out whose study this is",
         )
-    dataset.decode()  # decoded by its own character set, which the next line replaces
+    dataset.decode()  # texts are decoded before the object's character set is replaced
     dataset.SpecificCharacterSet = "ISO_IR 192"
     for keyword in IDENTITY:
         if answers[0].get(keyword) not in (None, ""):
@@ -447,8 +452,8 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
     paths : list of Path
         All objects that were to be sent.
     steps : list of Step
-        The :class:`Step` objects reported before the error. A file has one from before it was sent.
-        A stored file has a second one.
+        The :class:`Step` objects reported before the error: one for each file that was to be sent
+        next, and a second one for each file that was stored.
     """
     stored = {step.path for step in steps if step.stored}
     begun = {step.path for step in steps} - stored

@@ -1,4 +1,6 @@
-"""Listen for DICOM associations, encrypted or not, with a time limit for every action of a caller.
+"""Listen for DICOM associations (connections), with a time limit for every action of a caller.
+
+Connections may be encrypted.
 
 Each caller may have a limited number of associations at once. A connection counts as an
 association, and gets an object of pynetdicom, only after the caller has requested an association
@@ -27,23 +29,25 @@ from cad.dicom.archive.tls import reason
 
 Refused = Callable[..., None]
 """Function that gets the address of a refused caller and the reason."""
-PDU_BYTES = 2**18  # large enough to send a slice in few pieces
-# Seconds in which a caller must agree on encryption and request an association.
+PDU_BYTES = 2**18  # most bytes of one piece of a message: an image slice needs only few pieces
+# Seconds within which a caller must agree on encryption and request an association.
 _DOOR_SECONDS = 10.0
-# most connections without an association; with more, the oldest connection is cut off
+# Most connections that may wait without an association. If another one comes, the oldest of them
+# is cut off.
 _WAITING = 256
-# Most bytes of a message without an instance, and of a command. pydicom needs a hundred times as
-# much memory for them.
+# Most bytes of a message that brings no instance, and of a command within a message. Both numbers
+# are small, because pydicom needs a hundred times as many bytes of memory to read such data.
 _HELD = 2**16
 _COMMAND = 2**13
-_SLOWEST = 1000.0  # least average speed of a message, bytes per second
-_AHEAD = 4  # messages that a caller may send before it has to wait for an answer
+_SLOWEST = 1000.0  # least average speed at which a message may arrive, in bytes per second
+_AHEAD = 4  # number of messages that a caller may send before it has to wait for an answer
 _INVALID = "Evt19"  # event of PS3.8 9.2 for an invalid message, which is answered by an abort
 _HEADER = 6
 _ASSOCIATE = 1
 _SHORTEST = 68
 _TITLES = slice(10, 42)
-# Result, source and reason of a rejection (PS3.8 9.3.4).
+# Codes with which a caller's request for an association is rejected: result, source and reason
+# (PS3.8 9.3.4).
 _NO_SUCH_TITLE = (1, 1, 7)
 _NO_SUCH_CALLER = (1, 1, 3)
 _NO_PLACE = (2, 3, 2)
@@ -60,7 +64,7 @@ class _TurnedAway(Exception):
 class Server(ThreadedAssociationServer):
     """Accept DICOM connections on a port, each in a thread of its own.
 
-    Only :func:`listen` makes one. With a TLS context connections are encrypted. Each rejected
+    Only :func:`listen` makes a server. With a TLS context connections are encrypted. Each rejected
     caller is reported to the callable ``refused``.
     """
 
@@ -85,18 +89,22 @@ class Server(ThreadedAssociationServer):
         super().__init__(*arguments, **keywords)
 
     def get_request(self) -> Any:
-        """Accept the next connection; the standard library calls this and hides errors."""
+        """Accept the next connection.
+
+        Python's ``socketserver`` calls this method and hides its errors. An error is therefore
+        reported before it is raised.
+        """
         try:
             return super().get_request()
-        # The usual cause is that the process has too many open files. Without the pause the server
-        # would try again at once and without end.
+        # The usual cause of this error is that the process has too many open files. Without the
+        # pause the server would try again at once and without end.
         except OSError as error:
             self.say("", reason=f"no connection can be taken: {os.strerror(error.errno or 0)}")
             time.sleep(_DOOR_SECONDS)
             raise
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Serve one connection until it ends; called by the standard library's server."""
+        """Serve one connection until it ends; Python's ``socketserver`` calls this method."""
         address = str(client_address[0])
         try:
             with self._at_the_door(request):
@@ -120,10 +128,13 @@ class Server(ThreadedAssociationServer):
 
     @contextmanager
     def _at_the_door(self, request: socket.socket) -> Iterator[None]:
-        """Hold a connection until it is admitted; if too many wait, cut off the oldest."""
-        lifeline = request.dup()  # a handle to cut: encryption takes over ``request`` itself
+        """Hold a connection until its caller is admitted; if too many connections wait, cut off the
+        oldest of them.
+        """
+        lifeline = request.dup()  # a second handle, because encryption takes over `request`
         with self._lock:
-            # Silent callers must not keep others out. The dictionary has the order of arrival.
+            # Callers that send nothing must not keep other callers out. The dictionary keeps the
+            # order in which connections came, so that the oldest ones are cut.
             for number in list(self._door)[: len(self._door) - _WAITING + 1]:
                 cut(self._door.pop(number))
             self._door[id(lifeline)] = lifeline
@@ -136,12 +147,12 @@ class Server(ThreadedAssociationServer):
 
     def _admitted(self, first_message: bytes) -> str:
         """Return the title of a caller that may have an association."""
-        # Bytes that are not ASCII must not raise an error; they match no title.
+        # Bytes that are not ASCII must not raise an error. A title with such bytes is not admitted.
         called, caller = (
             first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
-        # A title that is not admitted is not logged, because it could be any text. The address is
-        # logged; it shows whose settings have to be changed.
+        # A caller's title is logged only if it is admitted, because another title could be any
+        # text. The caller's address is always logged; it shows whose settings have to be changed.
         named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
         if self.ae.require_called_aet and called != self.ae_title.strip():
             raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **named)
@@ -151,7 +162,9 @@ class Server(ThreadedAssociationServer):
 
     @contextmanager
     def _place(self, caller: str) -> Iterator[None]:
-        """Take one of a caller's places until the block ends."""
+        """Count one more association of a caller until the block ends; refuse it if the caller has
+        as many as one caller may have.
+        """
         with self._lock:
             if self._places[caller] >= self._each:
                 raise _TurnedAway(_NO_PLACE, reason="too many associations", sender=caller)
@@ -171,7 +184,8 @@ class Server(ThreadedAssociationServer):
 
     def shutdown(self) -> None:
         """Close the port, and the connections that have no association yet."""
-        # pynetdicom's method would remove the server from an entity that does not know it
+        # pynetdicom's own method would fail: it removes the server from the entity's list of
+        # servers, and this server is not in the list.
         TCPServer.shutdown(self)
         with self._lock:
             for waiting in self._door.values():
@@ -184,25 +198,27 @@ class _Begun(RequestHandler):
 
     def __init__(self, request: Any, address: Any, server: Server, first_message: bytes) -> None:
         self._first_message = first_message
-        # pynetdicom's class calls ``handle`` when it is made.
+        # The constructor of pynetdicom's class already calls `handle`, which needs the first
+        # message.
         super().__init__(request, address, server)
 
     def handle(self) -> None:
         """Serve the association, and delete instances that were received only in part."""
         association: Any = self._create_association()
         idle = association.network_timeout or _DOOR_SECONDS
-        # The address is stored now, because instances may still be handled after the connection was
-        # closed, and a closed connection has no address.
+        # The caller's address is stored now, because instances may still be handled after the
+        # connection was closed. A closed connection has no address.
         association.peer = _peer(str(self.client_address[0]), self.request)
         association.dul.socket = _Line(association, self.request, self._first_message, idle)
-        # pynetdicom's socket and this one have each put the opened connection into the queue of
-        # events. One of the two events is removed.
+        # pynetdicom's own socket object was replaced by a `_Line`. Each of the two has put an event
+        # "connection opened" into the queue. One of the two events is removed.
         association.dul.event_queue.get()
         _end_with_what_is_damaged(association, self._not_kept)
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})
         association.start()
         association.join()
-        # The library's thread reads on until it is stopped, and would write a deleted file again.
+        # pynetdicom's thread reads on until it is stopped. It would write again a file that is
+        # deleted below.
         association.dul.kill_dul()
         association.dul.join(idle)
         unfinished = [getattr(association.dimse.message, "_data_set_file", None)]
@@ -215,7 +231,7 @@ class _Begun(RequestHandler):
             Path(file.name).unlink(missing_ok=True)
 
     def _not_kept(self, error: OSError) -> None:
-        """Report why received data cannot be written to the disk; the caller does not learn why."""
+        """Report to ``refused`` why received data cannot be written; the caller is not told."""
         server: Any = self.server
         reason = f"what comes cannot be written: {os.strerror(error.errno or 0)}"
         server.say(str(self.client_address[0]), reason=reason)
@@ -224,8 +240,8 @@ class _Begun(RequestHandler):
 def _end_with_what_is_damaged(association: Any, not_kept: Callable[[OSError], None]) -> None:
     """End an association if one of its messages cannot be read, or written to the disk.
 
-    Otherwise the library's thread would die with the error. A command within a message is refused,
-    too, because the library would forget the file to which it writes the message.
+    Otherwise pynetdicom's thread would die with the error. A command that comes in the middle of a
+    message is refused, too: pynetdicom would forget the file to which it writes the message.
     """
     take = association.dimse.receive_primitive
 
@@ -310,7 +326,7 @@ class _Line(AssociationSocket):
                 break
             content += piece
         if connection is not None:
-            connection.settimeout(self._idle)  # the reads above left a shorter timeout for sending
+            connection.settimeout(self._idle)  # reading has shortened the timeout, also for sending
         self._message_bytes += len(content)
         return content
 
@@ -327,8 +343,8 @@ class _Line(AssociationSocket):
             and self._message_bytes > _HELD
         ):
             raise OSError("a message is too long that brings no instance")
-        # A caller that sends a byte now and then would meet the deadline of every single part. The
-        # second term therefore limits the time of the whole message.
+        # The first term limits the time of one part of a message. A caller that sends tiny parts
+        # would always keep it, so the second term limits the time of the whole message.
         self._deadline = min(
             now + self._idle, self._message_start + self._idle + self._message_bytes / _SLOWEST
         )
@@ -341,20 +357,20 @@ def _peer(address: str, connection: Any) -> str:
 
 
 def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
-    """Return the encrypted connection; the timeout holds for the handshake as a whole."""
+    """Return a connection after encrypting it; its timeout limits the whole TLS handshake."""
     request.settimeout(_DOOR_SECONDS)
     try:
         encrypted = tls.wrap_socket(request, server_side=True)
     except (OSError, ValueError) as error:
         raise ValueError(f"no TLS: {reason(error)}") from error
-    if encrypted.version() is None:  # the caller closed the connection before the handshake
+    if encrypted.version() is None:  # the caller closed the connection before the TLS handshake
         encrypted.close()
         raise ValueError("no TLS: the connection was lost")
     return encrypted
 
 
 def _first_message(request: socket.socket, until: float) -> bytes:
-    """Return the message that requests an association (PS3.8 9.3.2)."""
+    """Return a caller's first message, which must request an association (PS3.8 9.3.2)."""
     content = b""
     whole = _HEADER
     while len(content) < whole:

@@ -13,11 +13,13 @@ class Tls(Section):
     Parameters
     ----------
     certificate
-        our certificate, and the certificates between it and its authority
+        file with our certificate, and with the certificates between it and its authority
     key
-        key of our certificate, without a pass phrase; only our user may read it
+        file with the key of our certificate, without a pass phrase; only the user who runs the
+        program may read it
     authority
-        certificates of the authorities; one of them must have signed the other side's certificate
+        certificates of the authorities that count; one of them must have signed the certificate of
+        the other side of the connection
     """
 
     certificate: Path
@@ -43,11 +45,11 @@ class Move(Section):
     Parameters
     ----------
     aet
-        our DICOM name (AE title) as a destination
+        our AE title (DICOM name) as a destination of C-MOVE
     host
         address on which we listen while the archive sends
     port
-        port on which we listen while the archive sends
+        port on which we listen while the archive sends images to us
     """
 
     aet: str = Field("CAD", min_length=1, max_length=16)
@@ -61,20 +63,20 @@ class ArchiveLimits(Section):
     Parameters
     ----------
     answer_seconds
-        longest wait for a connection and for every answer
+        longest wait for a connection and for every answer, in seconds
     study_seconds
-        longest time for one query, for fetching one study, or for storing one object
+        longest time for one query, for fetching one study, or for storing one object, in seconds
     study_gigabytes
-        most gigabytes, once they are unpacked, that one query or one study may bring
+        most gigabytes that one query or one study may bring, counted after unpacking
     answers
         largest number of entries in the answer to one query
     memory_gigabytes
-        most memory that a process that speaks with the archive may ask for
+        gigabytes of memory that a process that speaks with the archive may take
     proof_seconds
-        how long an archive may take to list an object that it has taken; after that the object
-        counts as not proved to be stored
+        seconds that an archive may take to list an object that it has taken; after that time the
+        object counts as not proved to be stored
     calling
-        our DICOM name (AE title), under which we call the archive
+        our AE title (DICOM name), under which we call the archive
     tls
         certificates for DICOM over TLS, or for HTTPS
     move

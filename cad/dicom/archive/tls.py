@@ -11,13 +11,13 @@ import ssl
 from cad.base.errors import CadError
 from cad.dicom.archive.settings import ArchiveTls, Tls
 
-_ALERT_SECONDS = 1.0  # time in which an archive may report that it rejects our certificate
+_ALERT_SECONDS = 1.0  # seconds within which an archive may report that it rejects our certificate
 
 
 def answering(tls: Tls) -> ssl.SSLContext:
     """Return the TLS context for connections that other programs open to us.
 
-    A caller must show a certificate that the authority of the settings has signed.
+    A caller must show a certificate that an authority named in the settings has signed.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ def answering(tls: Tls) -> ssl.SSLContext:
 def calling(tls: ArchiveTls) -> ssl.SSLContext:
     """Return the TLS context for connections that we open to an archive.
 
-    The authority of the settings must have signed the archive's certificate, and the certificate
-    must bear the archive's name.
+    An authority named in the settings must have signed the archive's certificate, and the
+    certificate must bear the archive's name.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _tls_context(side: int, tls: Tls) -> ssl.SSLContext:
 
 
 def _no_pass_phrase() -> str:
-    """Raise an error instead of asking for a pass phrase: nobody may be at the terminal."""
+    """Raise an error instead of asking for a pass phrase: perhaps nobody is at the terminal."""
     raise ValueError("the key has a pass phrase")
 
 
@@ -122,5 +122,5 @@ def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:
         encrypted.settimeout(_ALERT_SECONDS)
         try:
             encrypted.recv(1)
-        except TimeoutError:  # no alert: the server accepts us and waits for our first message
+        except TimeoutError:  # no alert: the server accepts our certificate and waits for a message
             return

@@ -1,4 +1,7 @@
-"""Talk to an archive by DICOMweb: QIDO-RS, WADO-RS and STOW-RS through dicomweb-client."""
+"""Talk to an archive by DICOMweb (DICOM over HTTP), through the package dicomweb-client.
+
+QIDO-RS queries the archive, WADO-RS fetches images, and STOW-RS stores objects.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -46,7 +49,8 @@ class WebArchive(interface.Protocolled):
         self.limits = limits
         self.name = f"DICOMweb archive {url}"
         self._client = DICOMwebClient(url=url, session=_limited_session(self.name, limits))
-        # A retry by the client would wait beyond the limits and send an object twice.
+        # The package's client must not retry a failed request: a retry would wait beyond the limits
+        # and could send an object twice.
         self._client.set_http_retry_params(retry=False)
         self._errors = RequestException
 
@@ -117,7 +121,7 @@ class WebArchive(interface.Protocolled):
 
 
 def _fault_of_encryption(error: BaseException | None) -> SSLError | None:
-    """Return the TLS error inside an error of requests or urllib3; None if there is none."""
+    """Return the TLS error inside an error of the packages requests or urllib3, or None."""
     while error is not None and not isinstance(error, SSLError):
         first = error.args[0] if error.args else None
         wrapped = first if isinstance(first, BaseException) else None
@@ -149,8 +153,8 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 
         def send(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["timeout"] = limits.answer_seconds
-            # The certificates are set for each request. Otherwise certificate files that are named
-            # in environment variables would be used instead.
+            # The certificates are set for each request. Otherwise the package requests would use
+            # certificate files that environment variables name.
             if limits.tls is not None:
                 kwargs["verify"] = str(limits.tls.authority)
                 kwargs["cert"] = (str(limits.tls.certificate), str(limits.tls.key))
@@ -163,7 +167,8 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
                     hint="give its new address; nothing was sent there",
                 )
             announced = answer.headers.get("Content-Length", "0")
-            # An answer that announces too many bytes is refused before its first byte is read.
+            # If the answer announces more bytes than the limits still allow, this call refuses it
+            # before its content is read.
             if announced.isdigit() and float(announced) > room:
                 spend(float(announced))
             stream = answer.raw.stream
@@ -202,7 +207,7 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     """
     stored = _named(answer, "ReferencedSOPSequence")
     failed = _named(answer, "FailedSOPSequence")
-    # An object that both sequences name is not safely stored.
+    # An object that the answer lists both as stored and as failed is not safely stored.
     if uid in stored - failed:
         return
     why = ""
@@ -214,5 +219,5 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
 
 
 def _named(answer: Dataset, sequence: str) -> set[str]:
-    """Return the UIDs of the objects that a sequence of an answer names."""
+    """Return the SOPInstanceUIDs of the objects that a sequence (list) in an answer names."""
     return {str(item.get("ReferencedSOPInstanceUID", "")) for item in answer.get(sequence, [])}

@@ -138,7 +138,8 @@ def _object_of_study(
 ) -> Dataset:
     """Return an object with the elements that PDF and Secondary Capture share, without content.
 
-    The comments name the modules that the standard puts the elements in (PS3.3 A.8.1, A.45.1).
+    In the code a comment above each group of elements names the DICOM module to which the elements
+    belong (PS3.3 A.8.1, A.45.1).
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def _object_of_study(
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
 
-    # SOP common
+    # Elements of the module SOP Common
     dataset.SpecificCharacterSet = CHARACTER_SET
     dataset.SOPClassUID = series.sop_class
     dataset.SOPInstanceUID = identifiers["sop_instance_uid"]
@@ -166,25 +167,26 @@ def _object_of_study(
     dataset.ContentDate = now.strftime("%Y%m%d")
     dataset.ContentTime = now.strftime("%H%M%S")
 
-    # Patient and study, as in the source images, so that archives file the sheet beside them
+    # Modules of patient and study: values of the source images, so that archives file the sheet
+    # beside these images
     for keyword in _FROM_SOURCE:
         setattr(dataset, keyword, source.headers[0].get(keyword, ""))
     say_who(dataset, source, participant_id)
 
-    # Series
+    # Modules of the series
     dataset.Modality = series.modality
     dataset.SeriesInstanceUID = identifiers["series_instance_uid"]
     dataset.SeriesNumber = identifiers["series_number"]
     dataset.SeriesDescription = identifiers["series_description"]
 
-    # Equipment. WSD is "workstation": the sheet is made by a program, not scanned.
+    # Modules of equipment. WSD means "workstation": the sheet is made by a program, not scanned.
     dataset.Manufacturer = MANUFACTURER
     dataset.ManufacturerModelName = OWN_MODEL_NAME
     dataset.SoftwareVersions = long_string(f"{name} {version}")
     dataset.DeviceSerialNumber = "0"
     dataset.ConversionType = "WSD"
 
-    # The picture bears the man's label and the date of his study.
+    # "YES", because the picture shows the man's label and the date of his study.
     dataset.BurnedInAnnotation = "YES"
     return dataset
 
@@ -198,9 +200,9 @@ def _code(code: Code) -> Dataset:
 
 
 def _of_even_length(content: bytes) -> bytes:
-    """Return content with a zero byte at its end if a value of DICOM could not hold it otherwise.
+    """Return content with a zero byte at its end if its length is odd, which DICOM does not allow.
 
-    Other elements tell where the content ends: the length of the document, or the size of the
-    picture.
+    Other elements of the object tell where the content ends: the length of the document, or the
+    size of the picture.
     """
     return content + b"\0" * (len(content) % 2)

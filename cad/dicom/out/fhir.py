@@ -251,10 +251,13 @@ def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
     """Return the model as the device that made the observations."""
     models = (record.get("model") or {}).get("models") or {}
     digest = (models.get(roi.algorithm) or {}).get("sha256")
-    return {
+    device: JsonObject = {
         "resourceType": "Device",
         "id": _id("device", roi.algorithm, roi.version, str(digest)),
-        **({"identifier": [{"system": "urn:x-cad:sha256", "value": digest}]} if digest else {}),
+    }
+    if digest:
+        device["identifier"] = [{"system": "urn:x-cad:sha256", "value": digest}]
+    return device | {
         "status": "active",
         "manufacturer": "cad",
         "deviceName": [{"name": roi.algorithm, "type": "model-name"}],

@@ -17,17 +17,17 @@ from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.folders.cohort import StudyRef
 
-# The character set is UTF-8, because ids may be in any script. When an object is sent, it also gets
-# the patient's name as the archive has it.
+# The character set of all objects is UTF-8, because patients' ids may be in any script. So may the
+# patient's name, which an object gets from the archive when it is sent.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 SIGNIFICANT_GRADE = 2
-"""Lowest ISUP grade of clinically significant cancer, the field's definition."""
+"""Lowest ISUP grade of clinically significant cancer, as the field of prostate MRI defines it."""
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Hold the inputs of the SEG and the structured report of one study.
+    """Hold the inputs of the segmentation (SEG) and the structured report (SR) of one study.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def uid(identity: str, *pieces: object) -> str:
 
 
 def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
-    """Return the keyword arguments that every object's highdicom constructor gets.
+    """Return the keyword arguments with which highdicom's class of every object is called.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
         UIDs and numbers of series and instance, description, manufacturer, character set.
     """
     series = SERIES[kind]
-    # The number is left out for the first object. Its UID is thus the same as in earlier versions,
-    # in which a series held one object.
+    # The UID of the first object of a series is made without its number. It is thus the same UID as
+    # in earlier versions of the program, in which a series held only one object.
     entropy = [kind] if number == 1 else [kind, number]
     return {
         "series_instance_uid": uid(identity, f"{kind} series"),
@@ -182,9 +182,8 @@ def long_string(text: str) -> str:
     """Return text as the DICOM value representation LO holds it: at most 64 bytes, in one line.
 
     The standard allows 64 characters, but some programs that read DICOM count bytes. A backslash,
-    which separates values, becomes a slash. Text that is too long is cut between two characters and
-    gets six digits of its hash at its end, so that two texts with the same beginning stay
-    different.
+    which separates values, becomes a slash. Text that is too long is cut between two characters.
+    Six digits of its hash are then added, so that two texts with the same beginning stay different.
 
     Parameters
     ----------
@@ -195,7 +194,7 @@ def long_string(text: str) -> str:
     if len(clean.encode()) <= _LONG:
         return clean
     end = next(n for n in range(len(clean), -1, -1) if len(clean[:n].encode()) <= _LONG - 7)
-    while end and unicodedata.combining(clean[end]):  # an accent stays with its letter
+    while end and unicodedata.combining(clean[end]):  # no cut between a letter and its accent
         end -= 1
     return f"{clean[:end]}~{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
@@ -219,7 +218,7 @@ def say_who(dataset: Dataset, source: SourceImages, participant_id: str) -> None
 
 @door("own", "our own DICOM objects")
 def content(dataset: Dataset) -> bytes:
-    """Return an object in the form of a DICOM file, as bytes."""
+    """Return the bytes of the DICOM file that holds an object."""
     stream = BytesIO()
     dataset.save_as(stream, enforce_file_format=True)
     return stream.getvalue()

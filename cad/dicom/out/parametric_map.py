@@ -29,10 +29,13 @@ from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.volume import Volume
 
 OUTSIDE = -1.0
-"""Stored where the map has no value; no probability can be mistaken for it."""
+"""Number that is stored where the map has no value; no probability is negative."""
 _LAYOUT = 3
-"""Number that goes into an object's UID. It is increased when objects of the same map get further
-entries: an archive would otherwise keep its old object, which has the same UID.
+"""Number that goes into the UID of a map's object.
+
+The number is increased when a version of the program writes further elements into these objects. An
+object of the same map then gets another UID. With the same UID an archive would keep its old
+object.
 """
 
 
@@ -74,7 +77,8 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path],
             continue
         path = out / f"{study.study_id}_PM.dcm"
         try:
-            with reading(path, "cannot be written as DICOM"):  # the DICOM library checks values
+            # `reading` turns exceptions of the DICOM libraries, which check values, into CadError.
+            with reading(path, "cannot be written as DICOM"):
                 made = map_object(study, rows, read_volume(source), run)
                 write_atomic(path, objects.content(made))
         except CadError as error:
@@ -94,9 +98,10 @@ def map_object(
     study : StudyRef
         The study in its cohort.
     rows : DataFrame
-        The study's rows of ``probabilities.csv``; they name the model where the run has several.
+        The study's rows of ``probabilities.csv``. If the run has several models, the rows name the
+        model that scored the study.
     probability : Volume
-        0 to 1 on the T2 grid, NaN where there is none.
+        The map on the T2 grid: probabilities from 0 to 1, and NaN in voxels without one.
     run : dict
         Content of ``run.json``.
 
@@ -111,12 +116,12 @@ def map_object(
         When the study has no DICOM source, or the map is not on its T2 grid.
     """
     source = source_images(study.folder, study.study_id, study.participant_id)
-    # The NIfTI file may store its axes in another order than the T2 image.
+    # The map's NIfTI file may store its axes in another order than the T2 image.
     probability = probability.turned(source.grid.direction)
     if not probability.same_grid(source.grid):
         raise CadError(
             "the probability map is not on the grid of the T2 images",
-            # A map on another grid would be shown shifted, and nobody would see this in a viewer.
+            # A viewer would show a map on another grid at the wrong place, and nobody would notice.
             hint="predict again with --map: the T2 images have changed since",
         )
     name, version, statements = algorithm(objects.with_own_model(run, rows))
@@ -126,7 +131,8 @@ def map_object(
     stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
     header = json.dumps([_LAYOUT, study.study_id, name, version, statements, meaning]).encode()
     identity = hashlib.sha256(header + stored.tobytes()).hexdigest()
-    # highdicom warns about the pseudonym's form, which is as intended.
+    # highdicom warns that the PatientID has an unusual form. The form is intended: the PatientID is
+    # a pseudonym.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         made = highdicom.pm.ParametricMap(
             source.headers,
@@ -135,8 +141,8 @@ def map_object(
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
             contains_recognizable_visual_features=False,
-            # Stored values from 0 to 1 are multiplied by 100 for display, and are then in per cent,
-            # as in the report.
+            # A viewer multiplies the stored values (0 to 1) by 100 and shows them in per cent, the
+            # unit of the structured report.
             real_world_value_mappings=[
                 highdicom.pm.RealWorldValueMapping(
                     "PROBABILITY",
@@ -148,8 +154,8 @@ def map_object(
                     quantity_definition=quantity,
                 )
             ],
-            # The grey levels span 0 to 1, because a viewer would otherwise stretch the smallest
-            # difference to black and white.
+            # Black stands for 0 and white for 1. Otherwise a viewer would spread the grey levels
+            # over the values that occur, and show the smallest difference as black and white.
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description=f"{meaning}, research use only",
@@ -166,13 +172,14 @@ def map_object(
 def _order_frames(made: Dataset, normal: np.ndarray) -> None:
     """Put the frames in the order of their slices, and number them in this order.
 
-    highdicom stores the frames from the last slice to the first. The program ``paramap2itkimage``
-    of dcmqi takes frame k for slice k, wherever frame k lies, and would turn the map upside down.
+    The library highdicom stores the frames (one for each slice) from the last slice to the first.
+    The program ``paramap2itkimage`` of dcmqi takes frame k for slice k, wherever frame k lies. It
+    would turn the map upside down.
     """
     groups = list(made.PerFrameFunctionalGroupsSequence)
     places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
-    # The frames are sorted by their distance along the normal of the slices, which is right for any
-    # position of the patient.
+    # The frames are sorted by their position along the normal of the slices. This order is right
+    # however the patient lay in the scanner.
     order = np.argsort(np.array(places, float) @ normal)
     frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
     made.FloatPixelData = frames[order].tobytes()
@@ -189,5 +196,5 @@ def _prostate() -> Dataset:
     """
     item = Dataset()
     item.AnatomicRegionSequence = [highdicom.sr.CodedConcept.from_code(codes.SCT.Prostate)]
-    item.FrameLaterality = "U"  # unpaired
+    item.FrameLaterality = "U"  # the prostate is an unpaired organ
     return item

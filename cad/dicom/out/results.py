@@ -1,4 +1,4 @@
-"""Write results for the archive: a structured report (TID 1500) and a SEG for each study.
+"""Write each study's results for the archive: a structured report (TID 1500) and a segmentation.
 
 The SEG lies in the T2 series' frame of reference and refers to the T2 images. The report
 (:mod:`cad.dicom.out.sr`) states for each ROI the belief and the probability of cancer in per cent,
@@ -90,7 +90,7 @@ def write_sr_and_seg(
                 pair = study_objects(studies[str(study_id)], rows, medians, run)
                 for path, dataset in zip(paths, pair, strict=True):
                     write_atomic(path, objects.content(dataset))
-                # The report is read from the disk and not from memory, because the file is sent.
+                # The report is read back from its file, because this file is what will be sent.
                 _compare_with_run(paths[1], rows)
         except CadError as error:
             failures.append(error.naming(patient=participant))
@@ -102,7 +102,7 @@ def write_sr_and_seg(
 def study_objects(
     study: StudyRef, rows: pd.DataFrame, medians: dict[str, JsonObject], run: JsonObject
 ) -> tuple[Dataset, Dataset]:
-    """Make the SEG and the SR of one study.
+    """Make the segmentation (SEG) and the structured report (SR) of one study.
 
     Parameters
     ----------
@@ -135,7 +135,8 @@ def study_objects(
     masks = _masks(study, scored, source)
     identity = _identity(study, scored, masks, run)
     results = StudyResults(study, source, scored, masks, medians, run, identity)
-    # highdicom warns about the pseudonym's form, which is as intended.
+    # highdicom warns that the PatientID has an unusual form. The form is intended: the PatientID is
+    # a pseudonym.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         seg = _segmentation(results)
         report = structured_report(results, seg)
@@ -181,7 +182,8 @@ def _identity(
     study: StudyRef, scored: pd.DataFrame, masks: list[np.ndarray], run: JsonObject
 ) -> str:
     """Return a hash of the objects' content, from which their UIDs are made."""
-    # Times, paths and settings are left out, because the same result must give the same UIDs again.
+    # Times, paths and settings are not part of the hash: a later run with the same result must give
+    # the same UIDs.
     names = [
         "roi_id",
         "belief",
@@ -194,7 +196,8 @@ def _identity(
     ]
     numbers = scored[[name for name in names if name in scored]].to_csv(index=False)
     origin = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
-    # The masks are included, because a redrawn region may keep its probability to the last digit.
+    # The masks are part of the hash, because a region that is drawn anew may have exactly the same
+    # probability.
     drawn = np.packbits(np.stack(masks)).tobytes()
     return hashlib.sha256((numbers + origin).encode() + drawn).hexdigest()
 
@@ -218,7 +221,8 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
     masks = np.stack(results.masks, axis=-1).astype(np.uint8)
     return highdicom.seg.Segmentation(
         source.headers,
-        # The slices are put in the order of the source's images, which need not be the order of z.
+        # The slices of the masks get the order of the source's images, which need not be the order
+        # along z.
         masks[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,

@@ -1,6 +1,6 @@
 """Rebuild the headers of a study's T2 images, which DICOM objects refer to.
 
-In these headers the PatientID stands in place of the patient's name.
+These headers do not have the patient's name: the PatientID stands in its place.
 """
 
 from dataclasses import dataclass

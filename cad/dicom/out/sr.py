@@ -90,7 +90,7 @@ def outlines(mask: np.ndarray) -> list[Outline]:
     lines = []
     for z in np.flatnonzero(mask.any(axis=(1, 2))):
         filled = binary_fill_holes(mask[z], _EIGHT_NEIGHBOURS)
-        # A margin of one pixel closes lines at the image's edge.
+        # A margin of one pixel around the image closes the lines of regions at the image's edge.
         for line in find_contours(np.pad(filled, 1), 0.5):
             points = line[:, ::-1] - 0.5
             lines.append(Outline(int(z), points))
@@ -100,7 +100,7 @@ def outlines(mask: np.ndarray) -> list[Outline]:
 SCHEME = "99CAD"
 DECISION_CODE = Code(DECISION, SCHEME, "Decision by the site's thresholds")
 ON_SUSPICION = Code(SUSPICION, SCHEME, "Decision on readers' suspicion by the site's thresholds")
-"""Code of a decision by a model that learned from no histology: it is no decision on cancer."""
+"""Code for the decision of a model that learned from no histology: no decision on cancer."""
 BELIEF_CODE = Code(BELIEF, SCHEME, "Readers would call it malignant")
 IMAGES_CODE = Code(IMAGES, SCHEME, "Probability of cancer, no scores")
 LOW_CODE = Code(LOW, SCHEME, "Probability of cancer, lower end")
@@ -123,7 +123,7 @@ _MODIFIER = highdicom.sr.RelationshipTypeValues.HAS_CONCEPT_MOD
 
 
 def cancer_code(isup_min: int) -> Code:
-    """Return the code of the cancer that the man's probability is about: cancer of which grade.
+    """Return the code of cancer of a grade or more: the cancer that the probabilities are about.
 
     Parameters
     ----------
@@ -178,8 +178,8 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     content[0].ContentSequence.extend(_man(results, rows, identification))
     report = highdicom.sr.Comprehensive3DSR(
-        # Every object that the content refers to is listed as evidence, because highdicom refuses a
-        # reference to any other object.
+        # All objects to which the report's content refers are listed as evidence. highdicom refuses
+        # a reference to any other object.
         [*results.source.headers, seg],
         content,
         is_complete=True,
@@ -187,7 +187,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     _separate(report)
     scheme = Dataset()
-    # This item names the party that defines the private codes (PS3.3 C.12.1).
+    # This item tells who has defined the private codes in the report (PS3.3 C.12.1).
     scheme.CodingSchemeDesignator = SCHEME
     scheme.CodingSchemeName = "Codes of the cad project"
     report.CodingSchemeIdentificationSequence = [scheme]
@@ -221,7 +221,10 @@ def _measured(
 def _man(
     results: StudyResults, rows: list[Any], identification: highdicom.sr.AlgorithmIdentification
 ) -> list[highdicom.sr.ContainerContentItem]:
-    """Make the containers on the man: the probability that he has such cancer, and the decision."""
+    """Make the containers on the man: his probability of cancer and, if made, the decision on him.
+
+    If the model gave him no probability, there are no containers.
+    """
     row = rows[0]
     probability = getattr(row, "patient_probability", math.nan)
     if not math.isfinite(probability):
@@ -256,7 +259,7 @@ def _man(
 def _container(
     name: Code, items: highdicom.sr.ContentSequence
 ) -> highdicom.sr.ContainerContentItem:
-    """Return a container of the report's first level."""
+    """Return a container (a section with a heading) for the first level of the report."""
     container = highdicom.sr.ContainerContentItem(name, relationship_type=_CONTAINS)
     container.ContentSequence = items
     return container
@@ -278,8 +281,8 @@ def _drawn(
 
 def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
     """Return the items that both groups of a region share."""
-    # The UID is made from study and region alone, so that a region keeps its tracking UID in every
-    # later result.
+    # The tracking UID is made from the ids of study and region alone. So a region has the same
+    # tracking UID in every later report.
     tracking_uid = uid(results.study.study_id, row.roi_id)
     zone = ZONES.get(row.zone, codes.SCT.Prostate)
     return {
@@ -294,7 +297,7 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
 def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
     """Return an outline on the image, or the frame, that shows its slice."""
     place = source.planes.index(outline.z)
-    # DICOM counts frames from 1, and a classic image has no frames.
+    # DICOM counts the frames of an image from 1. A classic image, which is one slice, has none.
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
     header = source.headers[0 if frames else place]
     image = highdicom.sr.SourceImageForRegion(header.SOPClassUID, header.SOPInstanceUID, frames)
@@ -347,9 +350,9 @@ def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluat
 
 
 def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
-    """Return a measurement whose text has six digits, with the exact number in another element."""
-    # The text is a decimal string, which has at most 16 bytes. The value in it is therefore rounded
-    # to six significant digits.
+    """Return a measurement: its number rounded to six digits as text, and exactly as a float."""
+    # The text is a DICOM decimal string, which has at most 16 bytes. The number in the text is
+    # therefore rounded to six significant digits.
     digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
     item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
     item[0].MeasuredValueSequence[0].FloatingPointValue = float(value)
@@ -363,7 +366,10 @@ def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Me
 
 
 def _separate(item: Dataset) -> None:
-    """Mark the items of every container as separate: else programs show no measurements' names."""
+    """Mark the items of every container as separate.
+
+    Otherwise programs that show reports leave out the names of the measurements.
+    """
     if item.get("ValueType") == "CONTAINER":
         item.ContinuityOfContent = "SEPARATE"
     for child in item.get("ContentSequence", []):

@@ -17,7 +17,7 @@ from cad.dicom.out.supersede import evidence
 from cad.mri.imaging.frames import read_dataset
 
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
-# Concept codes of TID 1500, 1501, 1411, 1420 and 4019 (PS3.16).
+# Codes of concepts in the templates TID 1500, 1501, 1411, 1420 and 4019 of the standard (PS3.16).
 REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
 MEASUREMENTS, GROUP = "126010", "125007"
 DERIVED, EVALUATIONS = "126011", "C0034375"
@@ -25,8 +25,8 @@ TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
 REGION, SOURCE = "111030", "260753009"
 PROBABILITY, DECISION = "111047", "decision"
-# These codes are our own, not the standard's. A code has at most 16 characters; a longer code would
-# have to stand in another attribute (PS3.3 8.8).
+# The codes below are this program's own, not the DICOM standard's. A code has at most 16
+# characters; a longer code would have to stand in another element (PS3.3 8.8).
 BELIEF = "belief"
 IMAGES = "p-images"
 LOW = "p-low"
@@ -75,9 +75,9 @@ class RoiReport:
         Code values of the finding and of the place in the body.
     values : dict of str to (float, str)
         Measurements: number and UCUM unit by code of the concept. The code of a median ends in
-        ``:median``. Reports of earlier versions have one number, which they call a probability of
-        cancer. It is a belief, and stands here under ``belief``, with the text :data:`EARLIER`
-        among the statements.
+        ``:median``. A report of an earlier version of the program has one number for a region,
+        which it calls a probability of cancer. This number is a belief. It stands here under
+        ``belief``, and the text :data:`EARLIER` is among the statements.
     evaluations : dict of str to str
         Statements in codes, such as the decision: code value by code of the concept.
     algorithm, version : str
@@ -165,7 +165,8 @@ def _report(dataset: Dataset) -> Report:
     (container,) = _children(dataset, MEASUREMENTS)
     groups = list(_children(container, GROUP))
     _rule(bool(groups), "TID 1500 without any measurement group")
-    # In reports of versions before 1.0.0 the man is a group of TID 1501, which needs no outline.
+    # Reports that a version before 1.0.0 wrote state the man's result in a measurement group of
+    # another template, TID 1501, which needs no outline.
     of_man = [g for g in groups if g.ContentTemplateSequence[0].TemplateIdentifier == "1501"]
     groups = [group for group in groups if group not in of_man]
     rois = [_roi(group) for group in groups if not _only_drawn(group)]
@@ -192,7 +193,10 @@ def _report(dataset: Dataset) -> Report:
 
 
 def _of_man(item: Dataset, holders: list[Dataset]) -> tuple[float, str]:
-    """Return the man's probability and the decision on him, which is in one of ``holders``."""
+    """Return the man's probability, which ``item`` holds, and the decision on him.
+
+    The decision is in one of ``holders``; it is empty where none is stated.
+    """
     _rule(
         _single_child(item, TRACKING_ID, "tracking identifier").TextValue == MAN,
         "a measurement that belongs to no region is not the man's",
@@ -228,10 +232,10 @@ def _measured(item: Dataset) -> tuple[float, str]:
     _rule(item.RelationshipType == "CONTAINS", "a measurement is not contained in its group")
     measured = item.MeasuredValueSequence[0]
     unit = measured.MeasurementUnitsCodeSequence[0]
-    # PS3.16 takes units of measurement only from UCUM.
+    # The template allows only units of UCUM, a system of codes for units (PS3.16).
     _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
-    # NumericValue is a decimal string of at most 16 characters (VR DS, PS3.5 6.2), and may be
-    # rounded for this reason. FloatingPointValue is exact.
+    # NumericValue is a text of at most 16 characters (VR DS, PS3.5 6.2), so that its number may be
+    # rounded. FloatingPointValue is exact, and is preferred where the report has it.
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 
@@ -250,7 +254,7 @@ def _outline(item: Dataset) -> DrawnOutline:
         "the outline of an image region is not closed",
     )
     image = _single_child(item, SOURCE, "source image").ReferencedSOPSequence[0]
-    # The number is absent where the image has only one frame (PS3.3 10.3).
+    # The frame number is absent if the image has only one frame (PS3.3 10.3).
     frame = int(image.get("ReferencedFrameNumber", 1))
     return DrawnOutline(str(image.ReferencedSOPInstanceUID), frame, points)
 

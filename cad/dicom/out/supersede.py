@@ -7,10 +7,12 @@ Before a report or sheet is stored, the archive is queried for the earlier resul
 in the study. A report with new content lists the earlier reports in its Predecessor Documents
 Sequence, and earlier results of other kinds in its Pertinent Other Evidence Sequence (PS3.3
 C.17.2). A new sheet lists the earlier sheets in its Predecessor Documents Sequence (PS3.3 C.24.2).
-If the archive already has an object of the same UID, the object has the same content; it gets no
-references. Objects that are sent together with a report do not count as earlier results. Objects of
-this program are recognised by modality and series number, which every archive must state in its
-answers, and by the series description if the archive states it.
+If the archive already has an object of the same UID as the new result, the two have the same
+content. The new result then gets no references. Objects that are sent together with a report do not
+count as earlier results.
+
+Objects of this program are recognised by modality and series number, which every archive must state
+in its answers. If the archive also states the series description, it is compared, too.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -93,7 +95,7 @@ def sent_together(paths: Iterable[Path]) -> set[str]:
 def supersede(
     dataset: Dataset, earlier: Iterable[Earlier], current: Collection[str] = ()
 ) -> list[str]:
-    """Mark the earlier results of a study that a report or sheet supersedes: refer to them in it.
+    """Write into a report or sheet references to the earlier results that it supersedes.
 
     A sheet is a page for the tumour board, as Encapsulated PDF.
 
@@ -105,24 +107,24 @@ def supersede(
         The study's results in the archive, as :func:`earlier_results` returns them: kind,
         SeriesInstanceUID and SOPInstanceUID of each.
     current : collection of str
-        SOPInstanceUIDs of the objects that are sent together with the dataset. An object of another
-        kind with one of these UIDs is not superseded, even if the archive has it already.
+        SOPInstanceUIDs of the objects that are sent together with ``dataset``. If the archive
+        already has one of them, of another kind than ``dataset``, no reference to it is written.
 
     Returns
     -------
     list of str
-        SOPInstanceUIDs of the objects of the same kind that the dataset supersedes; empty where
-        there are none. If the archive has this very object, the list is empty and the dataset is
-        not changed.
+        SOPInstanceUIDs of the superseded objects that are of the same kind as ``dataset``. (A
+        report also gets references to objects of other kinds, which are not returned.) If the
+        archive has the object ``dataset`` itself, the list is empty and ``dataset`` is not changed.
     """
-    # Objects that the report refers to are current, even if the archive had them before.
+    # Objects that the report refers to are not superseded, even if the archive already has them.
     needed = evidence(dataset) | set(current)
     predecessors = []
     superseded_uids = []
     further_results = []
     for kind, series_uid, sop_uid in earlier:
-        # UIDs are derived from the content. With this UID the archive therefore has this very
-        # object, which supersedes nothing.
+        # UIDs are derived from the content. If the archive has an object of the same UID, the new
+        # object has nothing new, and supersedes nothing.
         if sop_uid == str(dataset.SOPInstanceUID):
             return []
         if kind == own_kind(dataset):
@@ -133,8 +135,8 @@ def supersede(
     study = str(dataset.StudyInstanceUID)
     if predecessors:
         dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
-    # An encapsulated document has no place for references to other kinds of results. The report of
-    # the study names these results.
+    # A sheet (Encapsulated PDF) has no place for references to results of other kinds. The report
+    # on the study (SR) refers to them.
     if further_results and own_kind(dataset) == "SR":
         dataset.PertinentOtherEvidenceSequence = [_reference(study, further_results)]
     return superseded_uids
@@ -155,7 +157,8 @@ def _reference(study: str, results: list[Earlier]) -> Dataset:
     item = Dataset()
     item.StudyInstanceUID = study
     item.ReferencedSeriesSequence = []
-    # The UIDs are sorted, so that the object does not depend on the order of the archive's answers.
+    # The series UIDs are sorted, because the object must not depend on the order of the archive's
+    # answers.
     for uid in sorted({series for _, series, _ in results}):
         series = Dataset()
         series.SeriesInstanceUID = uid

@@ -36,7 +36,7 @@ EXPERIMENTS = {
     "amirou2014-covertype": "cad.evidence.experiments.amirou2014:covertype",
 }
 REAL = ("picai-readers", "fae-prostate", "viper-readers")
-"""Experiments on data of real people; all other experiments reproduce papers."""
+"""Experiments on data of real people; all other experiments reproduce results of papers."""
 CONTROLLED = (
     "niaf2014-outlier",
     "niaf2014-table1",
@@ -60,7 +60,7 @@ DRAW_FILE = "draw.json"
 
 @dataclass(frozen=True)
 class Draw:
-    """Say which random draw gave the results in a folder.
+    """Say which random draw gave the results in a folder: its first seed, and whether shuffled.
 
     Parameters
     ----------
@@ -122,12 +122,12 @@ class Options:
         return Draw(self.first_seed, self.shuffled)
 
     def seeds(self, published: int) -> range:
-        """Return the seeds to run.
+        """Return the seeds with which the experiment is run.
 
         Parameters
         ----------
         published : int
-            Number of seeds that the experiment takes where ``repeats`` states none.
+            Number of seeds that the experiment takes if the option ``repeats`` is not given.
         """
         count = self.repeats or published
         return range(self.first_seed, self.first_seed + count)
@@ -168,9 +168,9 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known name); for another first seed or shuffled labels
-        if the experiment has no such control; and for a folder that another process uses, or that
-        holds something else or results of another draw.
+        For an unknown name (with the nearest known name), and for another first seed or shuffled
+        labels if the experiment has no such control. Also for a folder that another process uses,
+        or that holds something else or results of another draw.
     """
     if name not in EXPERIMENTS:
         close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -201,8 +201,8 @@ def draw_of(folder: Path) -> Draw:
     Parameters
     ----------
     folder : Path
-        Folder of results, with a note of both in ``DRAW_FILE``. A folder without this note holds
-        results of :data:`PUBLISHED_DRAW`.
+        Folder of results. Its file ``DRAW_FILE`` notes seed and shuffling. A folder without this
+        note holds results of :data:`PUBLISHED_DRAW`.
 
     Raises
     ------
@@ -217,10 +217,10 @@ def draw_of(folder: Path) -> Draw:
 
 
 def _require_draw(options: Options) -> None:
-    """Raise an error for a folder with results of another draw; note the draw of a new folder.
+    """Raise an error if a folder has results of another draw than the options ask for.
 
-    Without this check, results of a control (another seed, or shuffled labels) could be taken for
-    those of :data:`PUBLISHED_DRAW`.
+    In a new folder the draw is noted. Without this check, results of a control (another seed, or
+    shuffled labels) could be taken for results of :data:`PUBLISHED_DRAW`.
     """
     if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
         write_json(options.out / DRAW_FILE, asdict(options.draw))

@@ -138,9 +138,10 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
 
 
 SEEDS = 20
-# The costs r of rejecting a row that are tried; an error costs 1. At r = .5 nothing is rejected.
-# The loss exists only if (cost of rejecting a positive / cost of missing it) + (cost of rejecting a
-# negative / cost of a false alarm) is below 1. So this grid ends below .5.
+# Costs r of rejecting a row for which the experiment is run; an error costs 1. At r = .5 nothing is
+# rejected. The first of two ratios is the cost of rejecting a positive divided by the cost of
+# missing it. The second is the cost of rejecting a negative divided by the cost of a false alarm.
+# The classifier's loss exists only if their sum is below 1. The costs r therefore end below .5.
 REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.499)
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2
@@ -148,7 +149,7 @@ COSTS = (0.1, 1.0, 10.0, 100.0)
 CHOICE_R = 0.24
 FOLDS = 5
 _RULES = ("cost-based", "symmetric")
-_NO_CHANGE = 1e-3  # smallest change of the reject rate for which a slope is computed
+_NO_CHANGE = 1e-3  # least change of the reject rate by which a change of the error rate is divided
 
 
 class DataSet(NamedTuple):
@@ -263,8 +264,8 @@ def covertype(options: Options) -> Result:
     table = pd.read_csv(path)
     X = table.drop(columns="class")
     y = (table["class"] == 4).to_numpy(float)
-    # Soil types on which neither tree grows are constant columns, which tell nothing about the
-    # class.
+    # The columns of soil types on which neither of the two trees grows are constant. They tell
+    # nothing about the class and are left out.
     X = X.loc[:, X.nunique() > 1]
     problem = DataSet(
         "forest data",
@@ -287,8 +288,8 @@ def covertype(options: Options) -> Result:
 
 def _study(problem: DataSet, options: Options, data: str, page: str = "page") -> Result:
     if options.shuffled:
-        # Labels are shuffled before rows are drawn, so that test rows also get labels of other
-        # rows.
+        # Labels are shuffled before rows are drawn for training and testing. So the test rows, too,
+        # get labels of other rows.
         rng = np.random.default_rng(options.first_seed)
         problem = problem._replace(y=rng.permutation(problem.y))
     seeds = options.seeds(SEEDS)
@@ -355,8 +356,8 @@ def choose_cost(problem: DataSet, seed: int) -> float:
         learner = RejectSVC(
             C=C, kernel="rbf", gamma=problem.gamma, costs=(1.0, 1.0, CHOICE_R, CHOICE_R)
         )
-        # Scaling is fitted inside each fold, so that a held-out row does not change its own
-        # features.
+        # The scaling of the features is fitted inside each fold, to the training rows. So a
+        # held-out row has no influence on its own scaled features.
         decision = cross_val_predict(
             make_pipeline(StandardScaler(), learner), X, y, cv=StratifiedKFold(FOLDS)
         )
@@ -375,8 +376,8 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
     y_test = problem.y[test]
     rows: list[dict[str, object]] = []
     for theta in (1.0, THETA):
-        # Without rejecting, Bayes' rule calls a row positive if P > 1 / (1 + theta). In log-odds
-        # this threshold is log(1 / theta).
+        # Without rejecting, Bayes' rule calls a row positive if its probability P of the positive
+        # class is above 1 / (1 + theta). In log-odds this threshold is log(1 / theta).
         no_rejection = np.log(1.0 / theta)
         for r in REJECT_COSTS:
             costs = DecisionSettings(
@@ -388,8 +389,8 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
             f = model.decision_function(X_test)
             forced = (f > no_rejection).astype(int)
             rules = [("cost-based", r, model.predict(X_test))]
-            # The rule without rejection is added once for each theta and not for each r, because it
-            # does not depend on the cost r of rejecting.
+            # The rule without rejection does not depend on the cost r of rejecting. It is therefore
+            # added only once for each theta.
             if r == REJECT_COSTS[-1]:
                 rules.append(("no rejection", 0.5, forced))
             if theta == 1.0:
@@ -407,13 +408,14 @@ def symmetric_half_width(r: float) -> float:
     """Return the largest absolute decision value that the symmetric rule rejects.
 
     [A14] compares two rules to reject, a symmetric and a cost-based rule. The symmetric rule
-    rejects decision values from -δ₀ to δ₀, with δ₀ = ½ in the units of its own loss. Here ½ is
-    converted to the units of the cost-based rule's decision values.
+    rejects decision values from -δ₀ to δ₀, with δ₀ = ½ in the units of its own loss. This function
+    converts the ½ to the units of the cost-based rule's decision values.
 
     Both rules minimise the same loss, apart from the scales of loss and decision value: ψ_r(y f) =
     W(y, H(r) f / r) / H(r). Here y is the class (1 or -1), f the decision value, ψ the symmetric
-    rule's loss, W the cost-based rule's loss and H the binary entropy (docs/methods.md 3). The
-    rules therefore differ only in the threshold; at r = .2415 they coincide.
+    rule's loss, W the cost-based rule's loss and H the binary entropy (docs/methods.md 3). The two
+    rules therefore differ only in the largest decision value that they reject; at r = .2415 they
+    coincide.
 
     Parameters
     ----------
@@ -438,7 +440,10 @@ def _counted(
 
 
 def _decision_regions(problem: DataSet, C: float) -> Figure:
-    """Draw the decision for each value of two features alone, on the training rows of seed 0."""
+    """Draw the decision for each pair of values of two features, by a model of these two features.
+
+    The model is fitted to the training rows of seed 0.
+    """
     train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
     X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
     low = np.percentile(X, 1, axis=0) - 0.5
@@ -472,8 +477,8 @@ def _error_reject_ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
 
     By counts the ratio is minus the share of the rejected rows that would have been errors. From
     rates it is the change of the error rate divided by the change of the reject rate. Rates are
-    averaged over seeds before dividing, because a single seed has few rejects and its ratio is
-    only noise.
+    averaged over seeds before dividing: with a single seed few rows are rejected, so that its ratio
+    would be only noise.
     """
     out = []
     for rule, published in zip(_RULES, problem.published, strict=True):
@@ -501,13 +506,13 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
     compared = rows[(rows["theta"] == THETA) & rows["rule"].isin(["cost-based", "no rejection"])]
     table = compared.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     based = table[table["rule"] == "cost-based"]
-    # Mean costs at different r cannot be compared, because rejecting has another price. As in the
-    # paper, the smallest cost of a rule is shown all the same.
+    # Mean costs at different r cannot be compared, because r is the price of rejecting a row. As in
+    # the paper, the smallest cost of a rule over all r is shown all the same.
     best = based.loc[[based["cost"].idxmin()]]
     both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
     edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
-    # If the smallest cost lies at an end of the tried values of r, the cost may be smaller still
-    # beyond this end. The row then says so.
+    # If the cost is smallest at the least or the greatest tried r, it may be smaller still beyond
+    # this r. The table's row then says "yes" under "edge of the grid".
     return _printed_columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
 
 
@@ -530,8 +535,8 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
 
     Examples
     --------
-    A false negative costs 2, a rejected positive 0.3. A positive costs nothing far on its own side.
-    On the other side the cost grows with the distance:
+    A false negative costs 2, a rejected positive 0.3. A positive costs nothing if its decision
+    value lies far above 0. Below 0 the cost grows with the distance from 0:
 
     >>> import numpy as np
     >>> loss = double_hinge(np.array([5.0, 0.0, -1.0]), 1, (1.0, 2.0, 0.3, 0.3))
@@ -547,8 +552,8 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
 
 
 def _draw_losses() -> Figure:
-    """Draw the double hinges, the log-loss to which they are tangent, and the range of decision
-    values that is rejected.
+    """Draw the losses that have two hinges, the log-loss to which they are tangent, and the range
+    of decision values that is rejected.
     """
     f = np.linspace(-4, 4, 401)
     figure = Figure(figsize=(9, 3.5))

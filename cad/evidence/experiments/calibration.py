@@ -10,13 +10,15 @@ MARKERS = ("o", "s", "^")
 
 
 def calibration_figure(curves: Mapping[str, pd.DataFrame], of: str) -> Figure:
-    """Draw the observed share of cancer over the predicted probability, one curve for each number.
+    """Draw the observed share of an event, such as cancer, over its predicted probability.
+
+    There is one curve for each of the numbers that predict the event.
 
     Parameters
     ----------
     curves : mapping of str to DataFrame
-        For each number, such as a probability or a belief, by its name: a table of groups of
-        regions or men with columns ``predicted``, ``observed``, ``lower`` and ``upper``
+        By name of the number, such as a probability or a belief: a table with a row for each group
+        of regions or men. Its columns are ``predicted``, ``observed``, ``lower`` and ``upper``
         (:func:`cad.learning.evaluation.measures.metrics.calibration_curve` returns it).
     of : str
         The observed event, such as ``regions with cancer``.

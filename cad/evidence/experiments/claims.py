@@ -1,9 +1,9 @@
 """Compare the papers' claims with the results: published value, measured value, and a verdict.
 
 A claim is a sentence of a paper, such as "the P-SVM has the highest AUC". The verdict says whether
-it holds in the results here. It is taken back if it depends on chance (:func:`weigh`): if few runs
-with other random draws give it, or too many runs with shuffled labels do. ``benchmarks.verdicts``
-counts how often each of the two happens.
+the claim holds in this program's results. A verdict in favour of a claim is taken back if it may be
+chance (:func:`weigh`). It may be chance if few runs with other random draws fulfil the claim, or if
+too many runs with shuffled labels do. ``benchmarks.verdicts`` counts such runs.
 """
 
 from __future__ import annotations
@@ -38,30 +38,37 @@ VERDICTS = (
 )
 """All verdicts.
 
-BY_NOISE, BY_LUCK and UNCONTROLLED come from the controls, that is from runs with shuffled labels
-and with other random draws. BY_CONSTRUCTION means that coin flips would fulfil the claim, and
-ELSEWHERE that the claim needs a cohort which is not public.
+BY_NOISE means that too many runs with shuffled labels fulfil the claim. BY_LUCK means that too few
+runs with other random draws fulfil it. UNCONTROLLED means that such runs are missing.
+BY_CONSTRUCTION means that coin flips would fulfil the claim, and ELSEWHERE that the claim needs a
+cohort which is not public.
 """
 MOST_NOISE = 0.05
 """Largest share of runs with shuffled labels that may fulfil a claim."""
 LEAST_DRAWS = 0.5
-"""Least share of other draws that must fulfil a claim."""
+"""Least share of runs with other random draws that must fulfil a claim."""
 MARGIN = 0.05
-""""As good as" holds if the lower end of the AUC difference's interval is at least minus this."""
+"""Largest loss of AUC with which "as good as" still holds.
+
+The lower end of the interval of the AUC difference must be at least minus this number.
+"""
 EQUAL_AT = 0.24
-"""Cost of rejection at which both rules of [A14] have the same threshold."""
+"""Cost of rejection at which the two rules of [A14], cost-based and symmetric, reject alike."""
 _ORDER = "P-SVM > F-SVM > SVM"
-# Measures in the tables of [N14] on patients: 1 if larger values are better, -1 if smaller ones.
+# Measures in the tables of [N14] on patients: 1 if larger values are better, -1 if smaller values
+# are.
 _CLINICAL = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
 _N13 = {"AUC": 1, "KL one-sided": -1, "Err": -1, "MCE": -1}
 _MEASURED = {"AUC": 1, "Acc": 1, "KL": -1, "Err": -1}
 _COUNTED = ("draws", "draws yes", "draws first", "shuffled", "shuffled yes", "shuffled first")
 BEYOND_CHANCE = 0.001
-"""Largest p-value of a signed-rank test over seeds for the verdict "better"."""
+"""Largest p-value of a signed-rank test over seeds with which one method counts as better."""
 
 
 def claims(results: Path) -> list[Claim]:
-    """Return each claim's published and measured value, and its verdict, from the tables.
+    """Return each claim's published and measured value, and its verdict.
+
+    All values are read from the tables that the experiments wrote.
 
     Parameters
     ----------
@@ -85,7 +92,9 @@ def claims(results: Path) -> list[Claim]:
 
 
 def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
-    """Return the claims with the verdicts of the controls.
+    """Return the claims, with verdicts taken back if the controls speak against them.
+
+    Controls are runs with other random draws and runs with shuffled labels.
 
     Parameters
     ----------
@@ -97,8 +106,9 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     Returns
     -------
     list of dict
-        The claims with ``other draws`` and ``shuffled``, as "19 of 20" or "" where there was no
-        such run. ``holds`` is taken back where a control says so.
+        The claims with two more entries, ``other draws`` and ``shuffled``: how many of these runs
+        fulfil the claim, such as "19 of 20", or "" where there was no such run. ``holds`` has the
+        final verdict.
     """
     by_claim = rates.set_index("claim")
     weighed = []
@@ -107,7 +117,8 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
         draws = drawn = shuffled = by_noise = 0
         if claim["claim"] in by_claim.index:
             rate = by_claim.loc[claim["claim"]]
-            # For "order only", a method must be first, by chance or beyond chance.
+            # For the verdict "order only" all runs count in which the method comes first, even if
+            # its lead may be chance.
             level = "first" if claim["holds"] == "order only" else "yes"
             draws = int(rate["draws"])
             drawn = int(rate[f"draws {level}"])
@@ -129,7 +140,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
 
 
 def counted(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
-    """Count in how many controlled runs each claim comes out.
+    """Count how many runs with other random draws, and with shuffled labels, fulfil each claim.
 
     Parameters
     ----------
@@ -170,7 +181,7 @@ def _claim(what: str, published: str, measured: str, holds: bool | str | None) -
 
 
 def as_good(difference: str) -> bool:
-    """Return whether an AUC difference "d [lower, upper]" lies within the margin below zero."""
+    """Return whether an AUC difference, given as "d [lower, upper]", is above minus the margin."""
     lower = float(difference.split("[")[1].split(",")[0])
     return lower >= -MARGIN
 
@@ -178,7 +189,7 @@ def as_good(difference: str) -> bool:
 def _nested(holds: object, follows: str) -> bool | str:
     """Return the verdict on a claim that follows from the construction of the rules.
 
-    Such a claim is no merit if it holds, but it can still fail.
+    If such a claim holds, this is no merit of a method. It can still fail.
     """
     return BY_CONSTRUCTION if holds and follows else bool(holds)
 
@@ -188,8 +199,9 @@ def _read_result(results: Path, name: str) -> pd.DataFrame:
 
 
 def _table1_verdicts(results: Path) -> list[Claim]:
-    """Return a verdict for each measure of Table I; the ratio of KL is compared with the published
-    one.
+    """Return a verdict for each measure of [N14] Table I.
+
+    For the measure KL, the ratio between methods is compared with the published ratio.
     """
     rows = _read_result(results, "niaf2014-table1-1")
     ratios = _read_result(results, "niaf2014-table1-2")
@@ -246,8 +258,10 @@ _PUBLISHED_2 = {
 
 
 def _table2_verdicts(results: Path) -> list[Claim]:
-    """Return whether the P-SVM comes first, as published, and whether it reaches its published
-    value.
+    """Return the verdicts on [N14] Table II.
+
+    They say for each measure whether the P-SVM comes first, as published, and whether it reaches
+    its published value.
     """
     rows = _read_result(results, "niaf2014-table2-1")
     tests = _read_result(results, "niaf2014-table2-2")
@@ -281,7 +295,7 @@ def _table2_verdicts(results: Path) -> list[Claim]:
 
 
 def _baselines(by_method: pd.DataFrame, method: str, what: str) -> Claim:
-    """Return whether a P-SVM has a lower KL than other learners from the same labels."""
+    """Return whether a P-SVM has a lower KL than the learners that learn from the same labels."""
     kl = by_method.loc[[method, *BASELINES], "KL"].astype(float)
     return _claim(
         what,
@@ -339,8 +353,8 @@ def _orders(results: Path) -> list[Claim]:
         for scale, of_scale in table.groupby("scale", sort=False):
             order = of_scale.drop(columns="scale").set_index(of_scale.columns[0])
             if name == "niaf2014-proportion":
-                # If no label is a probability, the three methods are the same SVM and have no
-                # order.
+                # At level 0 no label is a probability. The three methods are then the same SVM and
+                # have no order.
                 order = order[order.index.map(_level_text) != "0"]
             same = order.eq(_ORDER)
             first = order.apply(lambda c: c.astype(str).str.startswith("P-SVM"))
@@ -407,7 +421,7 @@ def _toy(results: Path) -> list[Claim]:
 
 
 def _clinical_verdicts(results: Path) -> list[Claim]:
-    """Return a verdict for each clinical table, block of settings and measure."""
+    """Return a verdict for each table of [N14] on patients, block of settings and measure."""
     rows = _read_result(results, "niaf2014-clinical-1")
     published = _read_result(results, "niaf2014-clinical-4").set_index(["table", "method"])
     out = []
@@ -421,7 +435,7 @@ def _clinical_verdicts(results: Path) -> list[Claim]:
                 if measure != "KL" and np.isfinite(published.at[(table, "P-SVM"), measure]):
                     printed = _of_three_methods(published.loc[table, measure], "g")
                 p = by_method.loc[["SVM", "F-SVM"], f"p ({measure})"]
-                # The signed value is larger for the better method.
+                # With this sign the better method has the larger value, for every measure.
                 signed = sign * value
                 psvm = signed["P-SVM"]
                 rivals = signed[["SVM", "F-SVM"]]
@@ -463,7 +477,7 @@ def _of_three_methods(values: pd.Series, digits: str) -> str:
 
 
 def _first_beyond_chance(first: bool, p: float) -> bool | str:
-    """Return the verdict on a method that comes first or not, with the p-value of its lead."""
+    """Return the verdict on whether a method comes first, from the p-value ``p`` of its lead."""
     if not first:
         return False
     return True if p < 0.05 else "order only"
@@ -545,9 +559,10 @@ def _mean_aucs_verdict(mode: str, aucs: pd.Series, published: pd.Series) -> Clai
 
 
 def _won_sets_verdict(mode: str, cells: pd.DataFrame) -> Claim:
-    """Return whether SSLROC wins on more sets than it loses.
+    """Return whether SSLROC, a ranker of [W14], wins on more data sets than it loses on.
 
-    A cell has the sets on which the row's method wins, ties and loses, such as "25-2-7".
+    A cell of ``cells`` has the numbers of sets on which the row's method wins, ties and loses
+    against the column's method, such as "25-2-7".
     """
     measured = []
     holds = True
@@ -570,7 +585,10 @@ def _won_sets_verdict(mode: str, cells: pd.DataFrame) -> Claim:
 
 
 def _better_rankers_verdict(mode: str, aucs: pd.Series, p: pd.DataFrame) -> Claim:
-    """Return whether SSLROC has a higher mean AUC than the others; a star marks significance."""
+    """Return whether SSLROC, a ranker of [W14], has a higher mean AUC than the other rankers.
+
+    In the p-values ``p`` a star marks significance.
+    """
     rivals = [name for name in p.index if not name.startswith("SSLROC")]
     measured = []
     holds = True
@@ -620,7 +638,8 @@ def _reject(results: Path) -> list[Claim]:
             ratio = pd.to_numeric(rows[column], errors="coerce")
             cost = ratio["cost-based"]
             symmetric = ratio["symmetric"]
-            # Of two nested bands around 1/2, the inner one always has the larger share of errors.
+            # Each rule rejects a band of probabilities around 1/2. Of two nested bands, the inner
+            # band always has the larger share of errors.
             follows = (
                 " (above r = .2415 the cost-based band lies inside the symmetric one: it must be)"
                 if column == "rejects that were errors"
@@ -663,7 +682,8 @@ def _reject_rates(results: Path) -> list[Claim]:
                 f"cost-based more below r = {EQUAL_AT:g}, equal there, less above",
                 f"more at {int((low > 0).sum())} of {len(low)} r below, {gap[EQUAL_AT]:+.3g} "
                 f"there, less at {int((high < 0).sum())} of {len(high)} above",
-                # The bands are nested for any scores, so that random scores give the same result.
+                # For any scores one rule's band of rejected values lies inside the other rule's
+                # band. Random scores therefore give the same result.
                 _nested((low > 0).all() and abs(gap[EQUAL_AT]) <= 0.01 and (high < 0).all(), "yes"),
             )
         )
@@ -671,7 +691,7 @@ def _reject_rates(results: Path) -> list[Claim]:
 
 
 def _ecg(results: Path) -> list[Claim]:
-    """Return the verdicts on heartbeats, at the cost of rejection where the rule costs least."""
+    """Return the verdicts on the ECG data, at the cost r of rejection with the lowest mean cost."""
     rows = _read_result(results, "amirou2014-ecg-4").set_index("rule")
     plain = rows.loc["no rejection"]
     best = rows.loc["cost-based"]
@@ -697,9 +717,9 @@ def _ecg(results: Path) -> list[Claim]:
             "at 1.8 % rejected",
             f"cost {best['cost']:.3g} at {100 * best['reject rate']:.1f} % rejected, "
             f"{plain['cost']:.3g} without; r = {best['r']:g}{edge}",
-            # That the lowest cost is below the cost without rejection proves little: it is so for
-            # random scores, too, because rejecting these is cheaper. So the lowest cost must also
-            # lie inside the grid.
+            # A lowest cost below the cost without rejection proves little. Random scores have it,
+            # too, because rejecting is cheaper than guessing. So the lowest cost must also lie
+            # inside the grid of rejection costs, and not at its lower end.
             bool(best["cost"] < plain["cost"] and not at_edge),
         ),
     ]

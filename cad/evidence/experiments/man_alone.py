@@ -1,8 +1,8 @@
 """Model a man's probability by one logistic regression, for comparison with the joint model.
 
-If a man's regions were independent, 1 - prod(1 - q) would be his probability of any cancer, with q
-the probability of a region. But regions of one man depend on each other, so that this number would
-be too high. The model is instead
+Let q be the probability of a region. If a man's regions were independent, his probability of any
+cancer would be 1 - prod(1 - q). But regions of one man depend on each other, so that this number is
+too high. The model is instead
 
     logit P(any) = a + b z(q) + c category + d age + e log PSA + f log PSA density,
 
@@ -10,8 +10,8 @@ where a to f are the fitted weights. z(q) stands for two numbers: the log-odds o
 the highest probability, and the log of the mean odds of the man's other regions. ``category`` is
 the log-odds of the readers' mean for the region that they find most suspicious (docs/methods.md 8).
 Priors keep the weight of the highest region near 1 and the other weights small, so that the model
-can be fitted to twenty men. An unknown value is replaced by the training mean. If some training men
-lacked the value, too, "unknown" gets a weight of its own.
+can be fitted to twenty men. An unknown value of a man is replaced by the mean of the training men.
+If some training men lacked the value, too, its being unknown gets a weight of its own.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.centring import ranked
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # least number of men with, and of men without, cancer; with fewer men nothing is fitted
+FEW = 5  # least number of men with cancer, and of men without; with fewer no model is fitted
 _TABLES = table_beside(__file__)
 PRIORS: dict[str, tuple[float, float]] = _TABLES["priors"]
 """Mean and standard deviation of the normal prior of each weight. Weights are per unit of log-odds,
 decade of age, and unit of the logarithm of PSA (ng/mL) and PSA density (ng/mL2).
 """
 WORDS: dict[str, str] = _TABLES["words"]
-# The weight of "unknown" has a normal prior with mean 0 and this standard deviation.
+# The weight of a value's being unknown has a normal prior with mean 0 and this standard deviation.
 ABSENT_SD = 0.5
-# A cohort of up to WHOLE men is validated by leaving out one man at a time. Larger cohorts are
-# divided into BLOCKS groups of men, of which one at a time is left out.
+# A cohort of up to WHOLE men is validated by leaving out one man at a time. The men of a larger
+# cohort are divided into BLOCKS groups, and one group at a time is left out.
 WHOLE = 200
 BLOCKS = 20
 
@@ -53,14 +53,14 @@ class ManModel:
     Parameters
     ----------
     names : tuple of str
-        Columns that are used, out of ``highest`` and ``rest`` (log-odds of the man's highest
-        region, and of the others), ``category`` (readers' scores), ``age``, ``psa``, ``density``
-        (of PSA).
+        Columns that are used, out of ``highest`` (log-odds of the man's region of highest
+        probability), ``rest`` (log-odds of his other regions), ``category`` (readers' scores),
+        ``age``, ``psa`` and ``density`` (PSA density).
     centre, weight, absent : tuple of float
         For each column: its mean in training, its weight, and the number that is added to the
         log-odds where the value is not known.
     intercept : float
-        Log-odds of a man at the means.
+        Log-odds of a man whose values are all at their means.
     men, positive : int
         Number of men in training, and number of men with significant cancer among them.
     """
@@ -90,12 +90,12 @@ class ManModel:
             self.names, self.centre, self.weight, self.absent, strict=True
         ):
             x = column(table, name)
-            # An unknown value is replaced by the mean, plus the effect that "unknown" had in the
-            # training.
+            # An unknown value counts as the mean of training. The weight of its being unknown is
+            # added.
             total += np.where(np.isfinite(x), weight * (x - centre), absent)
         if "highest" in self.names:
-            # A man without a scored region gets no probability. He is not an average man, because
-            # nobody has looked at his images.
+            # A man without a scored region gets no probability, because his images have not been
+            # judged. To take him for a man with average regions would be wrong.
             total[np.isnan(column(table, "highest"))] = np.nan
         return total
 
@@ -170,9 +170,9 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
     Returns
     -------
     DataFrame, shape (n_men, 2)
-        Men in sorted order. ``highest``: log-odds of the man's highest region; ``rest``: log of the
-        mean odds of his other regions. ``highest`` is NaN for a man without a scored region, and
-        ``rest`` for a man with fewer than two.
+        Men in sorted order. ``highest``: log-odds of the man's region of highest probability;
+        ``rest``: log of the mean odds of his other regions. ``highest`` is NaN for a man without a
+        scored region, and ``rest`` is NaN for a man with fewer than two scored regions.
 
     Examples
     --------
@@ -209,7 +209,7 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     truth : ndarray, shape (n,)
         1 with clinically significant cancer, 0 without, NaN where unknown.
     least : int
-        Least number of men with, and of men without, cancer.
+        Least number of men with cancer, and of men without.
 
     Raises
     ------
@@ -239,21 +239,22 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
             f"there are {positive} and {len(y) - positive}"
         )
     rows = table.loc[usable]
-    # A column that is known for few men is left out. Its weight would be almost that of the prior,
-    # but would look as if it had been learned from the men.
+    # A column that is known for few men is left out. Its weight would come almost only from the
+    # prior, but would look as if it had been learned from the men.
     names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
     X = np.column_stack([column(rows, name) for name in names])
     centre = np.nanmean(X, axis=0)
     missing = np.isnan(X)
-    # A column gets an indicator of "unknown" only if some man lacks its value. Otherwise the
-    # indicator would be a column of zeros.
+    # For a column that some man lacks, a further column says who lacks it (1) and who does not (0).
+    # For other columns that further column would be all zeros.
     partly = missing.any(axis=0)
     design = np.column_stack(
         [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
     )
-    # The intercept stands for the prevalence. Nothing is assumed about it, so its prior is wide.
+    # The intercept stands for the prevalence of cancer. Its prior is wide, because nothing is
+    # assumed about the prevalence.
     mean = [0.0]
     spread = [100.0]
     for name in names:
@@ -296,7 +297,7 @@ def out_of_fold_men(
     Returns
     -------
     probability : ndarray, shape (n,)
-        Men without truth get the probability by the model of all men with truth.
+        Probability of each man. A man without truth gets it from the model of all men with truth.
     rank : ndarray, shape (n,)
         The rank by the model that did not see the man: the share of the other men with truth who
         have a lower probability. NaN without truth.
@@ -328,8 +329,8 @@ def out_of_fold_men(
     for block in np.array_split(order, n_blocks):
         training_truth = truth.copy()
         training_truth[block] = np.nan
-        # The whole table must have FEW men of each class. Without the left-out man, one class may
-        # have one man fewer.
+        # The whole table must have at least FEW men with cancer and FEW without. The training men
+        # lack the man who is left out, so that one man fewer is allowed.
         odds = fit_men(table, training_truth, FEW - 1).log_odds(table)
         probability[block] = expit(odds[block])
         rank[block] = ranked(odds[block], odds[np.isfinite(training_truth)])

@@ -39,8 +39,8 @@ RULES = ("mean", "agreement", "pooled")
 
 def learners() -> dict[str, BaseEstimator]:
     """Return unfitted learners by name, with fixed parameters or with a choice in inner folds."""
-    # There are 1396 features. gamma (the parameter of the RBF kernel) times their number is .3, the
-    # middle of the values of gamma that the default learner averages over.
+    # gamma is the parameter of the RBF kernel. The default learner averages over several values of
+    # gamma times the number of features, here 1396. Their middle value, .3, is taken.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}
     return {
         SHIPPED: AveragedProbabilisticSVC(),
@@ -183,14 +183,14 @@ def readers(options: Options) -> Result:
 def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that gives all lesions' features, scaled by the training lesions of a fold.
 
-    Scaling depends on no consensus rule and no learner. Each fold is therefore scaled once, because
-    with 1396 features scaling takes longer than most learners.
+    The scaling does not depend on consensus rule or learner. Each fold is therefore scaled only
+    once for all of them: with 1396 features, scaling takes longer than fitting most learners.
     """
     front = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
     every = np.arange(len(X))
     scaled_rows = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
-    # One row is left out. Its number is the sum of all row numbers minus the sum of the training
-    # rows' numbers.
+    # A fold leaves one row out. The number of this row is the sum of all row numbers minus the sum
+    # of the training rows' numbers.
     return lambda train: scaled_rows[int(every.sum() - np.sum(train))]
 
 
@@ -222,7 +222,10 @@ def _compared_learners(
 def _labels_of_training(
     rule: str, grades: np.ndarray, truth: np.ndarray, train: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return p and eta of the training lesions, learned from these alone; NaN for other lesions."""
+    """Return p and eta of the training lesions, by a consensus rule that sees no other lesion.
+
+    Both arrays have shape (n,), with NaN for the lesions that are left out.
+    """
     belief = believe(rule, grades[train], truth[train])
     p, eta = np.full((2, len(grades)), np.nan)
     p[train] = belief.p
@@ -231,8 +234,9 @@ def _labels_of_training(
 
 
 def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
-    """Return one row per rule and learner, and one column per truth (readers, histology) and
-    measure.
+    """Return a table with a row for each consensus rule and learner.
+
+    It has a column for each measure against the readers, and for each measure against histology.
     """
     tables = []
     for rule, rivals in compared.items():
@@ -249,9 +253,9 @@ def _wide_table(compared: dict[str, Rivals]) -> pd.DataFrame:
 
 
 def _consensus_left_out(rule: str, grades: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the consensus rule's probability of every lesion, fitted without its histology."""
-    # Only the rule "pooled" learns from histology. For the other rules there is nothing to leave
-    # out.
+    """Return each lesion's probability by a consensus rule that did not see its histology."""
+    # Only the rule "pooled" learns from histology. With the other rules no histology needs to be
+    # left out.
     if rule != "pooled":
         return believe(rule, grades, truth).p
     p = np.zeros(len(grades))

@@ -34,16 +34,16 @@ from cad.learning.learners.base import LearnerWarning
 
 SCALES = {"P-SVM, learned scale": "learned", "P-SVM, fixed scale": "fixed"}
 METHODS = (*SCALES, "SVM", "F-SVM")
-# Learners that are not in the papers. They learn from the same probabilities, but without tubes
-# (intervals p ± eta: a prediction of the P-SVM inside its tube costs nothing).
+# Learners that are not in the papers. They learn from the same probabilities as the P-SVM, but
+# without tubes (intervals p ± eta: a prediction of the P-SVM inside its tube costs nothing).
 BASELINES = ("logistic on soft labels", "kernel ridge on p")
 COST = 100.0
-GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
+GAMMA = 0.5  # parameter of the RBF kernel, 1 / (2 sigma^2), with the paper's sigma = 1
 N_TRAIN = 100
 N_TEST = 1000
 SEEDS = 100  # number of repetitions in [N14] Fig. 6
-# The paper's text says that .3 is a variance, but its figures agree with a standard deviation of
-# .3. Therefore both are run.
+# The width of the classes in [N14] Table I is .3. The paper's text says that .3 is a variance, but
+# its figures agree with a standard deviation of .3. The table is therefore computed with both.
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
 TABLE1_ETA = 0.01
 TABLE2_MEANS = {"diagonal": ((-0.3, -0.5), (0.3, 0.5)), "as printed": ((-0.3, 0.5), (0.3, 0.5))}
@@ -58,8 +58,8 @@ _PUBLISHED = {name: pd.DataFrame(table) for name, table in _WORDS["published"].i
 AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 PROPORTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ETA = 0.10
-# With tubes of a half-width of .25 or more, every tube inside (0, 1) contains 1/2. The learned
-# scale then has no bound.
+# Largest half-width of the tubes. With a half-width of .25 or more, every tube inside (0, 1)
+# contains 1/2, and the P-SVM's learned scale has no bound.
 WIDEST_ETA = 0.20
 HALF_STEP = 0.125
 _BETTER = {"AUC": "higher", "Acc": "higher", "KL": "lower", "Err": "lower"}
@@ -114,14 +114,14 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
 
 
 class _Ridge(KernelRidge):  # type: ignore[misc]
-    """Learn p - 1/2 by kernel ridge regression, and return the prediction as a probability."""
+    """Learn p - 1/2 by kernel ridge regression, and predict probabilities from it."""
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
-        """Return the regression's value, 0 at p = 1/2."""
+        """Return the predicted p - 1/2 of each row, shape (n,)."""
         return np.asarray(self.predict(X), dtype=float)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return 1 - p and p, shape (n, 2), cut to [0, 1]."""
+        """Return the predicted 1 - p and p of each row, shape (n, 2), cut to [0, 1]."""
         p = np.clip(self.decision_function(X) + 0.5, 0.0, 1.0)
         return np.column_stack([1 - p, p])
 
@@ -181,7 +181,7 @@ def try_method(
     X : ndarray, shape (n, d)
         Training points.
     p : ndarray, shape (n,)
-        Their labels as probabilities.
+        Labels of the training points, as probabilities.
     eta : float
         Half-width of the P-SVM's tubes.
     test : (ndarray, ndarray)
@@ -316,8 +316,8 @@ def compare_methods(
         p = label(noisy(data.posterior(X), amplitude, rng), rng)
         if shuffled:
             p = rng.permutation(p)
-        # The test labels have no noise: a method should find the true probabilities, and not the
-        # noisy training labels.
+        # Only the training labels are noisy. The test labels are the true probabilities, because a
+        # method should find these.
         test = X_test, data.posterior(X_test)
         for method in (*METHODS, *BASELINES):
             measures = try_method(method, X, p, eta, test)
@@ -339,8 +339,9 @@ def outlier(options: Options) -> Result:
     y = (np.arange(N_TRAIN) % 2).astype(float)
     if options.shuffled:
         y = rng.permutation(y)
-    # A point where P = .51, far enough from both classes to change the frontier. Between classes at
-    # x = -1 and 1 the log-odds of P are 2 x / sigma^2.
+    # The added point lies where the true probability P of the positive class is .51. It is far
+    # enough from both classes to change the frontier between them. Between classes with means at
+    # x = -1 and x = 1 the log-odds of P are 2 x / sigma^2.
     log_odds = np.log(0.51 / 0.49)
     point = np.array([[log_odds * data.sigma**2 / 2.0, -1.5]])
     points = np.vstack([X, point])
@@ -466,7 +467,7 @@ def toy(options: Options) -> Result:
 
 
 def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """Test whether the P-SVM, with either scale, is better than each other method."""
+    """Return p-values for the P-SVM's being better than each other method, with either scale."""
     table: list[dict[str, object]] = []
     for method in SCALES:
         for rival in ("SVM", "F-SVM", *BASELINES):
@@ -481,8 +482,9 @@ def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _papers_test() -> pd.DataFrame:
-    """Return the sign test of [N14] IV for the P-SVM, over 100 resamples of the test points of seed
-    0.
+    """Return the p-values by which the P-SVM is better in the sign test of [N14] IV.
+
+    The test counts in how many of 100 resamples of the test points (of seed 0) the P-SVM is better.
     """
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)
@@ -490,8 +492,8 @@ def _papers_test() -> pd.DataFrame:
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     target = TABLE2.posterior(X_test)
     truth = (target > 0.5).astype(float)
-    # These are functions of resampled point numbers r and probabilities q; larger values are
-    # better.
+    # Each function takes r, the numbers of the resampled points, and q, their probabilities. A
+    # larger value is better.
     better: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
         "Acc": lambda r, q: accuracy(truth[r], q),
         "KL": lambda r, q: -kl(target[r], q),
@@ -561,8 +563,8 @@ def _figure4() -> Figure:
 def _figure5() -> Figure:
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)
-    # These points are drawn but not used, so that the noise below equals that of seed 0 in Table
-    # II.
+    # These test points are drawn but not used. The noise that is drawn next is then the same as in
+    # Table II with seed 0.
     TABLE2.draw(N_TEST, rng)
     p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     side = np.linspace(-3, 3, 81)
@@ -581,7 +583,10 @@ def _figure5() -> Figure:
 
 
 def _crossing(model: Any, y: float) -> float:
-    """Return x where the frontier crosses a horizontal line, nearest to 0; NaN if it does not."""
+    """Return where a model's frontier (decision value 0) crosses the horizontal line at ``y``.
+
+    Of several crossings the x nearest to 0 is returned; NaN if there is none.
+    """
     x = np.linspace(-2, 2, 2001)
     f = model.decision_function(np.column_stack([x, np.full(len(x), y)]))
     crossing = x[:-1][np.diff(np.sign(f)) != 0]
@@ -616,7 +621,7 @@ def noise(options: Options) -> Result:
 def proportion(options: Options) -> Result:
     """Reproduce [N14] Fig. 7: measures against the share of labels that are probabilities.
 
-    The other labels are the classes 0 and 1.
+    The labels that are not probabilities are the classes 0 and 1.
 
     Parameters
     ----------
@@ -669,7 +674,10 @@ def discrete(options: Options) -> Result:
 
 
 def _orders_of_methods(table: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the paper's methods, best first, for every measure, level and scale."""
+    """Return the order of the paper's methods, best first, as text.
+
+    The table has an order for each measure, value of the column ``by``, and scale of the P-SVM.
+    """
     rows = []
     for level, of_level in table.groupby(by, sort=False):
         for method, scale in SCALES.items():

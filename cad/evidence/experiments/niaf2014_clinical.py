@@ -1,6 +1,7 @@
 """Reproduce [N14] Tables III to VI and the table of [N13] on a cohort of patients.
 
-Further learners are measured as well. As in the papers, cancer of any grade counts as malignant.
+Learners that are not in the papers are measured as well. As in the papers, cancer of any grade
+counts as malignant.
 """
 
 from dataclasses import replace
@@ -30,19 +31,23 @@ from cad.run.stages.aggregate import Table
 
 PATIENTS = 49
 GRID = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
-# If groups of patients are left out instead of single patients, fewer hyper-parameters are tried.
+# Values of the hyper-parameters that are tried if groups of patients are left out, and not single
+# patients: fewer values than in GRID, to save time.
 SHORT_GRID = {"C": [1.0, 10.0], "gamma": [0.00003, 0.0003]}
 SHORT_FOLDS = 3
 SWAPS = 1000
 _TABLES = table_beside(__file__)
 SOFT: dict[str, str] = _TABLES["soft"]
-"""Learners from the same soft labels (probabilities), but without the tubes p ± eta of the P-SVM.
+"""Learners that learn from the same soft labels (probabilities) as the P-SVM, but without tubes.
+
+A tube is the interval p ± eta, inside which a prediction of the P-SVM costs nothing.
 """
 METHODS = {"P-SVM": "ProbabilisticSVC", "SVM": "PlattSVC", "F-SVM": "FuzzySVC", **SOFT}
 SHIPPED = "P-SVM as shipped (pipelines/psvm.yaml)"
 TUNED = "everybody tuned"
 PAPER = "everybody at σ = 2⁵, C = 2¹³"
-# Tables III and IV use one reader, the declared expert; Tables V and VI use all readers.
+# Tables III and IV of [N14] use the scores of one reader, the declared expert. Tables V and VI use
+# the scores of all readers.
 READINGS = {"expert": ("III", "IV"), "all": ("V", "VI")}
 ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
 WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
@@ -50,7 +55,8 @@ WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
 # SVM.
 ON_TRUTH = "N13, learned from histology"
 _NAMES: dict[str, str] = _TABLES["measures"]
-# Measures that the paper tests: 1 if larger values are better, -1 if smaller ones.
+# Measures by which the paper tests whether the P-SVM is better than another method: 1 if larger
+# values are better, -1 if smaller ones.
 _TESTED = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
 _PUBLISHED = pd.DataFrame(_TABLES["rows"], columns=_TABLES["columns"])
 _WORDS = _TABLES["words"]
@@ -120,7 +126,8 @@ def _block(
         paper = _of_pipeline(settings, "niaf2014")
         chosen = {"P-SVM": paper}
         for method in ("SVM", "F-SVM", "Platt on soft targets", "logistic on soft labels"):
-            # Only C and gamma are taken, because tubes and boundary rule exist only in the P-SVM.
+            # These methods get only C and gamma of the paper's P-SVM. Other parameters of the P-SVM
+            # (the tubes and the rule for labels at 0 and 1) do not exist in them.
             params = {name: paper.learner.params[name] for name in ("C", "gamma")}
             update = {"name": METHODS[method], "params": params}
             with_params = paper.learner.model_copy(update=update)
@@ -134,7 +141,7 @@ def _block(
 def _rows_of_methods(
     regions: Table, readers: str, block: str, q: dict[str, OutOfFold]
 ) -> list[dict[str, object]]:
-    """Return a row for each method against the scores, and against histology."""
+    """Return a row for each method against the readers' scores, and one against histology."""
     against_scores, against_histology = READINGS[readers]
     rows = []
     for method, predictions in q.items():
@@ -150,7 +157,9 @@ def _rows_of_methods(
 def _on_truth(
     cohort: Path, from_scores: dict[str, OutOfFold], options: Options
 ) -> tuple[dict[str, object], pd.DataFrame]:
-    """Return the measures of a P-SVM trained on histology, and its difference to one trained on
+    """Return the measures of a P-SVM that was trained on histology, and a table of comparisons.
+
+    The table compares its AUC on histology with that of the P-SVMs that were trained on readers'
     scores.
     """
     settings, regions = _labelled(cohort, "all", "adaptive", options, histology="override")
@@ -181,7 +190,10 @@ def _on_truth(
 
 
 def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
-    """Return the p-value of each measure when the two learners are swapped in random patients."""
+    """Return, by measure, the p-value of a permutation test of two learners.
+
+    In each permutation the predictions of the two learners are swapped in random patients.
+    """
     t = table.labels[target].to_numpy(float)
     truth = np.where(np.isfinite(t), t > 0.5, np.nan)
     if ours is other:
@@ -222,8 +234,9 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
 
 
 def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
-    """Measure how the width of the tubes changes Table V; within its tube a prediction costs
-    nothing.
+    """Measure how the width of the P-SVM's tubes changes the results of Table V.
+
+    A tube is the interval p ± eta, inside which a prediction costs nothing.
     """
     rows = []
     for eta in WIDTHS:
@@ -246,9 +259,12 @@ def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
 
 
 def _widths_said(widths: pd.DataFrame) -> str:
-    """Return sentences on why another learner may be closer to the labels, and on tubes' cost."""
+    """Return sentences on what the width of the P-SVM's tubes costs.
+
+    They also say why a learner without tubes may be closer to the labels.
+    """
     distance = widths["mean distance of the probability from ½"]
-    # A cell has the value and its interval: "52.1 [40.2, 66.3]".
+    # A cell of the column KL has the value and its interval, such as "52.1 [40.2, 66.3]".
     kl = widths["KL"].astype(str).str.split(" ").str[0].astype(float)
     return str(_WORDS["widths"]).format(
         reach=distance.iloc[[0, -1]].to_list(),
@@ -293,8 +309,10 @@ def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> 
 
 
 def _groups_left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
-    """Return the groups that are left out together: each patient, or every k-th one to save
-    time.
+    """Return for each row the name of the group with which it is left out.
+
+    Without ``folds`` each patient is a group of his own. With ``folds`` the patients are dealt into
+    that many groups, which saves time.
     """
     if folds is None:
         return patients
@@ -305,7 +323,8 @@ def _groups_left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
 def _of_pipeline(base: PipelineSettings, name: str) -> PipelineSettings:
     """Return the settings with the learner of a released pipeline and its rule for labels."""
     shipped = read_settings(PipelineSettings, find("pipelines", name, ".yaml"))
-    # The table of the paper sets the readers; the pipeline sets the rule for their labels.
+    # The paper's table says whose scores are used. The released pipeline says by which rule labels
+    # are made of the scores.
     labels = shipped.labels.model_copy(update={"readers": base.labels.readers, "isup_min": 1})
     return base.model_copy(update={"learner": shipped.learner, "labels": labels})
 
@@ -341,13 +360,13 @@ def _measures_against(table: Table, target: str, made: OutOfFold) -> dict[str, o
         "AUC": interval_text(clustered_auc(cases.truth, cases.ranking, group)),
     }
     for name, value, (low, high) in zip(_NAMES, point, ends, strict=True):
-        if name != "AUC":  # its interval is a jackknife's
+        if name != "AUC":  # the AUC has an interval already, by the jackknife
             measures[name] = f"{value:.3g} [{low:.3g}, {high:.3g}]"
     return measures
 
 
 def _measures_of_draws(cases: Cases, weight: np.ndarray) -> np.ndarray:
-    """Return the measures of ``_NAMES``, shape (draws, measures)."""
+    """Return the measures of ``_NAMES``, shape (draws, measures), for each draw of weights."""
     return np.stack([MEASURES[key].draws(cases, weight) for key in _NAMES.values()], axis=1)
 
 

@@ -33,7 +33,7 @@ from cad.learning.evaluation.measures.intervals import auc_covariance, clustered
 from cad.learning.learners import AveragedProbabilisticSVC
 from cad.learning.learners.rivals import RidgeProbability, SoftLogistic
 
-SIGNIFICANT = 2  # lowest ISUP grade that counts as cancer
+SIGNIFICANT = 2  # lowest ISUP grade that counts as cancer in this experiment
 TISSUE_SHARE = 0.1
 FOLDS = 5
 REPEATS = 5
@@ -58,9 +58,10 @@ COLUMNS = (
 
 
 def learners() -> dict[str, BaseEstimator]:
-    """Return unfitted learners by name: the shipped P-SVM, and two that learn without tubes.
+    """Return unfitted learners by name: the shipped P-SVM, and two learners without tubes.
 
-    The shipped P-SVM is the average of P-SVMs that comes with the program. All three get the same
+    The shipped P-SVM is the average of P-SVMs that comes with the program. A tube is the interval
+    p ± eta, inside which a prediction of a P-SVM costs nothing. All three learners get the same
     labels. Each scales the features and chooses its own settings on inner folds of men.
     """
     return {
@@ -101,7 +102,8 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = read_rows(paths[0], COLUMNS)
     text = pd.DataFrame(rows)
     raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
-    # If the sheet has no PSA density, it is PSA (ng/mL) divided by the volume of the gland (mL).
+    # Where the marksheet has no PSA density, the density is PSA (ng/mL) divided by the volume of
+    # the gland (mL).
     density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
     logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
     men = pd.DataFrame(
@@ -138,7 +140,7 @@ def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
     category : Series
         PI-RADS category of every lesion or man.
     truth : Series
-        1 or 0 for each; NaN is left out.
+        1 or 0 for each lesion or man, by histology; NaN is left out.
 
     Returns
     -------
@@ -157,7 +159,8 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     train : DataFrame
         Lesions, with the columns ``category, truth, centre, man``.
     seed : int
-        Seed that draws the tenth of the men whose tissue is known.
+        Seed of the random draw of a tenth of the men. With some kinds of knowledge a learner gets
+        the histology of these men alone.
 
     Returns
     -------
@@ -165,9 +168,10 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
         ndarrays, shape (n,): probability and half-width of the interval p ± eta; a lesion with NaN
         p is left out. For ``belief``, p is the share of cancer among these lesions in the lesion's
         category. eta is the standard deviation of this share between centres, limited to the range
-        from .02 to .2. For ``histology``, p is 1 or 0 by tissue and eta is 0. For ``one in ten``
-        only the lesions of the drawn tenth of the men have a p, by tissue. For ``belief and one in
-        ten`` the other lesions have a belief, too. It is computed from the drawn men's tissue.
+        from .02 to .2. For ``histology``, p is 1 or 0 by histology and eta is 0. For ``one in ten``
+        only the lesions of the drawn tenth of the men have a p, by histology. For ``belief and one
+        in ten`` the lesions of the other men have a p, too: a belief, computed from the histology
+        of the drawn men.
     """
     p, eta = _belief(train, train)
     men = train["man"].unique()
@@ -178,7 +182,8 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     truth = train["truth"].to_numpy(float)
     none = np.zeros(len(train))
     biopsied = train["man"].isin(biopsied_men).to_numpy() & np.isfinite(truth)
-    # A learner that knows the histology of a tenth of the men gets beliefs from this tenth alone.
+    # For a learner that knows the histology of a tenth of the men, the beliefs about all other
+    # lesions are computed from this tenth alone.
     p_few, eta_few = _belief(train, train[biopsied])
     return {
         "belief": (p, eta),
@@ -198,7 +203,8 @@ def _belief(train: pd.DataFrame, biopsied: pd.DataFrame) -> tuple[np.ndarray, np
     for _, of_centre in biopsied.groupby("centre"):
         by_centre.append(shares(of_centre["category"], of_centre["truth"]))
     spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
-    # A category without a lesion gets the share of all lesions.
+    # If no lesion of a category has histology, the category gets the share of cancer among all
+    # lesions with histology.
     p = train["category"].map(share).fillna(biopsied["truth"].mean())
     eta = train["category"].map(spread).fillna(spread.max())
     return p.to_numpy(float), eta.to_numpy(float)
@@ -273,8 +279,8 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     Returns
     -------
     ndarray, shape (3, n)
-        First row: probability. Second row: its rank, that is the share (0 to 1) of the men of the
-        other folds to whom the same model gives a lower probability
+        First row: probability. Second row: the rank of this probability, that is the share (0 to 1)
+        of the men of the other folds to whom the same model gives a lower probability
         (:func:`~cad.learning.evaluation.measures.centring.ranked`). Third row: the man's log-odds
         less the log-odds of the share of cancers among the men of the other folds.
 
@@ -290,8 +296,8 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     truth = men["truth"].to_numpy(float)
     for fold in np.unique(folds):
         test = folds == fold
-        # A man's own truth must not enter the odds of his category. These odds therefore come from
-        # the men of the other folds.
+        # A man's own histology must not enter the log-odds of his PI-RADS category. These log-odds
+        # therefore come from the men of the other folds.
         share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
         model = fit_men(table[list(names)], np.where(test, np.nan, truth))
@@ -372,9 +378,9 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
     Returns
     -------
     DataFrame
-        A row for each centre, with measures as text: the measures of :func:`row_of` before
-        recalibration; the median slope after recalibration (and its 10 and 90 % quantiles over the
-        draws); and the share of draws whose slope lies from .8 to 1.25.
+        A row for each centre, with measures as text. They are the measures of :func:`row_of` before
+        recalibration, and the median slope after recalibration, with its 10 and 90 % quantiles over
+        the draws. The last measure is the share of draws whose slope lies from .8 to 1.25.
 
     Raises
     ------
@@ -420,8 +426,8 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     """Test every learner, for every kind of training labels, on the histology of lesions.
 
     Measures are means over repeats (random divisions into folds). Probabilities are not averaged
-    before measuring. Each repeat draws another tenth of the men, so that an average over twenty
-    repeats would have learned from nearly everybody's tissue.
+    over repeats before measuring. Each repeat draws another tenth of the men, so that an average
+    over twenty repeats would have learned from the histology of nearly all men.
 
     Parameters
     ----------
@@ -467,7 +473,8 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
         n_above = sum(row[-1] for row in measures)
         less_histology = _interval(less, apart, "+")
         above_one_in_ten = f"{n_above} of {len(runs)}"
-        # Labels are not compared with themselves.
+        # The comparisons with the labels "histology" and "one in ten" are left empty in the rows of
+        # these labels themselves.
         if labels_name == "histology":
             less_histology = ""
         if labels_name == "one in ten":

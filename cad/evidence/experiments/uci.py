@@ -23,8 +23,8 @@ from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.terms.beside import table_beside
 
-# Seconds until a connection counts as blocked, for example by a firewall; the library itself sets
-# no limit.
+# Seconds until a connection to OpenML counts as blocked, for example by a firewall. scikit-learn
+# itself sets no limit.
 SECONDS = 20.0
 WAY_OUT = (
     "run it again when the network is there: what has arrived is kept; or give a folder with the "
@@ -66,11 +66,11 @@ class Source(NamedTuple):
 
 
 _TABLES = table_beside(__file__)
-# A data set can have several rows here: several uploads to OpenML, or several possible codings of
-# its classes. At most one of them has the UCI set's number of rows and of positive rows.
+# A data set can have several sources: several uploads to OpenML, or several possible codings of its
+# classes. At most one source has the UCI set's number of rows and of positive rows.
 SOURCES = tuple(Source(**row) for row in _TABLES["sources"])
 NOT_THERE: dict[str, str] = _TABLES["not_there"]
-# Columns that reveal the label, or that the donors of the data advise not to use.
+# By data set: columns that reveal the label, or that the donors of the data advise not to use.
 LEAKING: dict[str, list[str]] = _TABLES["leaking"]
 
 
@@ -110,7 +110,7 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
             left_out[name] = NOT_THERE[name]
             continue
         problems = []
-        # A set may have several sources; the first that answers is taken.
+        # A set may have several sources. The first source is taken whose table is the UCI set.
         for source in sources[name]:
             try:
                 table = _fetch_set(source)
@@ -150,15 +150,19 @@ def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
 
 
 def _fetch_set(source: Source) -> pd.DataFrame:
-    """Return attributes and ``class`` of a set; raise ValueError if the table is not the set."""
+    """Return a set's attributes and its column ``class``, fetched from OpenML.
+
+    ValueError is raised if OpenML's table is not the UCI set.
+    """
     limit = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SECONDS)
     try:
         with warnings.catch_warnings():
-            # The library tries again after a network error, so that the warning is not needed.
+            # scikit-learn tries again after a network error, so that its warning is not needed.
             warnings.filterwarnings("ignore", "A network error occurred")
             target = source.label or "default-target"
-            # The pandas parser fails where pandas 3 reads classes as numbers or booleans.
+            # The parser "liac-arff" is chosen, because the parser "pandas" fails on sets whose
+            # classes pandas 3 reads as numbers or booleans.
             data_set = fetch_openml(
                 data_id=source.data_id, target_column=target, as_frame=True, parser="liac-arff"
             )
@@ -166,7 +170,7 @@ def _fetch_set(source: Source) -> pd.DataFrame:
         raise ValueError(str(error)) from error
     except (OSError, HTTPException) as error:
         raise CadError(f"OpenML {source.data_id} was not reached: {error}", hint=WAY_OUT) from error
-    except Exception as error:  # the library's parsers raise their own kinds of exceptions
+    except Exception as error:  # scikit-learn's parsers raise their own kinds of exceptions
         raise ValueError(f"{type(error).__name__}: {error}") from error
     finally:
         socket.setdefaulttimeout(limit)
@@ -188,7 +192,7 @@ def _fetch_set(source: Source) -> pd.DataFrame:
 
 
 def _write_set(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, object]:
-    """Write a table, and return its row of the manifest."""
+    """Write the table of a data set; return its row of ``manifest.csv``, the list of all tables."""
     file = re.sub(r"\W", "_", source.name.lower()) + ".csv"
     write_atomic(folder / file, table.to_csv(index=False).encode())
     return {
@@ -286,7 +290,8 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
         return data
     rng = np.random.default_rng(seed)
     rows = rng.choice(n, MAX_ROWS, replace=False)
-    # Rows are drawn until each class has four: each half of a fold needs rows of both classes.
+    # Rows are drawn again until each class has four rows, because the training rows and the test
+    # rows of a fold both need rows of each class.
     while min(data.y[rows].sum(), (1 - data.y[rows]).sum()) < 4:
         rows = rng.choice(n, MAX_ROWS, replace=False)
     return DataSet(data.name, data.X.iloc[rows].reset_index(drop=True), data.y[rows])
@@ -295,8 +300,8 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     """Turn attributes into numbers for learners.
 
-    Missing numbers become the median, and missing strings the most frequent value. Strings are then
-    one-hot encoded, and every column is standardised.
+    A missing number is replaced by the median of its column, and a missing string by the column's
+    most frequent value. Strings are then one-hot encoded, and every column is standardised.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""Compare the reader studies of VIPER with their paper: twenty readers each, in two modalities.
+"""Compare results for VIPER, public reader studies of mammography, with those of VIPER's paper.
 
-The paper is Gallas et al., J. Med. Imaging 6 (2019) 015501, Table 3. The design is split-plot: each
-reader read one or two of four groups of cases.
+In each study twenty readers read cases in two modalities. The paper is Gallas et al., J. Med.
+Imaging 6 (2019) 015501, Table 3. The design is split-plot: each reader read one or two of four
+groups of cases.
 """
 
 import numpy as np
@@ -47,7 +48,7 @@ def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def in_blocks(rows: pd.DataFrame) -> str:
     """Return the difference of AUC between the modalities by Obuchowski and Rockette's method.
 
-    Their method needs readers who read the same cases. Readers of the same groups of cases
+    This method needs readers who read the same cases. Readers of the same groups of cases
     therefore form a block, and the result is the mean over blocks.
 
     Parameters
@@ -69,7 +70,7 @@ def in_blocks(rows: pd.DataFrame) -> str:
         comparison = obuchowski_rockette(*ratings(block_rows))
         differences.append(comparison.difference)
         variances.append(np.square(comparison.error))
-    # The differences of blocks count as independent.
+    # The differences of AUC in different blocks count as independent, so that variances are added.
     error = np.sqrt(np.sum(variances)) / len(variances)
     return f"{np.mean(differences):+.3f} ({error:.3f})"
 

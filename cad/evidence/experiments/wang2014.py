@@ -55,15 +55,17 @@ from cad.run.pipeline import aggregate_cohort
 ByProtocol = dict[str, dict[str, dict[str, Any]]]
 
 _TABLES = table_beside(__file__)
-# Mean AUC of each set in [W14] Table 2, in the order of METHODS.
+# Mean AUCs in [W14] Table 2: for each data set a list of AUCs, in the order of METHODS; then the
+# means over all sets.
 PUBLISHED: dict[str, list[float]] = _TABLES["published"]
 PUBLISHED_MEAN: list[float] = _TABLES["published_mean"]
 NOTABLE = 0.02
-# AUCs that differ by less than this count as equal: half of the last digit that the paper prints.
+# AUCs that differ by less than this number count as equal. It is half of one unit in the last digit
+# that the paper prints.
 _TIE = 0.0005
 
 
-# Reasons why the numbers of some sets differ from the paper, each checked by hand.
+# By data set: the reason, checked by hand, why its numbers here differ from the paper's numbers.
 REASONS: dict[str, str] = _TABLES["reasons"]
 
 
@@ -78,7 +80,7 @@ def assemble(
         Nested: by protocol (``with flaws`` or ``honest``) and by name of the set, the dict that
         :func:`measure` returns.
     spread : dict of str to list of float
-        By set: the SVM's mean AUC for other draws of rows and folds.
+        By name of the set: the SVM's mean AUC in each of several other draws of rows and folds.
     seeds : range
         A seed for each repetition of two-fold cross-validation; the first seed draws the rows.
     seconds : float
@@ -179,8 +181,9 @@ def _signed_rank(gap: pd.Series) -> float:
 def _differences_from_paper(
     ours: pd.DataFrame, published: pd.DataFrame, spread: dict[str, list[float]]
 ) -> pd.DataFrame:
-    """Return for each set the largest difference from the paper, and how much the SVM's AUC varies
-    between random draws of rows.
+    """Return a row for each data set in which an AUC differs from the paper's AUC by > ``NOTABLE``.
+
+    The row has the differences, and how much the SVM's AUC varies between random draws of rows.
     """
     rows = []
     for name, gap in (ours - published).iterrows():
@@ -211,7 +214,7 @@ def _differences_from_paper(
 
 
 def _maps(grids: dict[str, list[float]], height: float) -> Figure:
-    """Draw the given maps, two in a row, each with its title."""
+    """Draw maps of the AUC (:func:`draw_map`), two side by side, each with its title."""
     figure = Figure(figsize=(7, height))
     panels = figure.subplots(len(grids) // 2, 2, squeeze=False).ravel()
     for axes, (title, values) in zip(panels, grids.items(), strict=True):
@@ -348,7 +351,8 @@ def _sslroc(norm: int) -> Scores:
         factor = kernel_factor(split.kernel(X, X))
         rows = []
         for point in points:
-            # By equation (3) of [W14] a pair of rows in the wrong order costs C / 2.
+            # By equation (3) of [W14] the cost of a pair of rows in the wrong order is C / 2, and
+            # not C.
             problem = _pairwise_problem(split, factor, point["C"] / 2.0, point["M"], norm)
             rows.append(solve_pairwise(problem).f[len(split.X) :])
         return np.array(rows)
@@ -359,8 +363,10 @@ def _sslroc(norm: int) -> Scores:
 def _pairwise_problem(
     split: Split, factor: Rows, cost: float, margin: float, norm: int
 ) -> PairwiseProblem:
-    """Return a split's problem over pairs of rows: positives, negatives and test rows, with the
-    kernel matrix as a product of factors.
+    """Return the optimisation problem of a split over pairs of its rows.
+
+    The pairs are made of positive, negative and test rows. The kernel matrix is given as a product
+    of factors.
     """
     positive = int(split.y.sum())
     negative = len(split.y) - positive
@@ -370,14 +376,15 @@ def _pairwise_problem(
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:
     model = RankBoost(n_rounds=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
-    # One fit with the most rounds also gives the scores after every smaller number of rounds.
+    # One fit with the largest number of rounds also gives the scores after every smaller number of
+    # rounds.
     stages = list(model.staged_decision_function(split.X_test))
     return np.array([stages[int(point["rounds"]) - 1] for point in points])
 
 
 def _opauc(split: Split, points: list[Point]) -> Rows:
-    # The method passes once over the rows, which must then be in random order; some tables are
-    # sorted by class.
+    # OPAUC passes over the rows only once, so that the rows must be in random order. Some of the
+    # tables are sorted by class.
     order = np.random.default_rng(0).permutation(len(split.y))
     X = split.X[order]
     sign = np.where(split.y == 1, 1.0, -1.0)[order]
@@ -409,8 +416,9 @@ def _ssrankboost(split: Split, points: list[Point]) -> Rows:
     for point in points:
         discount = point["discount"]
         k = int(point["K"])
-        # The weight of the unlabelled rows (discount) is above 0 only in some fits. Two fits are
-        # equal if this weight is 0, or if the same unlabelled rows have the same ranks.
+        # Fits that must be equal are computed only once. Two fits with the same weight of the
+        # unlabelled rows (discount) are equal if this weight is 0, or if the unlabelled rows have
+        # the same ranks.
         ranks = b""
         if discount > 0:
             ranks = neighbour_ranks(X, sign, k).tobytes()
@@ -493,8 +501,8 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
             if not path.is_file():
                 task = delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
                 work.append(task)
-    # How much the SVM's AUC varies between draws of rows is shown for the main result only. A run
-    # with another seed or shuffled labels makes one draw, because the tables expect a value.
+    # The main result shows how much the SVM's AUC varies between draws of rows. A control run (with
+    # another seed or shuffled labels) makes only one draw, because the tables need some value.
     n_draws = DRAWS
     if options.shuffled or options.first_seed > 0:
         n_draws = 1
@@ -514,7 +522,11 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
 
 
 def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Path:
-    """Return the path of one set's results; its name holds all that the results depend on."""
+    """Return the path of one set's results.
+
+    The file's name holds all that the results depend on: set, mode, number of seeds, first seed and
+    shuffling.
+    """
     seeds = options.seeds(REPEATS)
     stem = f"{name}-{mode}-{len(seeds)}".replace(" ", "_")
     if seeds[0] > 0:
@@ -525,7 +537,10 @@ def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Pa
 
 
 def _draws(folder: Path, name: str, repeats: int, n_draws: int, path: Path) -> None:
-    """Write the SVM's mean AUC, with the paper's flaws, for other draws of rows, to ``path``."""
+    """Write to ``path`` the SVM's mean AUC on each of ``n_draws`` random draws of a set's rows.
+
+    The flaws of the paper are repeated (:data:`MODES`).
+    """
     data = read_sets(folder, (name,), leaking=True)[0]
     values = []
     for draw in range(n_draws):
@@ -542,7 +557,7 @@ def _one_set(
         data = data._replace(y=np.random.default_rng(seeds[0]).permutation(data.y))
     start = time.process_time()
     with warnings.catch_warnings(), config_context(assume_finite=True):
-        # The folds are tiny, so that solvers would print thousands of convergence warnings.
+        # The folds have so few rows that solvers would print thousands of convergence warnings.
         warnings.simplefilter("ignore")
         result = measure(data, flawed, len(seeds), first_seed=seeds[0])
     record = {"seconds": time.process_time() - start, "methods": result}
@@ -563,8 +578,8 @@ def measure(
     data : DataSet
         Data set with at most 100 rows.
     flawed : bool
-        Whether to repeat the flaws of the paper, which :data:`MODES` lists: above all, the best
-        grid point is chosen on the test folds, instead of on inner folds of the training rows.
+        Whether to repeat the flaws of the paper, which :data:`MODES` lists. Above all, the best
+        grid point is then chosen on the test folds, and not on inner folds of the training rows.
     repeats : int
         Repetitions of the two folds; repetition i has seed first_seed + i.
     methods : tuple of str
@@ -604,13 +619,14 @@ def _best_on_test(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) ->
 
 
 def _best_inside(data: DataSet, folds: list[Fold], methods: tuple[str, ...]) -> Measured:
-    """Choose the grid point by inner folds of the training rows, and return its AUC on the test
-    rows.
+    """Choose each method's grid point by inner folds of the training rows.
+
+    Return its index and its AUC on the test rows.
     """
     result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
     for train, test in folds:
         y = data.y[train]
-        # Each inner fold needs a row of each class, because an AUC needs both.
+        # Each inner fold needs rows of both classes, because an AUC needs them.
         rarer_class = int(min(y.sum(), (1 - y).sum()))
         n_splits = max(2, min(INNER_FOLDS, rarer_class))
         inner_folds = StratifiedKFold(n_splits, shuffle=True, random_state=0)
@@ -635,10 +651,13 @@ def _grid_aucs(
     methods: tuple[str, ...],
     only: dict[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the test AUC of all grid points of every method, or of one chosen point per method."""
+    """Return the AUC on the test rows of a fold, for all grid points of every method.
+
+    With ``only`` the AUC of one grid point per method is returned.
+    """
     train, test = fold
     rows = np.concatenate([train, test])
-    # Scaling that uses the test rows is one of the flaws.
+    # One of the paper's flaws is that the test rows, too, determine how features are scaled.
     fitted_on = rows if flawed else train
     X = encode(data.X, fitted_on)
     width = max(np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE), 1e-12)
@@ -652,7 +671,7 @@ def _grid_aucs(
             points = [grid[only[name]]]
         values = aucs(data.y[test], scores(split, points))
         if flawed:
-            # The authors' code does the same: an AUC below .5 is replaced by 1 - AUC.
+            # As in the code of the paper's authors, an AUC below .5 is replaced by 1 - AUC.
             values = np.maximum(values, 1.0 - values)
         by_method[name] = values
     return by_method
@@ -695,7 +714,7 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 BATCHES = 5
-# AUCs that [W14] states in the text to Fig. 3, for another organ (CT colonography).
+# AUCs that [W14] states in the text to Fig. 3, for polyps of the colon in CT (colonography).
 COLONOGRAPHY = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 
@@ -774,9 +793,9 @@ def compare_losses(
     batch = np.unique(patients, return_inverse=True)[1] % batches
     # A batch whose regions are all of one class has no AUC, and cannot be a test set.
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
-    # For each pair (a, b) of batches, models are trained without both and tested on a. The pair
-    # (b, b) gives the test result of b. The pairs (a, b) of all other a choose the grid point for
-    # b, by models that saw no label of b.
+    # For each pair (a, b) of batches, models are trained on all batches except a and b, and tested
+    # on a. The pair (b, b) gives the test result of batch b. The pairs (a, b) with a different from
+    # b choose the grid point for batch b, by models that saw no label of b.
     pairs = []
     work = []
     for b in usable:
@@ -828,8 +847,9 @@ def _row_of_method(
 def _one_batch(
     X: pd.DataFrame, y: np.ndarray, new: np.ndarray, left_out: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the AUC of every method and grid point on the rows ``new``; train without the rows
-    ``left_out``.
+    """Return the AUC of every method and grid point on the rows ``new``.
+
+    The methods are trained without the rows ``left_out``.
     """
     train = np.flatnonzero(~left_out)
     test = np.flatnonzero(new)
@@ -838,7 +858,7 @@ def _one_batch(
     split = Split(rows[train], y[train], rows[test], float(1.0 / (2.0 * width**2)))
     by_method = {}
     with warnings.catch_warnings(), config_context(assume_finite=True):
-        warnings.simplefilter("ignore")  # some grid points are so extreme that solvers warn
+        warnings.simplefilter("ignore")  # solvers warn at the most extreme grid points
         for name, (grid, scores) in METHODS.items():
             by_method[name] = aucs(y[test], scores(split, grid))
     return by_method

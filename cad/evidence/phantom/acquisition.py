@@ -7,11 +7,12 @@ from scipy.fft import fft2, ifft2
 
 from cad.evidence.phantom.params import DRIFT_MM_MIN, JUMP_MM, JUMP_SHARE
 
-# The first two numbers are the shares of k-space that are sampled along phase (y) and readout (x).
-# The third number says where the filter against ringing begins, as a share of the sampled part.
-# Scanners commonly use a phase resolution of 75 to 80 % and an elliptical window.
+# Shares of k-space that are sampled along phase (y) and readout (x). Scanners commonly use a phase
+# resolution of 75 to 80 %.
 _PHASE = 0.80
 _READOUT = 1.0
+# Where the filter against ringing begins, as a share of the sampled part of k-space. The filter has
+# an elliptical window, as is common in scanners.
 _FLAT = 0.5
 
 
@@ -50,12 +51,12 @@ def acquire(
     window = _k_space_filter(shape)
     power = float(np.sqrt(np.mean(window**2)))
     noise = rng.standard_normal((2, *clean.shape), dtype=np.float32)
-    # Noise that is white in the image is also white in k-space. It is added in k-space, so that the
-    # filter correlates the noise of neighbouring voxels.
+    # White noise (independent from voxel to voxel) is white in k-space, too. It is added in k-space
+    # before the filter, so that the filter correlates the noise of neighbouring voxels.
     scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
     space = fft2(clean.astype(np.complex64))
     if any(moved):
-        # The phase factors of k-space that shift the image along y and x are computed.
+        # To shift the image along y and x, k-space is multiplied by phase factors.
         y = np.fft.fftfreq(shape[0])[:, None] * moved[0]
         x = np.fft.fftfreq(shape[1]) * moved[1]
         space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)
@@ -90,16 +91,17 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     if shift_mm is None:
         return image
     step = shift_mm / spacing_y
-    # The signal at a voxel comes from lower y. How far it was displaced is read at the voxel itself
-    # and not at the place that it comes from: the field is smooth, so that both are nearly equal.
+    # The signal that is seen at a voxel comes from a place at lower y. The displacement is read at
+    # the voxel and not at that place. The two displacements are nearly equal, because the field of
+    # displacements is smooth.
     count = image.shape[1]
     source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
     low = np.minimum(source.astype(int), count - 2)
     fraction = source - low
     moved = np.take_along_axis(image, low, 1) * (1 - fraction)
     moved += np.take_along_axis(image, low + 1, 1) * fraction
-    # If the displacement becomes smaller along y, signals of several voxels come to one place and
-    # add up.
+    # Where the displacement becomes smaller with y, the signals of several voxels come to one place
+    # and add up. The last factor stands for this.
     return np.asarray(moved * (1 - np.gradient(step, axis=1)))
 
 
@@ -120,7 +122,7 @@ def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    This man does not jump: at 0 s he has not moved, and the drift is even:
+    This patient does not jump. At 0 s he has not moved, and his drift is even:
 
     >>> import numpy as np
     >>> path = draw_motion(np.random.default_rng(1), np.array([0.0, 60.0, 120.0]))
@@ -137,7 +139,7 @@ def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def _k_space_filter(shape: tuple[int, int]) -> np.ndarray:
-    """Return the filter over k-space (y, x): an ellipse with a cosine edge."""
+    """Return the filter by which k-space (y, x) is multiplied: an ellipse with a cosine edge."""
     y = np.fft.fftfreq(shape[0])[:, None] / (0.5 * _PHASE)
     x = np.fft.fftfreq(shape[1]) / (0.5 * _READOUT)
     edge = np.clip((np.sqrt(y**2 + x**2) - _FLAT) / (1 - _FLAT), 0, 1)

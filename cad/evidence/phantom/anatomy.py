@@ -10,7 +10,7 @@ from cad.evidence.phantom import params
 from cad.evidence.phantom.shapes import Shape, Wave, ripples
 from cad.mri.imaging.volume import triple
 
-_MOST = {"adc": 3000.0, "ve": 0.9, "vp": 0.3}  # largest value in any tissue
+_MOST = {"adc": 3000.0, "ve": 0.9, "vp": 0.3}  # largest allowed value of ADC, ve and vp in a tissue
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
 def build_anatomy(rng: np.random.Generator) -> Anatomy:
     """Draw one man's pelvis: gland, zones, and the organs around the gland.
 
-    Glands differ in volume. What a gland has beyond about 20 mL is transition zone (hyperplasia).
+    Glands differ in volume. The volume that a gland has beyond about 20 mL is transition zone
+    (hyperplasia).
 
     Parameters
     ----------
@@ -102,11 +103,12 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
             Shape("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
             Shape("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
             Shape("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
-            # The limits keep the femoral vessels inside the coarsest field of view, also with a
-            # large gland.
+            # The limits of 48 and 59 mm keep the femoral vessels inside the coarsest grid's field
+            # of view, also beside a large gland.
             Shape("vein", (side * min(wide + 4, 48), -b - 16, 0), (5.5, 5.0, 400)),
             Shape("artery", (side * min(wide + 15, 59), -b - 18, 0), (4.6, 4.6, 400)),
-            # Levator ani: a muscular sling beside gland and rectum, thinner towards the head.
+            # The next shape is the levator ani, a sling of muscle beside gland and rectum. It gets
+            # thinner towards the head.
             Shape("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
         ]
     shapes += [

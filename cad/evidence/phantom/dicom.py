@@ -232,8 +232,8 @@ def _encoded(data: Dataset) -> bytes:
     meta.MediaStorageSOPClassUID = data.SOPClassUID
     meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    # Without these lines the library would write its own version, and the files would change with
-    # each release of the library.
+    # Without the next two lines pydicom would write its own version into the files, which would
+    # then change with each release of pydicom.
     meta.ImplementationClassUID = UID(_uid("cad simulate"))
     meta.ImplementationVersionName = "CAD_SIMULATE"
     stream = BytesIO()

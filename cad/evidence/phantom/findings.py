@@ -17,8 +17,8 @@ from cad.evidence.phantom.anatomy import Anatomy, vary
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.volume import triple
 
-# As in the clinical study of [N14] (section V-B), 49 patients have 350 regions, and 66 of these are
-# cancer.
+# As in the clinical study of [N14] (section V-B), 49 patients have 350 regions, and 66 of these
+# regions are cancer. REGIONS and CANCERS have one number for each of the 49 patients.
 BLOCK = 49
 REGIONS = (5, 9, 7, 8, 6, 10, 5) * 7
 CANCERS = (0,) * 7 + (1,) * 23 + (2,) * 14 + (3,) * 5
@@ -182,10 +182,11 @@ def draw_regions(
     regions: list[TrueRegion] = []
     malignant = rng.permutation(np.arange(count) < cancers)
     streams = [np.random.default_rng(rng.integers(2**63)) for _ in range(count)]
-    # Cancers are larger than benign regions and need more room, so that they are placed first. A
-    # region's number does not depend on this order, so that it does not tell a cancer.
+    # Cancers are larger than benign regions and need more room, so that they are placed first. The
+    # number of a region does not depend on the order of placing. So nobody can tell a cancer by its
+    # number.
     for number in sorted(range(count), key=lambda k: not malignant[k]):
-        for attempt in range(12):  # a region that does not fit is drawn smaller
+        for attempt in range(12):  # a region that finds no place is drawn again, and smaller
             bad = bool(malignant[number])
             scale = 0.94**attempt
             region = _draw_region(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
@@ -246,8 +247,9 @@ def _tissue(
 ) -> params.Tissue:
     """Return a region's tissue.
 
-    By severity, its parameters lie between those of the zone's tissue and of cancer. They are
-    multiplied by the factors of the finding, and random noise is added.
+    The severity of the region says how far its parameters lie on the way from the zone's tissue to
+    cancer. The parameters are then multiplied by the factors of the finding, and random noise is
+    added.
     """
     severity = float(norm.cdf(latent))
     cancer = params.TISSUES["cancer"]
@@ -280,8 +282,9 @@ def _centre_of_region(
 ) -> tuple[float, float, float] | None:
     """Return a centre in the zone for a region; None if there is no room.
 
-    A region at this centre keeps its distance from the ``others``, and most of it lies inside the
-    zone. With ``crossing`` it may cross the borders of zones, and most of it lies inside the gland.
+    A region at this centre keeps its distance from the regions ``others``. Most of the region lies
+    inside the zone. With ``crossing`` the region may cross the borders of zones, and most of it
+    lies inside the gland.
     """
     points, zones = cloud
     free = zones == zone
@@ -335,7 +338,7 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     x, y, z = points.T
     zones = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:
-        if not shape.zone:  # shapes around the gland have no zone and are skipped
+        if not shape.zone:  # shapes outside the gland have no zone
             continue
         inside = shape.level(x, y, z) < 1.0
         if shape.within:

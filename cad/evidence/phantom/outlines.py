@@ -15,9 +15,9 @@ from cad.evidence.phantom.scene import View
 from cad.evidence.phantom.shapes import Shape, ripples
 from cad.mri.imaging.drawn import fill
 
-# If an outline is too small to be measured in one of the images, it is drawn again, larger by the
-# factor _LARGER, in at most _TIMES attempts. From the attempt _TIMES_IN_ONE on it is drawn in all
-# slices of the region, even if it was to be in one slice only.
+# An outline that is too small to be measured in one of the images is drawn again, larger by the
+# factor _LARGER. There are at most _TIMES attempts, counted from 0. From attempt _TIMES_IN_ONE on,
+# an outline that was to be in one slice only is drawn in all slices of the region.
 _LARGER = 1.08
 _TIMES = 16
 _TIMES_IN_ONE = 6
@@ -69,7 +69,8 @@ def draw_outlines(
     grids = [view_of_image.volume(np.empty(view_of_image.grid.shape)) for view_of_image in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
-        # Whether a region is outlined in a single slice is drawn once for all readers.
+        # One random draw decides for all readers together whether they outline the region in a
+        # single slice.
         single = rng.random() < params.ONE_SLICE_SHARE
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)
@@ -112,7 +113,10 @@ def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np
 
 
 def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
-    """Return the region's shape as a reader draws it; ``error`` is the error of this reader."""
+    """Return the shape of a region as a reader draws it, shifted and larger or smaller.
+
+    ``error`` says how far this reader's outlines differ from the regions.
+    """
     dx, dy = rng.normal(0, params.OUTLINE_SHIFT_MM * error, 2)
     size = float(np.exp(rng.normal(0, params.OUTLINE_SIZE_SD * error)))
     x, y, z = shape.centre

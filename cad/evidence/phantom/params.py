@@ -1,4 +1,4 @@
-"""Define the parameters of the phantom (the simulated patient) at 3 T, each with its source.
+"""Define the parameters of the phantom (the simulated patient) at 3 T, and name their sources.
 
 The parameters are those of tissues, regions and outlines. They were fixed before any learner was
 trained on a cohort simulated with them. A value changes only if its source was misread, or if
@@ -39,7 +39,8 @@ Sources
       volume alone tells them from 127 men's significant cancers with AUC .865.
 [PX]  measured in the two PROSTATEx patients that docs/phantom.md compares with.
 [P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
-[--]  no measurement found: a plausible value, chosen once.
+
+For a value without a source no measurement was found. It is a plausible value, chosen once.
 
 Of S13, L11, N08, C16, E19, A20, R10, K17, G17, J23, R13 and C20 only the abstracts were read. The
 values of H11, B04, Y17 and O07 are given as they are commonly quoted. Ktrans, ve and vp differ by a
@@ -90,15 +91,15 @@ class Tissue:
 class Finding:
     """Describe one kind of region of interest, such as prostatitis.
 
-    A region's parameters lie between the zone's tissue and cancer.
+    The tissue parameters of a region lie between the parameters of the zone's tissue and of cancer.
 
     Parameters
     ----------
     zones : tuple of str
         Zones of the gland in which the finding arises.
     severity : float
-        Mean share (0 to 1) of the way from the zone's tissue to cancer. It comes from published ADC
-        values: log(ADC of zone / ADC of finding) / log(ADC of zone / ADC of cancer).
+        Mean share (0 to 1) of the way from the zone's tissue to cancer. The share is computed from
+        published ADC values: log(ADC of zone / ADC of finding) / log(ADC of zone / ADC of cancer).
     t1, t2, adc, ktrans, ve : float
         Factors by which these parameters are multiplied after the severity has set them, because a
         finding is not just weak cancer.
@@ -126,84 +127,95 @@ BENIGN = {
     for name, row in _TABLES["benign"].items()
 }
 CANCER = Finding(("PZ", "TZ"), 0.0)
-# Cancers are larger than benign regions, as in real men. First comes the radius (mm) of a ball of
-# the region's volume: its median, and the standard deviation of its logarithm. The source for
-# benign regions is F20, enlarged because an outline of a small region loses part of it; the source
-# for cancers is P22. Then come the limits of the radius, and the proportions of the semi-axes along
-# the capsule, across it and along z (P22).
+# Radius (mm) of a ball of a region's volume: its median, and the standard deviation of its
+# logarithm. Cancers (P22) are larger than benign regions (F20), as in real men. The benign radius
+# of F20 is enlarged, because an outline of a small region loses part of the region.
 RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
+# Least and largest radius of a region.
 RADIUS_LIMITS_MM = (2.8, 20.0)
+# Proportions of a region's semi-axes along the capsule, across the capsule and along z (P22).
 PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
 # Volume of the gland in mL: median, standard deviation of the logarithm, and limits (P22).
 GLAND_ML = 42.0
 GLAND_SD = 0.45
 GLAND_LIMITS_ML = (18.0, 110.0)
-# Severity by ISUP grade. In a PZ with an ADC of 1680, the ADC of H11 gives a severity of .38 for
-# 1300 (low grade), .66 for 1070 and .85 for 940 (high grade, 1e-6 mm2/s). The severities of ISUP 1
-# to 5 lie about on this line.
+# Severity of cancers by ISUP grade. It follows from the ADC of cancers of three grades (H11), in a
+# PZ with an ADC of 1680 (all ADC in 1e-6 mm2/s). An ADC of 1300 (low grade) gives a severity of
+# .38, 1070 (intermediate) gives .66, and 940 (high grade) gives .85. The severities of ISUP 1 to 5
+# lie about on the line through these three.
 CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
-# Shares of ISUP 1 to 5 at prostatectomy, and share of cancers in the PZ (about 70 % by McNeal).
+# Shares of ISUP grades 1 to 5 among cancers at prostatectomy.
 ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
+# Share of cancers that arise in the PZ (about 70 % by McNeal).
 CANCER_IN_PZ = 0.72
-# Standard deviation of the latent (probit of severity) about its mean. Then, for each parameter of
-# the tissue, the standard deviation of a random part of its logarithm that does not depend on the
-# latent.
+# Standard deviation of a region's latent (probit of its severity) about the mean of its kind.
 LATENT_SD = 0.50
+# For each parameter of a region's tissue: standard deviation of the random part of its logarithm
+# that does not depend on the latent.
 UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
 # Differences between patients: each parameter has one random factor for the whole gland of a man.
-# The numbers are the standard deviations of its logarithm.
+# The numbers are the standard deviations of the factor's logarithm.
 PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "vp": 0.15}
 
-# Texture: two lengths (mm) within which tissue is similar, and the share of the variance that the
-# longer length has. A part (TEXTURE_COMMON) of the variance is common to T2, ADC and Ktrans. The
-# logarithms of ADC and Ktrans vary by the last two factors times as much as that of T2 (PX).
+# Texture is made of two random fields. Within these two lengths (mm) tissue is similar.
 TEXTURE_MM = (1.3, 6.0)
+# Share of the variance that belongs to the longer length.
 TEXTURE_LONG = 0.80
+# Share of the variance that is common to T2, ADC and Ktrans.
 TEXTURE_COMMON = 0.5
+# How much the logarithms of ADC and Ktrans vary, relative to the logarithm of T2 (PX).
 TEXTURE_ADC = 0.35
 TEXTURE_KTRANS = 0.35
 # Septa are thin sheets where a random field changes sign. The numbers are the length (mm) over
-# which the field is smooth, and the half-thickness (mm), T2 (s) and ADC (1e-6 mm2/s) of septa. [--]
+# which the field is smooth, and the half-thickness (mm), T2 (s) and ADC (1e-6 mm2/s) of septa. They
+# are plausible values, without a source.
 SEPTA_MM = 1.6
 SEPTUM_HALF_MM = 0.4
 SEPTUM_T2 = 0.055
 SEPTUM_ADC = 1000.0
 
-# Blood from an earlier biopsy in the PZ, outside all regions. The numbers are the share of men who
-# have it, the number of patches and their radius in mm [--], and the factors by which it changes
-# T1, T2 and ADC (R10).
+# Blood from an earlier biopsy lies in patches in the PZ, outside all regions. The numbers are the
+# share of men who have such patches, and the number and radius (mm) of the patches. They are
+# plausible values, without a source.
 HAEMORRHAGE_SHARE = 0.3
 HAEMORRHAGE_PATCHES = (1, 4)
 HAEMORRHAGE_RADIUS_MM = (2.0, 6.0)
+# Factors by which the blood changes T1, T2 and ADC of the tissue (R10).
 HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
 
-# Gas in the rectum shifts diffusion images along y. First come mean and standard deviation (mm) of
-# the shift that is averaged over the gland; it is the shift of distorted examinations beyond that
-# of undistorted ones (G17). Then comes the distance (mm) from the rectal wall over which the shift
-# fades. The last number is the averaged shift as a share of the shift at the wall. [--]
+# Gas in the rectum shifts diffusion images along y. These are the mean and the standard deviation
+# (mm) of the shift, averaged over the gland. The shift stands for the difference between distorted
+# and undistorted examinations (G17).
 DISTORTION_MM = (2.5, 1.1)
+# Distance (mm) from the rectal wall over which the shift fades. It is a plausible value, without a
+# source.
 DISTORTION_DEPTH_MM = 25.0
+# Shift averaged over the gland, as a share of the shift at the wall: also without a source.
 DISTORTION_MEAN = 0.5
 
-# Motion during the dynamic series: the drift in mm per minute along x and y (the patients of PX
-# move by .02 and .13), the share of men who jump once, and the size of the jump in mm. [--]
+# Motion during the dynamic series. The first numbers are the standard deviations of the drift in mm
+# per minute along x and y. They are plausible values, without a source; the two real patients of PX
+# move by .02 and .13.
 DRIFT_MM_MIN = (0.08, 0.15)
+# Share of men who jump once, and standard deviation (mm) of the jump along x and y: plausible
+# values, without a source.
 JUMP_SHARE = 0.25
 JUMP_MM = 1.0
-# The signal of a whole dynamic frame varies by this share (PX).
+# Standard deviation of the signal of a whole dynamic frame, as a share of the signal (PX).
 FRAME_SD = 0.010
 
-# How a reader's outline differs from the region: standard deviations of its shift (mm along x and
-# y) and of the logarithm of its size factor, for a reader whose ``error`` is 1 (readers.py), and
-# the roughness of its edge. The outlines of two readers then agree with a Dice of .55 to .6 (J23,
-# R13). The last number is the share of regions that are outlined in their largest slice only. [--]
+# How a reader's outline differs from the region, for a reader whose ``error`` is 1 (readers.py).
+# The numbers are the standard deviations of its shift (mm along x and y) and of the logarithm of
+# its size factor, and the roughness of its edge. They have no source of their own. With them, the
+# outlines of two readers agree with a Dice of .55 to .6, about as in J23 and R13.
 OUTLINE_SHIFT_MM = 3.0
 OUTLINE_SIZE_SD = 0.35
 OUTLINE_WAVES = 0.12
-ONE_SLICE_SHARE = 0.06  # P22
+# Share of regions that are outlined in their largest slice only (P22).
+ONE_SLICE_SHARE = 0.06
 
-RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T
+RELAXIVITY = 4.5  # T1 relaxivity of the contrast agent (gadolinium chelate) at 3 T, 1/(s mM)
 HAEMATOCRIT = 0.42
-# The arterial curve of a patient is that of P06 times a random factor. This is the standard
-# deviation of the factor's logarithm.
+# The concentration of contrast agent in a patient's artery is the curve of P06 times a random
+# factor. This is the standard deviation of the factor's logarithm.
 INPUT_SCALE_SD = 0.12

@@ -10,8 +10,9 @@ import numpy as np
 FINE_STEP = 0.5
 """Largest step (s) between samples of the arterial curve inside the convolution."""
 
-# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each Gaussian has an area in mM min, and a
-# centre and a width in min; alpha is in mM, rates are in 1/min.
+# Parameters of the arterial curve, from Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each
+# Gaussian has an area in mM min, and a centre and a width in min. Alpha is in mM, and rates are in
+# 1/min.
 _GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
 _ALPHA = 1.050
 _BETA = 0.1685
@@ -20,7 +21,9 @@ _TAU = 0.483
 
 
 def parker(times: np.ndarray, delay: float) -> np.ndarray:
-    """Return Parker's population arterial curve: mM of contrast agent in whole blood.
+    """Return the concentration of contrast agent in an artery, mM in whole blood.
+
+    It is the curve of Parker et al., an average over people.
 
     Parameters
     ----------
@@ -60,9 +63,10 @@ def extended_tofts(
     ve: np.ndarray,
     vp: np.ndarray,
 ) -> np.ndarray:
-    """Return the tissue concentration by exact integration between the samples of the plasma curve.
+    """Return the concentration of contrast agent in tissues by the extended Tofts model.
 
-    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds, with Cp linear between samples.
+    C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds, with the plasma curve Cp. Between
+    its samples Cp is linear, and the integral is exact.
 
     Parameters
     ----------
@@ -102,8 +106,9 @@ def extended_tofts(
     kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
     x = kep * step
     decay = np.exp(-x)
-    # In the integral over one step the input is linear between two samples. These are the weights
-    # of the new and of the old sample.
+    # Within one step the plasma curve is linear between its two samples. Its integral over the step
+    # is therefore a weighted sum of the two samples, with these weights of the later (`new`) and of
+    # the earlier sample (`old`).
     new = (x - 1.0 + decay) / (kep * x)
     old = (1.0 - decay) / kep - new
     small = x < 1e-4
@@ -123,7 +128,10 @@ def extended_tofts(
 
 
 def fine_grid(times: np.ndarray) -> np.ndarray:
-    """Return evenly spaced times, among them every frame, for integrals over the input curve.
+    """Return evenly spaced times, among them the time of every frame.
+
+    At these times the arterial curve is sampled to integrate over it.
+
 
     Parameters
     ----------
@@ -150,8 +158,8 @@ def spoiled_gradient_echo(
 ) -> np.ndarray:
     """Return the steady-state signal of a spoiled gradient echo, without T2* decay.
 
-    T1 and repetition time are in s, the flip angle in degrees; the arrays broadcast. The
-    signal is in units of ``density``, the proton density.
+    T1 and repetition time are in s, the flip angle in degrees; the arrays broadcast (as in NumPy).
+    The signal is in units of ``density``, the proton density.
 
     Examples
     --------

@@ -1,10 +1,10 @@
-"""Simulate readers: how they perceive the latent of a region, and which score they give.
+"""Simulate readers: how they perceive a region's hidden malignancy, and which score they give.
 
-The latent is the hidden malignancy from which a region was simulated
-(:mod:`cad.evidence.phantom.findings`). A reader perceives it with two errors. One error is common
-to all readers, because the image shows all of them the same misleading detail. The other error is
-the reader's own. A reader may also tend to call more or fewer regions malignant. The perceived
-latent is divided into the five-point Likert scale. Features of images are not used.
+A region is simulated from its hidden malignancy, the latent (:mod:`cad.evidence.phantom.findings`).
+A reader perceives the latent with two errors. One error is common to all readers, because the image
+shows all of them the same misleading detail. The second error is the reader's own. A reader may
+also tend to call more or fewer regions malignant. From the perceived latent follows the score on
+the five-point Likert scale. Features of images are not used.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,10 @@ from cad.evidence.phantom.findings import TrueRegion
 
 SCALE = "likert5"
 NORMAL_LATENT = -1.65
-"""Latent of normal tissue. The less visible a region is, the nearer to this it is perceived."""
+"""Latent (hidden malignancy) of normal tissue.
+
+The less visible a region is, the nearer to this number is the latent that readers perceive.
+"""
 
 
 class Reader(NamedTuple):
@@ -57,8 +60,10 @@ class Reader(NamedTuple):
 
 READERS = tuple(Reader(**row) for row in table_beside(__file__))
 COMMON_ERROR = 0.30
-"""Standard deviation of the common error for a region that is seen best. The less visible a region
-is, the larger is the error, up to 1.45 times as much (:func:`conspicuity`).
+"""Standard deviation of the error that all readers have in common, for the most visible regions.
+
+The less visible a region is, the larger is this error, up to 1.45 times as large
+(:func:`conspicuity`).
 """
 CUTS = (-1.10, -0.45, 0.05, 0.55)
 """Limits between the scores 1 to 5 on the scale of the perceived latent."""
@@ -76,12 +81,15 @@ def conspicuity(region: TrueRegion) -> float:
 
 
 def panel(count: int) -> tuple[Reader, ...]:
-    """Return a panel of readers: the four fixed readers, fewer, or more with drawn skill.
+    """Return a panel of ``count`` readers.
+
+    The first four readers are fixed. The skill of further readers is drawn at random.
 
     Parameters
     ----------
     count : int
-        Number of readers, at least 1. From reader 5 on, each has the same skill in every panel.
+        Number of readers, at least 1. Reader 5 has the same skill in every panel, and so has each
+        reader after him.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from cad.evidence.phantom.simulator import latent_auc, make_patient, present, wr
 from cad.folders.cohort import COHORT
 from cad.mri.imaging.nifti import write_volume
 
-# Seeds count from 10 on, and the first of them is taken, so that none is selected by its result.
+# The seed is the first two-digit number, so that nobody has selected it by the results.
 PATIENTS = 12
 SEED = 10
 DICOM_INDEX = 0
@@ -62,8 +62,8 @@ def _write_dicom_study(folder: Path) -> None:
 def main(folder: str = "sample_data") -> None:
     """Write the sample cohort into a folder, and print the AUC of its latent malignancy.
 
-    The latent malignancy is the number from which regions are simulated. Simulated readers perceive
-    it with errors; a reader without errors would have this AUC.
+    The latent malignancy is the number from which a region is simulated. Simulated readers perceive
+    it with errors. A reader without errors would have the printed AUC.
     """
     write_sample(Path(folder))
     print(f"wrote {folder}; AUC of the latent malignancy {latent_auc(Path(folder)):.3f}")

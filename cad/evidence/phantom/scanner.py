@@ -18,7 +18,9 @@ from cad.mri.imaging.volume import Dynamic, Volume
 _T2_LEVEL = 220.0
 _DIFFUSION_LEVEL = 300.0
 _DCE_LEVEL = 100.0
-"""Stored signal of normal PZ without bias; noise is then a few grey levels, as with real scanners.
+"""Stored signal of the normal peripheral zone (PZ) where the coil's sensitivity is 1.
+
+The noise is then a few grey levels, as with real scanners.
 """
 VENOUS_SPREAD = 6.0
 """Seconds by which the venous curve is later and smoother than the arterial curve."""
@@ -30,8 +32,8 @@ class Injection(NamedTuple):
     Parameters
     ----------
     arrival, delay : float
-        Seconds from the first frame until the agent is in the femoral artery, and from there
-        until it is in the prostate.
+        Seconds from the first frame until the agent reaches the femoral artery, and seconds from
+        then until it reaches the prostate.
     scale : float
         Factor by which the population's arterial curve is multiplied.
     """
@@ -77,9 +79,9 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     repetition, echo = protocol.t2_times
     t1, t2, density = _properties(table, "t1", "t2", "density")
     signal = physics.spin_echo(t1, t2, density, repetition, echo)
-    # The random field g of the texture, with amplitude a, changes T2 to T2 exp(a g). The signal is
-    # then multiplied by exp(-TE/T2 (exp(-a g) - 1)), with TE the echo time. TE/T2 is limited,
-    # because tissue whose signal decays within a fraction of TE shows no texture.
+    # Texture changes T2 to T2 exp(a g), where g is a random field and a its amplitude in the
+    # tissue. With the echo time TE, the signal is then multiplied by exp(-TE/T2 (exp(-a g) - 1)).
+    # TE/T2 is limited, because tissue whose signal decays within a fraction of TE shows no texture.
     texture, septa = _properties(table, "texture", "septa")
     decay = view.average(np.minimum(echo / t2, 2.5))
     uneven = view.average(texture) * view.field(0)
@@ -120,7 +122,7 @@ def diffusion_images(
     adc = adc * 1e-6
     echo = 0.07
     density = proton_density * np.exp(-echo / t2)
-    # Fat is suppressed, as is usual in echo-planar imaging.
+    # The signal of fat is reduced, as by the fat suppression that is usual in echo-planar imaging.
     is_background = np.array([tissue is view.scene.tissues[BACKGROUND] for tissue in table])
     density[is_background | (t1 < 0.6)] *= 0.08
     mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
@@ -136,11 +138,11 @@ def diffusion_images(
         clean = level * view.average(density * np.exp(-b * adc))
         clean = distort(clean * np.exp(-b * change), shift, view.grid.spacing[1])
         clean *= view.sensitivity()
-        # Scanners average more repetitions at high b-values, so that the noise is lower there.
+        # Scanners average more repetitions at high b-values. The noise is therefore halved.
         images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
     low, high = protocol.b_values
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
-    # In voxels without signal this is the ADC of noise. Scanners store it, too.
+    # In voxels without signal the ADC is computed from noise. Scanners store it there, too.
     apparent = np.clip(value, 0, 4000)
     stored = []
     for b, image in zip(protocol.b_values, images, strict=True):
@@ -216,14 +218,14 @@ def _kinetics(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return five arrays with one entry per part: voxel index, share, T1, density, concentration.
 
-    A part is that part of a voxel which one tissue fills, and its share is a number from 0 to 1. T1
-    is in s. Concentrations are in mM, shape (n_parts, n_times). Outside the gland, all parts of a
-    tissue have the same curve.
+    A part is the part of a voxel that one tissue fills. Its share is the filled share of the voxel,
+    a number from 0 to 1. T1 is in s. Concentrations of contrast agent are in mM, shape
+    (n_parts, n_times). Outside the gland, all parts of a tissue have the same concentrations.
     """
     table = view.scene.table()
     fine = physics.fine_grid(times)
     blood = injection.scale * physics.parker(fine, injection.arrival)
-    # The venous curve is the arterial curve, later and smoother.
+    # The curve in the veins is the arterial curve, later and smoother.
     lag = np.arange(0, 6 * VENOUS_SPREAD, fine[1] - fine[0])
     kernel = lag * np.exp(-lag / VENOUS_SPREAD)
     venous = np.convolve(blood, kernel / kernel.sum())[: len(fine)]
@@ -250,8 +252,8 @@ def _kinetics(
         column["ve"][gland],
         column["vp"][gland],
     )
-    # Outside the gland the kinetics do not vary from place to place, so that one curve for each
-    # tissue is enough.
+    # Outside the gland, Ktrans, ve and vp of a tissue are the same everywhere, so that one curve
+    # for each tissue is enough.
     for name in np.unique(names[~gland]):
         of_tissue = (names == name) & ~gland
         tissue = view.scene.tissues[str(name)]

@@ -1,7 +1,8 @@
 """Define the scene that scanners image (shapes, texture, coil), and how a voxel grid samples it.
 
 The gland's frame of coordinates (x to the left, y to the back, z to the head, mm) is also the frame
-of the images; ``Placement`` moves it into the patient. Arrays are in the order (z, y, x).
+of the images. ``Placement`` says where this frame lies in the patient. Arrays are in the order
+(z, y, x).
 """
 
 from dataclasses import dataclass
@@ -125,9 +126,9 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     k2 = squares[0][:, None, None] + squares[1][:, None] + squares[2]
 
     def kernel(length: float) -> np.ndarray:
-        """Return a filter for a field with this length; white noise keeps its variance."""
+        """Return a filter that makes white noise smooth over ``length`` and keeps its variance."""
         shape = np.exp(-0.5 * k2 * length**2)
-        # The half of the spectrum that rfftn leaves out is added to the sum of squares.
+        # The sum of squares is over the whole spectrum, of which rfftn computes only one half.
         full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()
         return np.asarray((shape * np.sqrt(np.prod(size) / full)).astype(np.float32))
 
@@ -135,8 +136,9 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     short = kernel(short_length)
     long = kernel(long_length)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
-    # The fields of the short and of the long scale are filtered from the same white noise, so that
-    # they are correlated. This changes the variance of their sum, which is divided by it.
+    # The fields of the short and of the long length are filtered from the same white noise, so that
+    # they are correlated. The variance of their sum is therefore above 1. The sum is divided by the
+    # square root of this variance.
     correlation = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
     uneven /= np.sqrt(
         1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * correlation
@@ -172,7 +174,8 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
     Returns
     -------
     (float, float) or None
-        ``front``, and the displacement there along y, mm; its sign is that of the phase encoding.
+        ``front``, and the displacement along y (mm) at this place. The direction of the phase
+        encoding, which is drawn, decides the sign of the displacement.
     """
     shift = float(rng.normal(*params.DISTORTION_MM)) / params.DISTORTION_MEAN
     return None if front is None else (front, max(shift, 0.0) * float(rng.choice([-1, 1])))
@@ -224,7 +227,8 @@ class View:
         counts = self.supersample[::-1]
         lattice = []
         for axis, step, count in zip(self.seen, self.grid.spacing, counts, strict=True):
-            # Places of the points in a voxel, as shares of its width from its centre.
+            # Places of the sampling points in a voxel, relative to its centre, as shares of its
+            # width.
             places = (np.arange(count) + 0.5) / count - 0.5
             lattice.append((axis[:, None] + places * step).ravel())
         numbers = paint(self.scene.shapes, *lattice)
@@ -296,10 +300,10 @@ class View:
         tissue's parameters are means over gland and septa. The result is therefore negative between
         septa.
 
-        A septum lies where the random field changes sign. A field that is smooth over a length s
-        has the slope 1 / (s sqrt 2) along an axis, which turns the septum's thickness into a range
-        of field values. In a large voxel this range is wider, and the septum is fainter by the same
-        factor.
+        A septum lies where a random field is near 0. If the field is smooth over a length s, its
+        slope along an axis is 1 / (s sqrt 2). By this slope, the thickness of the septum (mm) is
+        turned into a range of field values. In a large voxel this range is wider, and the septum is
+        fainter by the same factor.
         """
         slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
         thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# A ripple of a surface: amplitude relative to the radius, wave vector (radians per mm), phase.
+# A ripple of a shape's surface: amplitude relative to the radius, wave vector (radians per mm along
+# x, y and z), and phase (radians).
 Wave = tuple[float, tuple[float, float, float], float]
 
 
@@ -70,7 +71,7 @@ class Shape:
         else:
             plane = np.abs(u) ** self.power + np.abs(v) ** self.power
         if self.taper:
-            # The shape has its full width in the middle and above, and is narrower below.
+            # Above its middle the shape has its full width; below the middle it is narrower.
             plane = plane / (1.0 + self.taper * np.minimum(w, 0.0)) ** self.power
         total = plane + np.abs(w) ** self.power
         for amplitude, (kx, ky, kz), phase in self.waves:
@@ -81,7 +82,7 @@ class Shape:
     def reach(self) -> tuple[float, float]:
         """Return two half-widths (mm) of a box about the shape: one for x and y, one for z."""
         amplitude = sum(abs(wave[0]) for wave in self.waves)
-        # Waves move the border outwards by at most this factor.
+        # The ripples move the surface outwards by at most this factor.
         factor = 1.0 / np.sqrt(max(1.0 - amplitude, 0.25))
         along_y = self.axes[1] * max(1.0, self.back)
         return max(self.axes[0], along_y) * factor, self.axes[2] * factor
@@ -129,7 +130,7 @@ def _window(axis: np.ndarray, centre: float, half: float) -> slice:
 
 
 def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Return which shape is at each point of a grid: the last one that holds the point.
+    """Return the number of the shape at each point of a grid: the last shape that holds the point.
 
     Parameters
     ----------

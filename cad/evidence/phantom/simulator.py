@@ -1,4 +1,4 @@
-"""Simulate cohorts. Each patient is made from the seed and the patient's number alone."""
+"""Simulate cohorts. A patient depends on seed, number and options, and on no other patient."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import reader_outline_path, write_study
 from cad.mri.imaging.volume import Volume
 
-# A voxel with at least this share of one region counts as belonging only to this region.
+# If at least this share of a voxel lies in one region, the voxel counts as lying wholly in it.
 PURE = 0.95
 LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
 
@@ -78,7 +78,8 @@ class Patient:
     truth : Volume
         Label map of the true regions on the T2 grid, with the labels of the outlines.
     pure : Volume
-        Label map of the true regions on the dynamic grid; only voxels filled by a region.
+        Label map of the true regions on the dynamic grid. Only voxels that a region fills (by the
+        share ``PURE`` or more) have its label.
     """
 
     study: Study
@@ -278,8 +279,8 @@ def make_patient(
     variation : Variation
         How men differ beyond the protocols of their sites.
     """
-    # Each part of the simulation has its own stream of random numbers. The streams of a variation
-    # come last, so that all other properties of a man are the same with and without it.
+    # Each part of the simulation has its own stream of random numbers. The streams for the options
+    # in `variation` come last, so that these options do not change the other streams.
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(9)
     generators = map(np.random.default_rng, streams)
     body, finding, reading, scene_rng, noise, plan, hand, extra_reading, beside = generators
@@ -331,11 +332,11 @@ def make_patient(
 def _scene(
     rng: np.random.Generator, anatomy: Anatomy, regions: list[TrueRegion], protocol: Protocol
 ) -> Scene:
-    """Draw the man that the scanners image."""
+    """Draw the scene that the scanners image: anatomy with regions, texture, coil and gas."""
     placement = draw_placement(rng)
     fields = draw_fields(rng, protocol.texture_half)
     bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
-    bias[3:] = np.abs(bias[3:])  # surface coils make images brighter towards the skin
+    bias[3:] = np.abs(bias[3:])  # positive, because images are brighter near the surface coils
     shapes = list(anatomy.shapes)
     tissues = dict(anatomy.tissues)
     for region in regions:
@@ -359,7 +360,10 @@ def _views(
     variation: Variation,
     beside: np.random.Generator,
 ) -> list[View]:
-    """Plan T2, diffusion and dynamic series; the patient moves a little before the last two."""
+    """Return the views of the T2, diffusion and dynamic grids, in this order.
+
+    Before the diffusion images and before the dynamic series the patient moves a little.
+    """
     shifts = rng.uniform(-2, 2, (3, 3))
     moved = rng.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]]) * variation.motion
     for series in (1, 2):
@@ -390,7 +394,10 @@ def _outlined_by_all(
 
 
 def _zone_numbers(view: View) -> Volume:
-    """Return 1 in the peripheral zone, 2 in the rest of the gland, regions included."""
+    """Return a volume with 1 in the peripheral zone, 2 in the rest of the gland, 0 outside.
+
+    Voxels in a region have the number of the zone in which the region lies.
+    """
     in_gland = []
     in_peripheral_zone = []
     for number, shape in enumerate(view.scene.shapes, start=1):
@@ -406,13 +413,17 @@ def _zone_numbers(view: View) -> Volume:
 
 
 def _vessel(view: View) -> Volume:
-    """Return the middle of one femoral artery: voxels that no other shape shares."""
+    """Return the middle of one femoral artery: a mask of voxels that no other shape shares.
+
+    If there are none, the voxels are taken of which the artery fills the largest share.
+    """
     arteries = []
     for number, shape in enumerate(view.scene.shapes, start=1):
         if shape.tissue == "artery":
             arteries.append(number)
-    # The second artery is taken; the first would do as well. The two lowest and the two highest
-    # slices are left out, because real images suffer from inflow and wrap there.
+    # Either artery would do; the second is taken. The two lowest and the two highest slices are
+    # left out, because in real images they are unreliable. Fresh blood flows into these slices, and
+    # tissue from outside the image appears in them.
     share = view.share(arteries[1:])
     inside = share > 0.99
     inside[:2] = False
@@ -430,7 +441,10 @@ def _write_patient(
     prevalence: float | None,
     variation: Variation,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Write one study; return its rows of the tables participants, rois, scores and latent."""
+    """Write one patient's study; return his rows of four tables of the cohort.
+
+    The tables are those of participants, regions (``rois``), scores and latent malignancy.
+    """
     patient = make_patient(seed, index, protocols, prevalence=prevalence, variation=variation)
     name = patient.study.participant_id
     write_study(out / name, patient.study)

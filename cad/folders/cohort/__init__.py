@@ -45,7 +45,7 @@ COLUMNS = {
 }
 """Columns that each table must have, in their order."""
 _NEEDED = {**COLUMNS, "sessions": ("participant_id", "session_id")}
-"""The same columns, and those of ``sessions.tsv``, a table that a cohort may lack."""
+"""Columns that each table must have, also those of ``sessions.tsv``, which a cohort may lack."""
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 
@@ -57,7 +57,7 @@ def _is_cohort(root: Path) -> bool:
     """
     if (root / "dataset_description.json").is_file():
         return (root / "rois.tsv").is_file()
-    begun = root / Path(KEY_FILE).parent  # this folder is made before the first file of a cohort
+    begun = root / Path(KEY_FILE).parent  # an import makes this folder before the first file
     if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
         return True
     return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))
@@ -65,9 +65,10 @@ def _is_cohort(root: Path) -> bool:
 
 COHORT = Kind("cohort", _is_cohort, marked=False)
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
-# BIDS has no datatype for dynamic MRI, region tables or calculated high-b images. The validator of
-# BIDS would report them as errors, so this file tells it to skip them. The patterns have no slash
-# at the end: with one, the validator would not skip a folder whose name it does not know.
+# Content of the file `.bidsignore`, which names files that the validator of BIDS skips. The
+# standard has no place for dynamic MRI, region tables or calculated high-b images, so that the
+# validator would report them as errors. The names of folders have no slash at the end: with a
+# slash, the validator would not skip a folder whose name it does not know.
 _BIDSIGNORE = (
     "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
 )
@@ -106,7 +107,8 @@ class StudyRef:
         return self.table.iloc[self.rows].reset_index(drop=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process gets the rows of this study only, and not the table of the cohort.
+        # When a study is sent to a worker process, it takes along only its own rows, and not the
+        # table of the whole cohort.
         return {**vars(self), "table": self.rois, "rows": np.arange(len(self.rows))}
 
 
@@ -211,8 +213,8 @@ def read_cohort(root: Path) -> Cohort:
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
-    # An import may replace the tables while they are read. The tables count as read only if they
-    # are the same before and after.
+    # An import may replace the tables while they are read. The tables are therefore read again
+    # until they are the same before and after reading.
     for _ in range(_TRIES):
         settle(root)
         before = _digest_of_tables(root)
@@ -278,8 +280,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     Raises
     ------
     CadError
-        For a reading of another form, for a region that is not in the cohort, for a score that is
-        no whole number from 1 to 5, and for a region that the reader has scored already.
+        For a reading of another form, and for a score that is no whole number from 1 to 5. Also for
+        a region that is not in the cohort or that the reader has scored already.
     """
     rows = []
     for text in readings:
@@ -334,8 +336,8 @@ def write_tables(
     write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
     tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
     for table_name, table in tables.items():
-        # A spreadsheet program would compute a cell that begins like a formula. Therefore
-        # ``harmless`` puts an apostrophe before the content of such a cell.
+        # A spreadsheet program would compute a cell that begins like a formula. The function
+        # `harmless` therefore puts an apostrophe before the content of such a cell.
         text = each_cell(table, harmless).to_csv(
             sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
         )
@@ -385,7 +387,7 @@ def _read_cohort_table(root: Path, name: str) -> pd.DataFrame:
 def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
     """Raise an error for a cell with a control character.
 
-    Such a character could change what a terminal shows, or break a table.
+    A control character could change what a terminal shows, or break a table.
     """
     for column in table.columns:
         for line, cell in enumerate(table[column], start=2):

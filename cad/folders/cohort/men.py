@@ -1,4 +1,4 @@
-"""Derive what a cohort states about its men besides images: age, PSA, PSA density and truth."""
+"""Derive age, PSA, PSA density and truth (histology) of men from the tables of a cohort."""
 
 import numpy as np
 import pandas as pd
@@ -25,9 +25,10 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per man, indexed by ``participant_id``. ``psa_density`` is the stated value, and
-        where none is stated PSA divided by prostate volume. ``man_truth`` is 1 where ``isup`` is
-        ``isup_min`` or more, 0 where it is less, and NaN where it does not tell.
+        One row per man, indexed by ``participant_id``. ``psa_density`` is the stated density; if
+        none is stated, it is PSA divided by prostate volume. ``man_truth`` is 1 where ``isup`` is
+        ``isup_min`` or more, 0 where it is less, and NaN where the grade is unknown or does not
+        tell which.
 
     Examples
     --------
@@ -43,7 +44,8 @@ def men_stated(participants: pd.DataFrame, isup_min: int) -> pd.DataFrame:
         if name in people:
             values = pd.to_numeric(people[name], errors="coerce").astype(float)
             stated[name] = values.where(values > 0)
-    # PSA is in ng/mL and the volume in mL. A density that the table states has priority.
+    # PSA in ng/mL divided by the volume in mL gives a density in ng/mL2. It is used only for men
+    # for whom the table states no density.
     derived = stated["psa"] / stated["prostate_volume"]
     stated["psa_density"] = stated["psa_density"].fillna(derived)
     stated["man_truth"] = np.nan

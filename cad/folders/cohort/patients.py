@@ -16,7 +16,7 @@ from cad.base.transactions import keep
 
 FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
-CHECK_FILE = f"{KEY_FILE}.sha256"  # hash of the key, which shows whether somebody replaced the key
+CHECK_FILE = f"{KEY_FILE}.sha256"  # the key's hash, by which a replaced key is noticed
 SECRET = re.compile(rb"[0-9a-f]{32}")
 _HEX = 10
 PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
@@ -67,7 +67,7 @@ class KeyProof:
     key: bytes
 
     def __call__(self, participant: str, patient_id: str) -> bool:
-        """Return whether a PatientID of the source, or a label, belongs to the participant."""
+        """Return whether ``patient_id`` is the participant's label or has it as its pseudonym."""
         if participant.strip() == patient_id.strip():
             return True
         return bool(patient_id.strip()) and participant == _pseudonym(self.key, patient_id)
@@ -124,7 +124,7 @@ class Patients:
             p for p in root.glob("sub-*") if p.name in participant_ids and p.is_dir()
         ):
             self.sources[folder.name] = None
-            # Without sessions, the images are in the patient's own folder.
+            # If the patient has no folders of sessions, his images are in his own folder.
             for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
                 self._remember(folder.name, home)
 
@@ -200,8 +200,8 @@ class Patients:
         participant : str
             ``sub-XXX``.
         several : bool
-            Whether the import brings more than one study of the patient. The first of them then
-            gets a session, too.
+            Whether the import brings more than one study of the patient. Then even his first study
+            gets a session.
         """
         home = self.root / participant
         taken = self.of(participant)
@@ -273,8 +273,9 @@ class Patients:
         """
         path = self.root / KEY_FILE
         check = self.root / CHECK_FILE
-        # With a new key, the next study of a man would get another label. He would count as two
-        # patients, and one of them could be in training and the other in test.
+        # If a lost key were replaced by a new key, the next study of a man would get another label.
+        # The man would then count as two patients, of whom one could be in training and one in
+        # test.
         otherwise = "the next study of one of them would become another patient"
         hint = "bring the key back from a backup, import into another cohort, remove by sub-P…"
         if not path.is_file():

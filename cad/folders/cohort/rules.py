@@ -21,8 +21,9 @@ _MALE = ("m", "male", "o", "n/a")
 _LARGEST_LABEL = 2**31 - 1
 _STRANGER = "the patient is not in participants.tsv"
 _Rule = tuple[pd.Series, str]
-"""A rule: a series that is True for the rows that break it, and the message about such a row. Names
-of columns in braces are replaced in the message by the row's cells.
+"""A rule for rows of a table: a series that is True for rows that break the rule, and a message.
+
+In the message about a row, each name of a column in braces is replaced by the row's cell.
 """
 
 
@@ -47,8 +48,8 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     """
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
-        # A label becomes the name of a folder. A label with a slash or dots could lead out of the
-        # cohort.
+        # A participant_id becomes the name of a folder. With a slash or dots in it, the path could
+        # lead out of the cohort.
         if not _PARTICIPANT.fullmatch(patient):
             raise CadError(
                 f"participant_id {patient!r} is not sub- and letters or digits", file=path
@@ -67,7 +68,7 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 
 
 def _check_plausible(path: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
-    """Collect values of age, PSA, PSA density and prostate volume that no man has."""
+    """Add a problem for each impossible value of age, PSA, PSA density or prostate volume."""
     for column, (low, high) in _PLAUSIBLE.items():
         cells = table[column].dropna() if column in table else pd.Series(dtype=object)
         for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
@@ -113,8 +114,10 @@ def check_sessions(
 
 DENSITY_OFF = 0.25
 DENSITY_ROUNDED = 0.02
-"""Allowed differences between a stated PSA density and PSA divided by volume. A value contradicts
-only if it differs by more than DENSITY_OFF (relative) and by more than DENSITY_ROUNDED (ng/mL2).
+"""Allowed differences between a stated PSA density and the quotient PSA / prostate volume.
+
+A stated density contradicts the quotient only if it differs by more than DENSITY_OFF times the
+quotient and also by more than DENSITY_ROUNDED (ng/mL2).
 """
 
 
@@ -184,13 +187,13 @@ def check_rois(
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
     sector = rois["sector"] if "sector" in rois else pd.Series(None, index=rois.index, dtype=object)
-    # The name of a sector ends with its zone and position: 'left mid PZpl' lies in the zone PZ. CZ
-    # and AFS are names of a sector and of a zone.
+    # The last word of a sector's name begins with its zone: the sector 'left mid PZpl' lies in the
+    # zone PZ. For the zones CZ and AFS the last word is the zone alone.
     zone_of_sector = sector.astype("string").str.split(" ").str[-1].str.slice(0, 3)
     zone_of_sector = zone_of_sector.where(zone_of_sector == "AFS", zone_of_sector.str.slice(0, 2))
     label = rois["label"]
-    # An id of a region may occur once within a man. A label, the region's value in the label map,
-    # may occur once within a study, because each session has a label map of its own.
+    # A man must not have two regions with the same roi_id. A study must not have two regions with
+    # the same label (value in the label map); another session of the man has its own label map.
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
     ranges = [grade_range(grade_text(cell)) for cell in rois["isup"]]
@@ -217,8 +220,8 @@ def check_rois(
             rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
             "histology {histology!r} is none of malignant benign n/a",
         ),
-        # Grade 0 is tissue without cancer. Grade 1 is cancer, even where it does not count as
-        # significant.
+        # ISUP grade 0 means tissue without cancer. Grade 1 is cancer and contradicts 'benign', even
+        # if the site counts only higher grades as significant.
         (
             (lowest >= 1) & (rois["histology"] == "benign"),
             "histology benign contradicts isup {isup}",

@@ -37,17 +37,17 @@ from cad.mri.imaging.elements import TooManyElements, data_set, elements
 # Endings of files of which only the name is searched, because text in a picture cannot be found.
 _PIXELS = (".nii.gz", ".png")
 _LABEL = re.compile("sub-[A-Za-z0-9]+")
-_TAR = 257  # byte at which a tar file says "ustar"
-# First bytes of packed files that cannot be unpacked here: bzip2, xz, 7z and zstd.
+_TAR = 257  # position of the word "ustar" in a tar file, in bytes
+# First bytes of packed files that this module cannot unpack: bzip2, xz, 7z and zstd.
 _UNKNOWN = b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf", b"\x28\xb5\x2f\xfd"
 _NO_IDENTITY = "SOPClassUID"
-# A file in a packed file counts for at least this many bytes. Otherwise millions of empty files
-# would pass the limit, and to search them would take minutes.
+# Each file in a packed file counts for at least this many bytes of the limit on unpacked bytes.
+# Otherwise the limit would allow millions of empty files, and searching them would take minutes.
 _LEAST = 512
-# Least length of a PatientID that is searched for. A shorter one would be found inside many numbers
-# that have nothing to do with it.
+# Least length of a PatientID that is searched for in files. A shorter PatientID would be found by
+# chance inside many numbers.
 _SHORTEST = 5
-_DICOM = 128  # byte at which a DICOM file says "DICM"
+_DICOM = 128  # position of the letters "DICM" in a DICOM file, in bytes
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -56,8 +56,8 @@ _MARKS = (
 )
 _LOOKED_AT = 4096
 _MOSTLY = 0.7
-# For text without a byte order mark: which of four successive bytes are mostly zero, and the
-# encoding that this pattern means.
+# How to tell the encoding of a text without a byte order mark: which of four successive bytes are
+# mostly zero, and the encoding that has this pattern.
 _BY_ZEROS: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "utf-16-le",
     (True, False, True, False): "utf-16-be",
@@ -107,14 +107,15 @@ class Names:
         for path in sorted((root / participant).rglob("*.json")):
             try:
                 entries = read_json(path)
-            except CadError:  # the file is deleted with the patient, whatever its content is
+            except CadError:  # a damaged file is also deleted with the patient, whatever it holds
                 continue
             for key, value in entries.items():
                 items = value if isinstance(value, list) else [value]
                 texts = {str(item) for item in items}
                 if key.endswith("PatientID"):
                     ids |= {text.strip() for text in texts} - {"", "None"}
-                # The SOP class UID is no trace of a patient, because many patients share it.
+                # The SOP class UID (the kind of DICOM object) identifies no patient, because all
+                # images of one kind share it.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
         return cls(participant, frozenset(ids), frozenset(uids), given)
@@ -122,7 +123,7 @@ class Names:
     def bears(self, name: str) -> bool:
         """Tell whether the name of a file or folder is surely the patient's.
 
-        Such a file or folder may be deleted with the patient.
+        A file or folder of this name may be deleted when the patient is removed.
         """
         label = self.participant
         return name == label or name.startswith((f"{label}_", f"{label}."))
@@ -223,8 +224,9 @@ def _holds(path: Path, names: Names) -> bool:
 
 
 Spend = Callable[..., None]
-"""Function that takes the packed size of a file and the sizes of its unpacked contents. It adds the
-latter to a total and raises an error when a limit is passed.
+"""Function that takes the packed size of a file and the sizes of its unpacked contents, in bytes.
+
+It adds the unpacked sizes to a total and raises an error when the total passes a limit.
 """
 
 
@@ -240,8 +242,8 @@ def _budget(whole: int) -> Spend:
         nonlocal total
         check_inflation(packed, sum(sizes), MAX_ARRAYS)
         total += sum(max(size, _LEAST) for size in sizes)
-        # The content of a tar in a gzip file is counted twice: as the unpacked tar, and as the
-        # files in it. So only half of the total is compared with the limit.
+        # If a gzip file holds a tar file, its content is counted twice: as the tar file, and as the
+        # files in the tar file. So only half of the total is compared with the limit.
         check_inflation(whole, total // 2, MAX_ARRAYS)
 
     return spend
@@ -273,7 +275,7 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
     if name.endswith(_PIXELS):
         yield name, b""
     elif content[:2] == b"\x1f\x8b":
-        # The gzip file may have one or several members.
+        # A gzip file may consist of several parts, each compressed on its own. GzipFile reads all.
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
             inner = stream.read(MAX_ARRAYS + 1)
         spend(len(content), len(inner))
@@ -314,22 +316,23 @@ def _words(content: bytes, spend: Spend) -> bytes:
     if content[:4] == b"PAR1":
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")
-        # Columns with fractions contain no ids. They are left out, because their text would fill
-        # the memory.
+        # Columns with fractions (not whole numbers) contain no ids of patients. They are left out,
+        # because their text would fill the memory.
         without_numbers = table.drop(columns=numbers.columns[(numbers % 1 > 0).any()])
         text: str = without_numbers.to_csv(index=not isinstance(table.index, pd.RangeIndex))
-        # The size of the table itself was checked when it was read.
+        # The size of the table was checked when it was read. The size of its text is checked now.
         spend(MAX_ARRAYS, table.size * 8, len(text))
         footer = content[-8 - int.from_bytes(content[-8:-4], "little") :]
-        # The footer contains the notes on the columns in an encoded form. parquet_notes returns
-        # them decoded, so that they can be searched.
+        # The footer of a parquet file contains notes on its columns in an encoded form. The
+        # function `parquet_notes` returns the notes decoded, so that they can be searched.
         return text.encode() + footer + parquet_notes(content)
     if content[_DICOM : _DICOM + 4] == b"DICM":
         _check_whole(content)
         return content
     if encoding := _wide_encoding(content):
         return content + content.decode(encoding, errors="replace").encode()
-    # This is an array of texts, which has four bytes per letter.
+    # A NumPy array of texts has four bytes per letter. Its texts are joined with one byte for each
+    # usual letter, so that they can be searched.
     if content[:6] == b"\x93NUMPY" and re.search(rb"'[<>]U", content[:2000]):
         return "\n".join(map(str, read_array(content).ravel())).encode(errors="replace")
     return content + _ESCAPED.sub(_spelled, content) if b"\\u" in content else content
@@ -364,7 +367,8 @@ def _wide_encoding(content: bytes) -> str:
     start = start[: len(start) // 4 * 4]
     if not start:
         return ""
-    # In these encodings each Latin letter has one byte that is not zero, always in the same place.
+    # In the encodings of `_BY_ZEROS`, each Latin letter has one byte that is not zero, always in
+    # the same place of the letter's two or four bytes.
     zero = [start[place::4].count(0) * 4 / len(start) > _MOSTLY for place in range(4)]
     return _BY_ZEROS.get(tuple(zero), "")
 

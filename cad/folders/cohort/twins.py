@@ -1,4 +1,4 @@
-"""Find men who are in a cohort under two ids, by equal voxels in studies of two patients."""
+"""Find men who are in a cohort under two ids: their studies have images with equal voxels."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -61,8 +61,8 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     def others_of(table: pd.DataFrame) -> pd.DataFrame:
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
-    # The digest changes as well, because a resumed run would otherwise keep results of these
-    # patients.
+    # The cohort's digest (hash of its tables) changes, too. Otherwise a resumed run would keep
+    # results that were computed with the patients who are left out.
     content = "\n".join([cohort.digest, *sorted(patients)])
     return replace(
         cohort,

@@ -1,8 +1,8 @@
 """Hold back the results of men whom no reader has scored, if the site wants this.
 
-Then a reader cannot see the results before he has scored. The site's setting is
-``decision.blinded``. The tables of the run contain all numbers all the same, because other programs
-read them. Pages, terminal, JSON and DICOM get their content through this module.
+A reader then cannot see the results of a man before he has scored the man. The site's setting is
+``decision.blinded``. The tables of the run still contain all numbers, because other programs read
+them. Pages, terminal, JSON and DICOM get their content through this module.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def unscored_men(rows: Iterable[tuple[str, bool]]) -> frozenset[str]:
 def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
     """Return the men whose results are held back, from the table of a run.
 
-    These are the men of whom no reader has scored a region, if the site blinds its readers.
+    If the site blinds its readers, these are the men of whom no reader has scored a region. If not,
+    the result is empty.
 
     Parameters
     ----------
@@ -66,10 +67,10 @@ def held_back_of_table(run: JsonObject, table: pd.DataFrame) -> frozenset[str]:
 
 
 def held_back(results: Results) -> frozenset[str]:
-    """Return the men whose results are held back.
+    """Return the men whose results are held back, because no reader has scored them yet.
 
-    Nothing is held back from a run of a table of features, which has no images that a reader could
-    score.
+    A run of a table of features has no images that a reader could score. No result of such a run is
+    held back.
 
     Parameters
     ----------
@@ -84,9 +85,9 @@ def held_back(results: Results) -> frozenset[str]:
 def open_results(results: Results) -> Results:
     """Return a run without the results that a person may not see yet.
 
-    The regions of a man whose result is held back keep their place and outline and lose every
-    number, every decision and the histology. The measures of the whole run are left out as well,
-    because measures over few men would reveal the result of one.
+    The regions of a man whose result is held back keep their place and outline. They lose every
+    number, every decision and the histology. If a result is held back, the measures of the whole
+    run are left out as well: measures over few men would reveal the result of one man.
 
     Parameters
     ----------

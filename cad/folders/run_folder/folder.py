@@ -34,35 +34,35 @@ class RunFolder:
 
     root: Path
 
-    # The file that keeps other processes from writing into the folder.
+    # Lock: while a process writes into the folder, this file keeps other processes from writing.
     lock = _File(LOCK, "cad.base.transactions.lock")
-    # The JSON lines with the outcome of every study, from which a later run into the folder
-    # resumes.
+    # Outcome of every study, a JSON line each. A run that was stopped continues from these lines.
     memory = _File("resume.jsonl", "cad.run.execution.resume")
-    # The JSON lines that name each step and the time it took.
+    # Each step of the run and the time that the step took, a JSON line each.
     log = _File("log.jsonl", "cad.run.execution.resume")
-    # The feature table, one row per region.
+    # The features that were measured, one row per region.
     features = _File("features.parquet", "cad.run.stages.extract")
     # The label table: the labels of every region, from readers and histology.
     labels = _File("labels.parquet", "cad.run.stages.aggregate")
-    # The result table, one row per region.
+    # The results of the regions, one row per region.
     probabilities = _File("probabilities.csv", "cad.run.stages.emit")
-    # The result table, one row per man.
+    # The results of the men, one row per man.
     patients = _File("patients.csv", "cad.run.stages.emit")
-    # The features that had most effect on each region's decision value.
+    # For each region: the features with the largest effect on its decision value.
     explanations = _File("explanations.csv", "cad.run.stages.emit")
-    # The regions of the latest study of men with several studies, each with the nearest region of
-    # the study before.
+    # For men with several studies: each region of the latest study, with the nearest region of the
+    # study before.
     earlier = _File("earlier.csv", "cad.run.stages.emit", always=False)
-    # The measures of the whole run.
+    # Measures of the whole run, such as the AUC of the learner.
     metrics = _File("metrics.json", "cad.run.stages.emit")
     # The studies and regions that failed.
     failures = _File("failures.csv", "cad.run.stages.emit")
-    # Settings, versions, inputs and timings.
+    # Settings, versions and inputs of the run, and the time that its steps took.
     record = _File("run.json", "cad.run.stages.emit")
-    # The validation as text for a reviewer.
+    # The result of the validation of the learner, as text for a reviewer.
     validation = _File("validation.md", "cad.run.stages.emit")
-    # The file that says that all files above are whole. It holds a hash of the run's inputs.
+    # Mark of a finished run: it says that all results of the run are whole. It holds a hash of the
+    # run's inputs.
     complete = _File(".complete", "cad.run.stages.emit")
     # The regions that readers should score next.
     suggestions = _File("suggestions.csv", "cad.run.workflows.suggest")
@@ -70,7 +70,7 @@ class RunFolder:
     acknowledged = _File("acknowledged.csv", "cad.folders.run_folder.known_failures")
     # The failures that a command has reported, each with the time of the first report.
     told = _File("told.csv", "cad.folders.run_folder.known_failures")
-    # The comparison of models or pipelines.
+    # The comparison of several models (`cad model compare`) or pipelines (`cad compare`).
     comparison = _File("comparison.json", "cad.run.workflows.compare")
 
     @property
@@ -148,9 +148,9 @@ def of_every_run(folder: RunFolder) -> list[Path]:
 def _is_result(command: str) -> Callable[[Path], bool]:
     """Return a function that recognises the run of a command in a folder without a mark.
 
-    Earlier versions wrote no mark of the kind of folder. A finished run of theirs is recognised by
-    the command that its ``run.json`` names. An unfinished one has no ``run.json`` yet, and is
-    recognised by ``resume.jsonl``.
+    Earlier versions of the program did not mark a folder with its kind. A finished run of such a
+    version is recognised by the command that its ``run.json`` names. An unfinished run has no
+    ``run.json`` yet, and is recognised by ``resume.jsonl``.
     """
 
     def holds(root: Path) -> bool:

@@ -1,13 +1,14 @@
 """Sort the failures of a run into new, known and acknowledged ones.
 
-A study without a region waits for somebody to draw one. That is a state and no failure: nobody is
+A study without a region waits for somebody to draw one. This is a state and no failure: nobody is
 told of it, and nobody needs to acknowledge it.
 
-Where a run into the same folder is repeated every night, a study that cannot be read fails each
-time. A failure is known if it is in ``told.csv``, because an earlier command has printed it at its
-end. (A run that is killed before its end has printed nothing.) A failure is acknowledged if it is
-in ``acknowledged.csv``, because somebody has accepted it. A failure of the same study for another
-reason is another failure.
+If a run into the same folder is repeated every night, a study that cannot be read fails each time.
+
+- A known failure is in ``told.csv``: an earlier command has printed it at its end. (A run that is
+  killed before its end has printed nothing.)
+- An acknowledged failure is in ``acknowledged.csv``: somebody has accepted it.
+- If the same study fails for another reason, this is another failure.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class SortedFailures:
         }
 
     def as_dict(self) -> dict[str, object]:
-        """Return the new failures in full and the numbers of the others, for JSON."""
+        """Return, for JSON, the new failures in full, and how many failures are of other kinds."""
         return {
             "new": [asdict(failure) for failure in self.new],
             "known": len(self.repeated),
@@ -112,13 +113,13 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
     Parameters
     ----------
     root : Path
-        The run folder. Its records, ``told.csv`` and ``acknowledged.csv``, then hold failures of
-        this run alone. So a failure that occurs again after a run without it counts as new, even if
-        it was acknowledged.
+        The run folder. Afterwards its ``told.csv`` has the failures of this run alone, and
+        ``acknowledged.csv`` has no rows of studies and regions that did not fail in this run. So a
+        failure of a study that had a result in between counts as new, even if it was acknowledged.
     failures : sequence of Failure
         The failures of this run; rows of studies that wait for a region are left out.
     unreported : sequence of Failure
-        Those of them that could not be reported. They stay new.
+        Those of ``failures`` that could not be reported. They stay new.
 
     Raises
     ------
@@ -131,8 +132,9 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with owned(root):
-        # This comes first: after a kill in between, a repaired failure that comes back is known,
-        # and ends a run with 1. In the other order it would still be acknowledged.
+        # Repaired failures are forgotten first, and told.csv is written after that. If the process
+        # is killed in between and a repaired failure comes back, it counts as known, and the run
+        # ends with exit code 1. In the reverse order it would still count as acknowledged.
         _forget_repaired(folder, failures)
         since = {_key_of_row(row): row["since"] for row in _told(root)}
         rows = []
@@ -147,8 +149,8 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
 def _forget_repaired(folder: RunFolder, failures: Sequence[Failure]) -> None:
     """Drop the acknowledged failures of studies and regions that have a result now.
 
-    If such a study fails again, for the same reason, a result is lost that was there. A study that
-    fails for another reason was not repaired, and its acknowledged failure is kept.
+    If such a study fails again, an existing result is lost, and somebody must be told. A study that
+    now fails for another reason was not repaired, and its acknowledged failure is kept.
     """
     accepted = _acknowledged(folder.root)
     failing = {(failure.study_id, failure.roi_id) for failure in failures}
@@ -173,8 +175,8 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
         ``sub-XXX`` or the study's id. All its present failures are acknowledged, with their
         reasons; a failure with a new reason is a new failure.
     because : str
-        The reason, for the readers of ``acknowledged.csv``. Where the failure is acknowledged
-        already, a different reason is added to the earlier one.
+        Why nothing is to be done about the failures, in words for ``acknowledged.csv``. If a
+        failure is acknowledged already, new words are added to the earlier ones.
 
     Returns
     -------
@@ -208,8 +210,8 @@ def acknowledge(root: Path, name: str, because: str) -> list[Failure]:
             hint=f"failed have {', '.join(listed[:10])}" if listed else "nothing failed",
         )
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    # The folder is locked, because of two commands at the same time the later one would overwrite
-    # the lines of the other.
+    # The folder is locked: if two commands wrote `acknowledged.csv` at the same time, the second
+    # would overwrite the rows of the first.
     with owned(root):
         rows = _acknowledged(root)
         settled = {_key_of_row(row): row for row in rows}

@@ -18,15 +18,16 @@ LABELS = ["y", "eta", "p", "truth", "label_kind"]
 
 The columns of :data:`cad.folders.run_folder.tables.KEYS` are not features either.
 """
-# Sections of the settings that must be equal in all runs, so that a column has the same meaning.
+# Sections of the settings that must be equal in all runs that are joined. Otherwise a column would
+# mean something else in each run.
 _SHARED = ("images", "features", "labels")
-# Settings by which a region's features or label may depend on the run's other patients. The values
-# listed are those for which they do not.
+# Settings by which a region's features or label may depend on the run's other patients. Listed are
+# the values of each setting with which runs may be joined.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
-    # ``agreement`` is an exception. Its weights do depend on the run's patients. But they say how
-    # far a reader agrees with the others, which is a property of the reader. Every run estimates
-    # this same property, so labels of several runs may be joined.
+    # With `mean` no label depends on other patients. With `agreement` the weights of the readers
+    # depend on the run's patients. But a weight says how far a reader agrees with the other
+    # readers. Every run estimates this property of the reader, so that its labels may be joined.
     ("labels", "consensus"): ("mean", "agreement"),
 }
 
@@ -52,9 +53,9 @@ def read_partitions(root: Path) -> pd.DataFrame:
     Raises
     ------
     CadError
-        For a folder without a run; for a run that is not finished; for runs whose settings differ;
-        for settings by which features or labels depend on the run's other patients; for a patient
-        in two runs.
+        For a folder without a run, a run that is not finished, and a patient in two runs. Also for
+        runs whose settings differ, and for settings by which features or labels depend on the run's
+        other patients.
     """
     folders = _finished_runs(root)
     columns = [*KEYS, *columns_stated(_same_settings(folders))]
@@ -77,7 +78,8 @@ def read_partitions(root: Path) -> pd.DataFrame:
         tables.append(features.merge(labels, on=region, how="left"))
     order = [*(name for name in columns if any(name in table for table in tables)), *LABELS]
     joined = pd.concat(tables, ignore_index=True)[order]
-    # pyarrow would otherwise keep memory that it no longer uses, as much as the joined table takes
+    # The package pyarrow keeps memory that it no longer uses, as much as the joined table takes.
+    # This call frees that memory.
     pa.default_memory_pool().release_unused()
     return joined
 

@@ -17,7 +17,7 @@ def write_metrics(folder: RunFolder, metrics: JsonObject) -> None:
 
 
 def read_metrics(folder: RunFolder) -> JsonObject:
-    """Read ``metrics.json``; empty where there is none."""
+    """Read ``metrics.json``; return an empty dict if the file is missing."""
     return read_json(folder.metrics) if folder.metrics.is_file() else {}
 
 
@@ -48,7 +48,10 @@ def read_record(folder: RunFolder) -> JsonObject:
 
 
 def _require_objects(content: JsonObject, names: tuple[str, ...], path: Path) -> None:
-    """Raise an error for a section that is no JSON object; a section may be absent or null."""
+    """Raise an error if one of the named sections of a file is neither a JSON object nor absent.
+
+    The value null counts as absent.
+    """
     for name in names:
         section = content.get(name)
         if section is not None and not isinstance(section, dict):

@@ -144,7 +144,7 @@ class RegionResult:
 
     @property
     def of_cancer(self) -> bool:
-        """Tell whether the probability is one of cancer, and not the belief."""
+        """Tell whether ``probability`` is the probability of cancer, and not the belief."""
         return self.probability_of == HISTOLOGY
 
     @property
@@ -290,11 +290,11 @@ class Results:
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
         """Return the two thresholds of the model that scored a region, else those of the run.
 
-        A probability below the first threshold means benign, and one above the second means
-        malignant. The result is None where the run states no thresholds.
+        A probability below the first threshold means benign, and a probability above the second
+        means malignant. The result is None if neither model nor run states thresholds.
         """
         with reading(self.folder.record, "thresholds are two numbers"):
-            # Several models may have scored one run, each with its own thresholds.
+            # Several models may have scored the regions of one run, each with its own thresholds.
             models = (self.run.get("model") or {}).get("models") or {}
             stated = (models.get(region.model) or {}).get("thresholds")
             return (float(stated[0]), float(stated[1])) if stated else self.thresholds
@@ -303,7 +303,8 @@ class Results:
     def thresholds(self) -> tuple[float, float] | None:
         """Return the run's two thresholds; None where the run states none.
 
-        A probability below the first means benign, and one above the second means malignant.
+        A probability below the first threshold means benign, and a probability above the second
+        means malignant.
         """
         with reading(self.folder.root, "thresholds are two numbers"):
             stated = self.run.get("decision_thresholds")
@@ -327,7 +328,8 @@ def read_results(root: Path) -> Results:
     run = read_record(folder)
     metrics = read_metrics(folder)
     rows = _table(folder.probabilities, needed=True)
-    # A table without rows contains no decisions that could have another meaning.
+    # In tables of early versions the decisions have another meaning, so that they are refused. A
+    # table without rows has no decisions and is accepted.
     refuse_earlier(rows[0] if rows else ("decision_model",), folder.probabilities)
     return Results(
         folder=folder,
@@ -369,15 +371,19 @@ def as_belief(row: dict[str, str]) -> dict[str, str]:
     probability = row.get("probability", "")
     earlier = {**row, "belief": probability, "probability_images": probability}
     earlier["probability_of"] = READERS if probability else ""
-    # These columns are emptied. In the earlier version the range was one of cancer in histology and
-    # not of the belief, and the man's probability came from a model that this version lacks.
+    # The range is emptied, because in the earlier version it was a range of the share of cancer,
+    # and does not belong to the belief. The man's probability is emptied, because it came from a
+    # model that this version does not have.
     for name in (*RANGE, "patient_probability"):
         earlier[name] = ""
     return earlier
 
 
 def _rows_of_men(path: Path) -> dict[str, Man]:
-    """Return the rows of ``patients.csv``; the probabilities of earlier versions are left out."""
+    """Return the rows of ``patients.csv``, by patient.
+
+    If an earlier version of the program wrote the file, its probabilities are left out.
+    """
     men = {}
     for row in _table(path):
         if "probability_of" not in row:
@@ -404,7 +410,7 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
 
 
 def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
-    """Return a row as an object of a class.
+    """Return an object of the class ``kind`` that is made from a row of a table.
 
     A field that is not given as an argument is read from the cell with the field's name.
     """
@@ -434,8 +440,9 @@ def _region_of_row(row: dict[str, str], path: Path) -> RegionResult:
         isup=grade_text(row.get("isup")),
         plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
         scales=dict(_scores(row.get("scales"))),
-        # An empty cell means that the region was not compared, and LIKE means that nothing differs.
-        # ``compared`` distinguishes the two.
+        # An empty cell means that the region was not compared with the training regions. The word
+        # LIKE means that it was compared and is like them. In both cases the field `unlike` is
+        # empty, and the field `compared` tells them apart.
         unlike=unlike if unlike != LIKE else "",
         compared=bool(unlike),
         probability_range=_range_of_row(row, *RANGE),

@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["text", "whole", "number", "share", "truth", "list", "pairs"]
-"""Type of a column's cells. ``share``: a number from 0 to 1. ``truth``: 1, 0 or empty. ``list``:
-texts with ``;`` between them. ``pairs``: ``r1=3; r2=4``, a reader and a value.
+"""Type of a column's cells.
+
+- ``text``, ``whole`` (a whole number) and ``number``
+- ``share``: a number from 0 to 1
+- ``truth``: 1, 0 or empty
+- ``list``: texts with ``;`` between them
+- ``pairs``: readers, each with a value, such as ``r1=3; r2=4``
 """
 HISTOLOGY = "histology"
 READERS = "readers"
-"""Values of the column ``probability_of``. HISTOLOGY means that the probability is one of cancer,
-learned from histology. READERS means that the training had no histology: the probability is then
+"""HISTOLOGY and READERS are the values of the column ``probability_of``.
+
+HISTOLOGY means that the column ``probability`` holds the probability of cancer, learned from
+histology. READERS means that the training had no histology: the column ``probability`` then holds
 the belief, the chance that readers would call the region malignant.
 """
 
@@ -69,7 +76,8 @@ REGION_COLUMNS = (
     ResultColumn(
         "probability_of",
         "text",
-        "what the probability is of: histology (cancer) or readers (what they would say)",
+        "what the column probability holds: histology (the probability of cancer) or readers (the "
+        "belief)",
         f"{_RISK}::predicted_risk",
         since=_TWO_NUMBERS,
     ),
@@ -84,7 +92,7 @@ REGION_COLUMNS = (
     ResultColumn(
         "probability_high",
         "share",
-        "upper end of the same interval",
+        "upper end of the 95 % interval of the probability",
         f"{_RISK}::predicted_risk",
         since=_TWO_NUMBERS,
     ),
@@ -108,7 +116,12 @@ REGION_COLUMNS = (
         "malignant, refer or benign; empty where no decision is made",
         _DECIDE,
     ),
-    ResultColumn("decision_reason", "list", "why the thresholds' decision was changed", _DECIDE),
+    ResultColumn(
+        "decision_reason",
+        "list",
+        "why the decision by the thresholds was changed to refer",
+        _DECIDE,
+    ),
     ResultColumn(
         "patient_probability",
         "share",
@@ -118,9 +131,12 @@ REGION_COLUMNS = (
         since=_TWO_NUMBERS,
     ),
     ResultColumn(
-        "patient_decision", "text", "the decision on the man", "run/stages/decide.py::decide_run"
+        "patient_decision",
+        "text",
+        "the decision on the man: malignant, refer or benign; empty where no decision is made",
+        "run/stages/decide.py::decide_run",
     ),
-    ResultColumn("histology", "text", "malignant or benign"),
+    ResultColumn("histology", "text", "malignant or benign, as rois.tsv states it"),
     ResultColumn("isup", "text", "ISUP grade of the region; >=2 or <=1 where only this is known"),
     ResultColumn(
         "truth",
@@ -132,7 +148,12 @@ REGION_COLUMNS = (
     ResultColumn(
         "label", "whole", "the value that the region's voxels have in the label map (the mask)"
     ),
-    ResultColumn("zone", "text", "PZ, TZ, CZ or AFS"),
+    ResultColumn(
+        "zone",
+        "text",
+        "zone of the prostate: PZ (peripheral), TZ (transition), CZ (central) or AFS (anterior "
+        "fibromuscular stroma)",
+    ),
     ResultColumn("sector", "text", "side, level and sector of the gland, as a person stated them"),
     ResultColumn(
         "scores",
@@ -158,7 +179,8 @@ REGION_COLUMNS = (
     ResultColumn(
         "readers_agree",
         "text",
-        "how far the readers' scores are apart: agree, differ or are split",
+        "how far the readers' scores are apart: agree (at most one step of the five-point scale), "
+        "differ (at most two steps) or are split",
         _DECIDE,
     ),
     ResultColumn(
@@ -169,7 +191,12 @@ REGION_COLUMNS = (
         "run/model/outcome.py::with_given",
     ),
     ResultColumn("gap", "share", "absolute difference of belief and readers_mean", _DECIDE),
-    ResultColumn("apart", "text", "the gap in words: agree, apart or far apart", _DECIDE),
+    ResultColumn(
+        "apart",
+        "text",
+        "the gap in words: agree (below 0.25), apart (below 0.5) or far apart",
+        _DECIDE,
+    ),
     ResultColumn(
         "suspicion",
         "share",
@@ -192,13 +219,14 @@ REGION_COLUMNS = (
     ResultColumn(
         "p",
         "share",
-        "the readers' consensus; a learner learns from it unless histology replaces it",
+        "the readers' consensus: the weighted mean of their scores as probabilities. A learner "
+        "learns from it, unless labels.histology lets histology replace it",
         "learning/labels/consensus.py::reader_labels",
     ),
     ResultColumn(
         "eta",
         "share",
-        "how much the readers disagree: the spread of their scores",
+        "how much the readers disagree: the standard deviation of their scores as probabilities",
         "learning/labels/consensus.py::reader_labels",
     ),
     ResultColumn(
@@ -235,7 +263,8 @@ REGION_COLUMNS = (
     ResultColumn(
         "plausible",
         "text",
-        "classes that conformal prediction does not rule out at 90 % confidence, or neither",
+        "the classes (benign, malignant) that conformal prediction does not rule out at 90 % "
+        "confidence; neither, if it rules out both",
         _DECIDE,
     ),
     ResultColumn(
@@ -295,7 +324,7 @@ MAN_COLUMNS = (
     ResultColumn(
         "probability_of",
         "text",
-        "what the model learned from: histology, or readers",
+        "what the model's numbers were learned from: histology, or readers",
         _MEN,
         since=_TWO_NUMBERS,
     ),
@@ -308,7 +337,7 @@ MAN_COLUMNS = (
     ResultColumn(
         "probability_images",
         "share",
-        "the probability without the readers' scores of his regions",
+        "the man's probability without the readers' scores of his regions",
         _MEN,
     ),
     ResultColumn(
@@ -320,10 +349,10 @@ MAN_COLUMNS = (
     ResultColumn(
         "decision_reason",
         "list",
-        "why the thresholds' decision was changed, or why there is none",
+        "why the decision by the thresholds was changed to refer, or why there is no decision",
         _DECIDE_MEN,
     ),
-    ResultColumn("decision_model", "text", "the decision that the thresholds give", _DECIDE_MEN),
+    ResultColumn("decision_model", "text", "the decision by the thresholds alone", _DECIDE_MEN),
     ResultColumn(
         "decision_before_histology",
         "text",
@@ -345,7 +374,10 @@ MAN_COLUMNS = (
         "base/settings.py::DecisionSettings",
     ),
     ResultColumn(
-        "unknown", "text", "facts that the model uses and that are not known of this man", _MEN
+        "unknown",
+        "text",
+        "what the model uses and is not known of this man, such as his age",
+        _MEN,
     ),
     ResultColumn(
         "regions",
@@ -361,9 +393,9 @@ MAN_COLUMNS = (
         "where 0 needs the histology of all of them",
         "learning/evaluation/decisions/patient_level.py::truth_of_men",
     ),
-    ResultColumn("age", "number", "age", unit="years"),
-    ResultColumn("psa", "number", "PSA", unit="ng/mL"),
-    ResultColumn("psa_density", "number", "PSA density", unit="ng/mL2"),
+    ResultColumn("age", "number", "the man's age", unit="years"),
+    ResultColumn("psa", "number", "the man's PSA", unit="ng/mL"),
+    ResultColumn("psa_density", "number", "the man's PSA density", unit="ng/mL2"),
     ResultColumn("model", "text", "the model that gave his regions their numbers", _MEN),
 )
 """Columns of ``patients.csv``, in their order."""
@@ -391,7 +423,8 @@ EXPLANATION_RESULT_COLUMNS = (
     ResultColumn(
         "delta",
         "number",
-        "change of the decision value if the feature goes from the training median to this value",
+        "change of the region's decision value if this feature alone goes from its median in the "
+        "training regions to its value in this region",
         _EXPLAINED,
     ),
     ResultColumn(
@@ -401,7 +434,8 @@ EXPLANATION_RESULT_COLUMNS = (
     ResultColumn(
         "contribution",
         "number",
-        "effect of the whole family on the belief's log-odds in this region",
+        "effect of the whole family on the log-odds of the belief in this region; stated in one "
+        "row of each family",
         _EXPLAINED,
     ),
     ResultColumn(
@@ -414,8 +448,8 @@ NEAR_MM = 10.0
 """Largest distance (mm) between the centres of two regions that count as near each other.
 
 A lesion counts as significant by its size from 0.5 mL on, in PI-RADS and in histology. A ball of
-this volume has a diameter of 10 mm. Two such balls do not touch if their centres are farther apart
-than this.
+this volume has a diameter of 10 mm. Two such balls do not touch if their centres are more than
+10 mm apart.
 """
 
 _EARLIER = "run/stages/earlier.py::compare_earlier"

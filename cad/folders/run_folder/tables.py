@@ -27,7 +27,9 @@ KEYS = ["participant_id", "study_id", "roi_id"]
 """Columns that name a region."""
 
 LIKE = "like"
-"""Value of the column ``unlike`` for a region that was compared with the training and is like it.
+"""Value of the column ``unlike`` for a region that is like the training regions.
+
+For a region that was not compared with them the column is empty.
 """
 NEITHER = "neither"
 """Value of the column ``plausible`` for a region that fits no class at 90 % confidence."""
@@ -46,8 +48,9 @@ EXPLANATION_COLUMNS = names_of(EXPLANATION_RESULT_COLUMNS)
 
 @dataclass(frozen=True)
 class EarlierRow:
-    """Hold a row of ``earlier.csv``: a region of a man's latest study, and the region near it in
-    the study before.
+    """Hold a row of ``earlier.csv``: a region of a man's latest study and its earlier counterpart.
+
+    The counterpart is the nearest region in the study before the latest.
 
     Parameters
     ----------
@@ -197,7 +200,8 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     table = read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
     refuse_earlier(table.columns, folder.probabilities)
     if "probability_of" not in table:
-        # In earlier versions the learner's own number, now the belief, was called the probability.
+        # The column `probability_of` is missing in tables of earlier versions. There the learner's
+        # own number, now called the belief, was called the probability.
         table = table.drop(columns=[name for name in RANGE if name in table])
         table["belief"] = table["probability"]
         table["probability_of"] = READERS
@@ -237,7 +241,7 @@ def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
-    """Write ``explanations.csv``: the features that moved each region's decision value."""
+    """Write ``explanations.csv``: the features with the largest effects on decision values."""
     write_csv(folder.explanations, pd.DataFrame(rows), EXPLANATION_COLUMNS)
 
 
@@ -247,7 +251,7 @@ def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
 
 
 def write_earlier(folder: RunFolder, rows: Sequence[EarlierRow]) -> None:
-    """Write ``earlier.csv``: regions of men with several studies, and earlier regions near."""
+    """Write ``earlier.csv``: regions of men with several studies, and the nearest earlier ones."""
     table = pd.DataFrame([asdict(row) for row in rows])
     write_csv(folder.earlier, table, names_of(EARLIER_COLUMNS))
 

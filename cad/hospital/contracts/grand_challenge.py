@@ -35,7 +35,7 @@ IMAGES = {
     "adc": "transverse-adc-prostate-mri",
     "hbv": "transverse-hbv-prostate-mri",
 }
-"""Folder of each image; the last image may be missing."""
+"""Folder of each image in a job's input; ``hbv``, the image of high b-value, may be missing."""
 READERS_MASK = "prostate-lesion-segmentation"
 DETECTION_MAP = "cspca-detection-map"
 LIKELIHOOD = "cspca-case-level-likelihood.json"
@@ -76,8 +76,8 @@ def run_grand_challenge(
     Raises
     ------
     CadError
-        For an image that is missing or not the only one in its folder, for regions that are
-        missing, given twice or touch each other, and for a study that gets no probability.
+        For an image that is missing or not the only one in its folder, and for a study that gets no
+        probability. Also for regions that are missing, given twice or touch each other.
     """
     require_empty(out)
     images = {}

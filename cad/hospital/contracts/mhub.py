@@ -34,9 +34,12 @@ def run_mhub(
 ) -> tuple[int, list[CadError]]:
     """Score every study of a folder of DICOM, and write a folder of results for each.
 
-    A study's folder is named by the study's id. It holds the likelihood of significant cancer, a
-    map of the regions' probabilities on the T2 grid, the DICOM report (SR), the outlines as a DICOM
-    segmentation (SEG), and the patient's page.
+    A study's folder is named by the study's id. It holds:
+
+    - the likelihood of significant cancer
+    - a map of the regions' probabilities on the T2 grid
+    - the DICOM report (SR), and the outlines as a DICOM segmentation (SEG)
+    - the patient's page
 
     Parameters
     ----------
@@ -87,7 +90,8 @@ def run_mhub(
                 write_atomic(place / name, read_bytes(path, MAX_IMAGE))
             page = run / "report" / f"{patients[each.study]}.html"
             write_atomic(place / "report.html", read_bytes(page, MAX_IMAGE))
-            # The likelihood is written last. A folder that has this file is therefore complete.
+            # The file with the likelihood is written last. A study's folder with this file is
+            # therefore complete.
             write_json(place / LIKELIHOOD, each.likelihood)
         return len(scored), problems
 

@@ -96,7 +96,8 @@ def score(
     try:
         summary = predict_cohort(models, cohort, run, HERE)
     except CadError as error:
-        # The cohort is in a temporary folder that is deleted, so that the message must not name it.
+        # The cohort is in a temporary folder that is deleted later. The user could not find it, so
+        # that the error's message must not name it.
         named = copy(error)
         if error.file == str(cohort):
             named.file = ""
@@ -154,8 +155,8 @@ def candidates(labels: np.ndarray, probability: dict[int, float], patient: str =
     """Return a detection map: every region has its probability, and between two regions lies 0.
 
     Programs that read such maps take connected voxels for one candidate, also voxels that touch at
-    corners only. Where two regions touch, the region of lower probability therefore loses its
-    voxels beside the other.
+    corners only. Where two regions touch, the region of lower probability therefore loses those of
+    its voxels that touch the region of higher probability.
 
     Parameters
     ----------

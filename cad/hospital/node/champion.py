@@ -52,9 +52,9 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     Raises
     ------
     CadError
-        When the model is no shadow or cannot be used, when the node runs or has never run, when its
-        audit trail is damaged, or when more of the settings file would change than the entry
-        ``models``.
+        When the model is no shadow or cannot be used, and when the node runs or has never run. Also
+        when its audit trail is damaged, or when more of the settings file would change than the
+        entry ``models``.
     """
     settings = read_settings(NodeSettings, config)
     champions = list(settings.models.champion)
@@ -107,7 +107,7 @@ def _rewritten(config: Path, champions: list[str], shadows: list[str]) -> str:
     the settings would change.
     """
     text = read_text(config)
-    # The entry ends at the next line that is not indented and begins with a word.
+    # The entry `models` ends before the next line that begins with a word at its left margin.
     entry = re.compile(r"^models:.*\n(?:[ \t-].*\n|\n(?=[ \t-]))*", re.MULTILINE)
     if len(entry.findall(text)) != 1:
         raise CadError(

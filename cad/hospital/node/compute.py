@@ -35,8 +35,8 @@ DECISIONS = "configs/decision"
 MODELS = "models"
 WATCH = "watch"
 _SCRATCH = ".scratch"
-# Modules that a process imports before it loses the right to write outside the node's folder.
-# numba stores the compiled code of a module beside the module, which is outside this folder.
+# Modules that a computing process imports before it loses the right to write outside the node's
+# folder. Importing them makes numba store compiled code beside the module's file, which is outside.
 _LOADED = (
     "cad.run.pipeline",
     "cad.run.workflows.delivery",
@@ -55,10 +55,10 @@ _LOADED = (
 def may_open(settings: NodeSettings) -> Confined:
     """Return which files a process that computes studies may open.
 
-    The limits hold if the kernel has Landlock, by which Linux can deny a process access to files.
     The process may read the node's folder, the rules of the import, the costs and the models. It
     may write results and the numbers for comparisons of models, but neither the queue nor the
-    received images. Missing folders for writing are made.
+    received images. All other files are denied if the kernel has Landlock, by which Linux can deny
+    a process access to files. Missing folders for writing are made.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def may_open(settings: NodeSettings) -> Confined:
     names += [(MODELS, model, "") for model in models]
     read = [settings.home]
     for folder, name, suffix in names:
-        with suppress(CadError, OSError):  # `ready` reports missing files
+        with suppress(CadError, OSError):  # the function `ready` reports missing files
             read.append(find(folder, name, suffix))
     write = (settings.home / STUDIES, settings.home / WATCH)
     for folder_of_results in write:
@@ -132,29 +132,32 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     from cad.run.workflows.delivery import deliver
     from cad.run.workflows.imports import import_cohort
 
-    logging.disable()  # messages of libraries may quote headers
+    logging.disable()  # messages of libraries may quote DICOM headers, which name patients
     warnings.simplefilter("ignore")
     start = time.perf_counter()
-    # Without this check the system would raise an OSError later. The node would take it for a fault
-    # of the machine, such as a full disk, and would wait until the fault is over.
+    # Without this check the system would raise an OSError later. The node would take that error for
+    # a fault of the machine, such as a full disk, and would wait until the machine works again.
     if work.exists() and not work.is_dir():
         raise CadError("no folder, where the study's results belong", file=work, hint="delete it")
     with _scratch(work):
         cohort = work / COHORT
         run = work / RUN
-        # The cohort is deleted and imported again. The import leaves existing images as they are,
-        # so that an image of which not all instances had come would stay incomplete.
+        # The import never changes an image that the cohort already has. An image that was imported
+        # before all its slices had come would stay incomplete. The cohort is therefore deleted and
+        # imported again.
         if cohort.is_dir():
-            with owned(cohort):  # raises an error while a process of a killed node still uses it
+            with owned(cohort):  # an error if a process of a killed node still uses the cohort
                 pass
             shutil.rmtree(cohort)
-        # All studies of the node use the same key for pseudonyms.
+        # The cohort of every study of the node gets the same secret key. So a man has the same
+        # pseudonym in all of them.
         write_atomic(cohort / patients.KEY_FILE, node_key(settings.home), mode=0o600)
         imported = import_cohort(str(incoming), cohort, find(RULES, settings.rules, ".yaml"), HERE)
         _raise_first(imported.failures)
         if imported.awaiting:
             return 0, time.perf_counter() - start
-        # These are problems of tables; import and prediction report the problems of images.
+        # `problems` has only the problems of the cohort's tables. Problems of its images are
+        # reported by the import and by the prediction.
         _raise_first(read_cohort(cohort).problems)
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
@@ -220,8 +223,8 @@ def keep_watch(settings: NodeSettings, work: Path) -> list[str]:
     logging.disable()
     warnings.simplefilter("ignore")
     models = settings.models
-    # The temporary files are in the study's folder. If the process is killed, they are removed with
-    # the study.
+    # The temporary files are in the study's folder, so that files which a killed process leaves
+    # are removed together with the study.
     with tempfile.TemporaryDirectory(prefix="shadow-", dir=work) as scratch:
         rows, failed = watch_cohort(
             models.champion, models.shadow, work / COHORT, work / RUN, Path(scratch)
@@ -242,7 +245,7 @@ def without_probability(work: Path) -> CadError | None:
     """
     try:
         failures = read_failures(RunFolder(work / RUN))
-    except (CadError, OSError):  # after an incomplete backup a run folder may lack files
+    except (CadError, OSError):  # a run folder from an incomplete backup may lack files
         return None
     named = "; ".join(f"ROI {f.roi_id}: {f.reason}" for f in failures)
     return CadError(f"a region has no probability: {named}") if failures else None

@@ -1,4 +1,4 @@
-"""Keep DICOM instances that arrive at a node.
+"""Keep DICOM instances (files, mostly one slice of an image each) that arrive at a node.
 
 An instance is safe once its file and its row of the queue are on the disk.
 """
@@ -35,8 +35,8 @@ for a study that the node fetches from an archive.
 """
 APART_SECONDS = 120.0
 """Most seconds that a process may take to unpack an instance."""
-# Least free bytes of the disk, even if the setting `reserve_gigabytes` is smaller: with less no
-# study can be computed.
+# Free bytes that the disk must have, even if the setting `reserve_gigabytes` is smaller. With fewer
+# free bytes no study can be computed.
 LEAST_BYTES = 2**26
 _CHUNK = 2**20
 Returned = TypeVar("Returned")
@@ -79,7 +79,7 @@ class Inbox:
         self._lock = threading.Lock()
         memory = settings.studies.memory_limit
         limits = ExecutionOptions(time_limit=APART_SECONDS, memory_limit=memory)
-        # The process that unpacks may read only the node's folder.
+        # The process in which `apart` calls functions may read only the node's folder.
         confined = Confined((self.home,), (), ("pydicom.pixels",))
         self._apart = Caller(limits, MachineError, confined)
         self._one_apart = threading.Lock()
@@ -92,12 +92,13 @@ class Inbox:
             )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self.spool = self.home / INCOMING / SPOOL
-        # A node that was killed may have left files in these folders.
+        # A node that was killed may have left files in these folders, which hold only instances
+        # and studies that have not arrived completely.
         for remains in (self.spool, self.home / INCOMING / FETCHING):
             shutil.rmtree(remains, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
-        # A node that was killed may not have flushed to the disk the names of files and folders
-        # that it made here.
+        # A node that was killed may have made files and folders in `incoming` and in its own folder
+        # without flushing their names to the disk.
         for folder in (self.spool.parent, self.home):
             flush_names(folder)
 
@@ -162,7 +163,8 @@ class Inbox:
             A file below ``incoming``. It is moved if the instance is new, or if its stored file is
             lost or damaged; else it stays where it is.
         sender, peer : str
-            AE title or folder that sent the instance, and the sender's address.
+            AE title (DICOM name) of the sender, or the folder from which the instance was taken;
+            and the sender's address.
         announced : tuple of str, optional
             SOPClassUID and SOPInstanceUID that the file must have.
 
@@ -183,16 +185,16 @@ class Inbox:
         key = key_of(self._secret, head.uid)
         digest = instance.digest_of(path)
         place = self.incoming(study) / f"{key}.dcm"
-        with self._lock:  # one instance at a time, because the disk would not be faster with two
+        with self._lock:  # one instance at a time: the disk would not write two of them faster
             stored_digest = self.queue.digest(key)
             file = self._file_of(key, place) if stored_digest is not None else None
-            # If the stored file was lost or damaged, an instance that is sent again counts as new.
+            # An instance that is sent again counts as new if its stored file was lost or damaged.
             if file is None or (
                 file == place and stored_digest == digest and not instance.is_whole(file, digest)
             ):
                 return self._enter(path, place, head, digest, sender, peer)
-            # The comparison below may take long. So that no sweep removes the study meanwhile, the
-            # study is marked as wanted while the lock is held.
+            # Comparing the two files (below) may take long. The study is marked as wanted while the
+            # lock is held. So the thread that removes old studies does not remove it meanwhile.
             if file == place:
                 self.queue.still_wanted(study, time.time())
         if stored_digest == digest:
@@ -202,7 +204,7 @@ class Inbox:
         raise DuplicateInstance("another instance of a name that is here already")
 
     def _file_of(self, key: str, place: Path) -> Path | None:
-        """Return the file of an instance: at its place, or in another study's folder."""
+        """Return the file of an instance: ``place``, or a file in another study's folder."""
         if place.is_file():
             return place
         return next(self.home.glob(f"{INCOMING}/*/{key}.dcm"), None)
@@ -225,7 +227,7 @@ class Inbox:
             flush_names(place.parent)
         now = time.time()
         due = now + self.settings.studies.quiet_seconds
-        # If somebody forwards a result of this program to the node, nothing has to be computed.
+        # A result of this program that somebody forwards to the node needs no computing.
         asks = not head.ours
         instance = (place.stem, head.modality, size, digest)
         self.queue.arrived(instance, study, sender, now, due, asks=asks, peer=peer)
@@ -325,7 +327,7 @@ class Inbox:
             if is_key(folder.name):
                 folders[folder.name] = {path.stem: path for path in folder.glob("[!.]*.dcm")}
         n_foreign = len(incoming) - len(folders)
-        if n_foreign:  # only their number is logged: a name may be a patient's
+        if n_foreign:  # only the number of foreign files is logged: a name may be a patient's
             tell("not the node's, in incoming", files=n_foreign)
         for study in rows.keys() - folders.keys():
             n_removed += len(rows.pop(study))
@@ -349,17 +351,17 @@ class Inbox:
         return n_entered, n_removed
 
     def _take_up(self, path: Path, taken: set[str]) -> None:
-        """Enter a file's instance into the queue, and into the set ``taken``."""
-        # An earlier version of the program could store an instance in two studies. At every start
-        # its only row would move from one study to the other, so the second file is refused.
+        """Enter a file's instance into the queue, and the instance's key into the set ``taken``."""
+        # An earlier version of the program could store an instance in two studies. The queue has
+        # only one row for the instance, which would move from study to study at every start. The
+        # second file is therefore refused.
         if path.stem in taken:
             raise CadError("a file whose instance another study has")
         head = self._head(path)
         study = path.parent.name
         if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
             raise CadError("a file that has not the name of its instance")
-        # The node may have been killed after the file got its name and before the name was flushed
-        # to the disk.
+        # If the node was killed just after the file got its name, the name may not be on the disk.
         flush_names(path.parent)
         flush_names(path.parent.parent)
         self._enter(path, path, head, instance.digest_of(path), "", "")
@@ -385,15 +387,15 @@ class Inbox:
             return True
 
     def close(self) -> None:
-        """End the process of :meth:`apart`."""
+        """End the process in which :meth:`apart` calls functions."""
         self._apart.__exit__()
 
 
 def sweep_study(home: Path, queue: Queue, study: str) -> None:
     """Remove everything that the node keeps of a study: result, images, rows of the queue.
 
-    The received files are removed last, because they tell whose study it was: a removal that was
-    interrupted can be repeated.
+    Of the files, the received ones are removed last, because they tell whose study it was. So a
+    removal that was interrupted can be repeated.
 
     Parameters
     ----------

@@ -40,14 +40,14 @@ _WANTED = (
 )
 _ROWS = 0x00280010
 _SPECTRA = 0x56000020
-_PROVIDER = 0x00287FE0  # an element that names where the pixels are, instead of pixels
-# Names of the SOP classes whose objects have pixels. Of the segmentations, only those of surfaces
-# have none.
+_PROVIDER = 0x00287FE0  # an element in place of pixels, which names the server that has them
+# Names of the SOP classes (kinds of DICOM objects) whose objects have pixels. All segmentations
+# have pixels, except segmentations of surfaces.
 _OF_PIXELS = re.compile("Image Storage|Parametric Map Storage|(?<!Surface )Segmentation Storage")
 
 # For SOP classes without pixels: the last element that an object must have, by words in the name of
 # the class (DICOM PS3.3 A.35, C.17.3, C.8.8.8). A parser accepts a file that was cut off between
-# two elements. Only this element shows that the file is complete.
+# two elements. A file is known to be complete only if it has this last element.
 _LAST = {
     " SR Storage": (0x0040A730, "the content of its report"),
     "Key Object Selection": (0x0040A730, "the content of its selection"),
@@ -133,13 +133,13 @@ def require_whole(path: Path, sop_class: str) -> None:
     with reading(path, "not a readable DICOM file"), _opened(path) as (stream, offset, syntax):
         if syntax == DeflatedExplicitVRLittleEndian:
             return
-        # A file with very many elements, for example one with thousands of frames, would take too
-        # long to check, and counts as whole.
+        # A file with very many elements counts as whole, because checking it would take too long.
+        # An example is a file with thousands of frames.
         with suppress(TooManyElements):
             for tag, *_ in elements(*_reader_of_file(stream), offset, syntax):
                 if tag in (_SPECTRA, _PROVIDER, *PIXELS):
-                    return  # elements after the pixels are not needed
-                if last and tag >= last:  # the file continues after its last required element
+                    return  # the pixels are there; elements after them are not needed
+                if last and tag >= last:  # the file has, or is past, its last required element
                     return
                 pixels |= tag == _ROWS
             if last:
@@ -257,7 +257,10 @@ def same_content(first: Path, second: Path) -> bool:
 
 @door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
 def _plain_dataset(path: Path) -> bytes:
-    """Return a data set in a plain form: pixels unpacked, implicit VR, lengths stated."""
+    """Return a data set as bytes in one form, to compare it: pixels unpacked, lengths stated.
+
+    The bytes have the transfer syntax of implicit value representation (VR).
+    """
     dataset = pydicom.dcmread(path)
     if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
         dataset.decompress(generate_instance_uid=False)

@@ -21,6 +21,6 @@ def tell(event: str, **facts: object) -> None:
     """
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = json.dumps({"time": now, "event": event, **facts})
-    with _lock, suppress(OSError):  # a log that cannot be written must not stop a study
+    with _lock, suppress(OSError):  # the node works on even if its log cannot be written
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -132,7 +132,7 @@ def _words_of_error(place: str) -> tuple[str, str]:
     The words are read from the program's own source.
     """
     module, _, line = place.rpartition(":")
-    for call in _calls(module):  # of several calls on a line the outermost comes first
+    for call in _calls(module):  # if a line has several calls, its outermost call comes first
         name = ast.unparse(call.func).rpartition(".")[2]
         if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
             hint = ""
@@ -170,7 +170,7 @@ def _constant_text(node: ast.expr) -> str:
 
 
 def _filled(words: str, sentence: str) -> str:
-    """Return the program's words with the DICOM status codes that the error's sentence has."""
+    """Return ``words`` with each ``0x…`` replaced by the DICOM status code in ``sentence``."""
     if _STATUS not in words:
         return words
     pattern = re.escape(words).replace(_STATUS, "(0x[0-9a-f]{4})").replace("…", ".*?")

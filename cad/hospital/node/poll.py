@@ -64,8 +64,8 @@ class Poller:
         with self._telling():
             recent = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
             for uid, series in recent.items():
-                # An archive may return text that is no valid UID. The text gets a key all the same,
-                # and the error is logged under this key.
+                # An archive may return a text that is no valid UID of a study. Such a text gets a
+                # key (pseudonym) all the same, and its error is logged under this key.
                 text = uid.encode(errors="replace").decode()
                 with self._telling(study=key_of(self._secret, text)):
                     taken = self._look_at(series) or taken
@@ -83,7 +83,7 @@ class Poller:
 
     @contextmanager
     def _telling(self, **facts: str) -> Iterator[None]:
-        """Log an error that the block raises; the next query repeats what failed."""
+        """Log an error that the block raises; the next query of the archive tries again."""
         try:
             yield
         except QueueError:

@@ -30,12 +30,12 @@ FAILED = "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 5
 _SIGNATURE = b"SQLite format 3\x00"
-# Largest count that a row of the queue may hold; the schema refuses a larger one. SQLite stores
+# Largest count that a row of the queue may hold; the schema refuses a larger count. SQLite stores
 # integers below 2**63 exactly, so that adding 1 to a count cannot overflow.
 _MOST = 2**53
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
-# Error codes of a damaged file. A row that contradicts the schema counts, too, because this program
-# cannot have written it.
+# SQLite's error codes for a damaged file. A row that contradicts the schema counts as damage, too,
+# because this program cannot have written such a row.
 _DAMAGE = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
@@ -48,8 +48,8 @@ _DAMAGE = (
 def _require_database(path: Path) -> None:
     """Raise an error for an existing file that does not begin as a SQLite file does.
 
-    SQLite takes a file that was cut to a few bytes for a new database, and all studies would be
-    forgotten.
+    SQLite takes a file that was cut to a few bytes for a new database. The node would then forget
+    all studies.
     """
     with suppress(FileNotFoundError):
         with path.open("rb") as file:
@@ -68,7 +68,7 @@ def _columns_of_database(database: sqlite3.Connection) -> list[tuple[str, str]]:
     return database.execute(query).fetchall()
 
 
-# The columns of a sound queue, read from the schema itself.
+# The columns of a sound queue, read from an empty database that is made by the schema.
 with closing(sqlite3.connect(":memory:")) as _fresh:
     _fresh.executescript(_SCHEMA)
     _COLUMNS = _columns_of_database(_fresh)
@@ -88,7 +88,7 @@ class Entry:
     generation : int
         Number of arrived instances for which the study has to be computed (again).
     sender : str
-        AE title or folder that the study came from.
+        AE title (DICOM name) of the sender, or the folder from which the study was taken.
     opened, changed, due : float
         Time of the first arrival, of the last arrival, and of the next step.
     attempts : int
@@ -157,8 +157,8 @@ class Queue:
     @door("own", "the node's queue")
     def __init__(self, path: Path) -> None:
         self.path = path
-        # All threads share one connection and this lock: SQLite's own locks would raise errors
-        # where a thread has to wait.
+        # All threads share one connection, and wait for each other by this lock. With SQLite's own
+        # locks a thread that has to wait would get an error.
         self._lock = threading.RLock()
         self._held: set[str] = set()
         _require_database(path)
@@ -172,17 +172,18 @@ class Queue:
 
     def _open(self) -> None:
         """Check the whole database and make its tables, if needed."""
-        # Damage must show at the start, when a queue can be made anew, and not in the middle of a
-        # study. `quick_check` would be faster, but does not compare indexes with their tables: a
-        # wrong index would hide a study.
+        # Damage must show at the start, when a new queue can be made, and not in the middle of a
+        # study. SQLite's `quick_check` would be faster, but does not compare indexes with their
+        # tables. A wrong index would hide a study.
         (verdict,) = self._db.execute("PRAGMA integrity_check(1)").fetchone()
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if verdict != "ok" or version < 0:
             raise sqlite3.DatabaseError("not as it was written")
         self._db.execute("PRAGMA journal_mode = WAL")
-        # An acknowledged instance must survive a power cut, so that every commit is flushed.
+        # Every commit is flushed to the disk, because an instance whose receipt was acknowledged
+        # must survive a power cut.
         self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute("PRAGMA secure_delete = ON")  # overwrites removed rows of a patient
+        self._db.execute("PRAGMA secure_delete = ON")  # removed rows are overwritten on the disk
         if version > _VERSION:
             text = f"the queue has format {version}, this version knows {_VERSION}"
             hint = "install the version of cad that wrote it, or a later one"
@@ -191,12 +192,13 @@ class Queue:
             self._make_tables()
         if _columns_of_database(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
-        # A trigger changes rows that this program writes, and a view hides rows.
+        # The program makes no trigger and no view. A foreign trigger could change rows that the
+        # program writes, and a foreign view could hide rows.
         query = "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1"
         foreign = self._db.execute(query).fetchone()
         if foreign is not None:
             raise sqlite3.DatabaseError(f"it has a trigger or view, {foreign[0]!r:.80}")
-        for table in dict(_COLUMNS):  # reads every row: invalid text must raise an error now
+        for table in dict(_COLUMNS):  # every row is read: an invalid text must raise an error now
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
 
     def _make_tables(self) -> None:
@@ -211,8 +213,8 @@ class Queue:
             rename += f"ALTER TABLE {table} RENAME TO old_{table};"
             copy += f"INSERT INTO {table} ({names}) SELECT {names} FROM old_{table};"  # noqa: S608 - ours
             copy += f"DROP TABLE old_{table};"
-        # Tables and version change in one transaction: a kill leaves either the old or the new
-        # format.
+        # Tables and version change in one transaction. If the process is killed, the file therefore
+        # has either the old or the new format.
         script = f"{rename} {_SCHEMA} {copy} PRAGMA user_version = {_VERSION};"
         self._db.executescript(f"BEGIN; {script} COMMIT;")
 
@@ -227,7 +229,7 @@ class Queue:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            # The low byte of SQLite's extended codes is the primary code.
+            # The low byte of SQLite's extended error code is the primary code, as in `_DAMAGE`.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             raise (DamagedQueue if code in _DAMAGE else QueueError)(
                 f"the queue cannot be read or written: {error}",
@@ -239,13 +241,14 @@ class Queue:
     def _change(self) -> Iterator[sqlite3.Connection]:
         """Run the block as one transaction."""
         with self._sound(), self._lock:
-            # The write lock is taken at once: getting it only at the first change could fail.
+            # The transaction takes SQLite's write lock at once. Taking it only at the first change
+            # could fail.
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # a full disk may have ended the transaction already
+                if self._db.in_transaction:  # SQLite itself ends it, for example on a full disk
                     self._db.execute("ROLLBACK")
                 raise
 
@@ -254,7 +257,7 @@ class Queue:
             return self._db.execute(query, values).fetchall()
 
     def _do(self, query: str, *values: Any) -> int:
-        """Change rows in one transaction; return how many."""
+        """Run one SQL statement as a transaction; return how many rows it has changed."""
         with self._change() as db:
             return db.execute(query, values).rowcount
 
@@ -289,7 +292,8 @@ class Queue:
         study : str
             The study's key: the pseudonym of its StudyInstanceUID.
         sender, peer : str
-            AE title or folder that sent the instance, and the sender's address.
+            AE title (DICOM name) of the sender, or the folder from which the instance was taken;
+            and the sender's address.
         now, due : float
             Time of arrival, and when the study is to be looked at, in seconds since 1970.
         asks : bool
@@ -297,7 +301,8 @@ class Queue:
         """
         key, kind, size, digest = instance
         with self._change() as db:
-            # An existing row is replaced, because an instance lost on the disk is sent again.
+            # The instance may have a row already: if its file was lost on the disk, it is sent
+            # again. The new row replaces the old row.
             row = (key, study, kind, size, digest, now, sender, peer)
             db.execute("INSERT OR REPLACE INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             db.execute(
@@ -317,8 +322,8 @@ class Queue:
         """Take the study that has waited longest in a state, and hold it until the block ends.
 
         The study moves into the state ``into``, and the attempt is counted. No other thread gets a
-        held study. If no thread holds a study in ``into``, a fault has left it there. Such a study
-        is taken like a waiting one.
+        held study. A study in ``into`` that no thread holds was left there by a fault. Such a study
+        is taken like a waiting study.
 
         Parameters
         ----------
@@ -333,7 +338,7 @@ class Queue:
             None if no study waits.
         """
         orphan = into if into != state else ""
-        with self._lock:  # the study counts as held only after the commit, which may fail
+        with self._lock:  # locked until after the commit: only then the study counts as held
             with self._change() as db:
                 query = (
                     "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
@@ -374,13 +379,15 @@ class Queue:
             True if the study was moved, False if another instance of it has arrived.
         """
         values = {"due": now, "attempts": 0, "reason": "", "hint": "", **values}
-        # The setting keep_days counts from this time.
+        # The days for which the node keeps a finished study (setting `keep_days`) count from the
+        # time `settled`.
         if state in (DONE, FAILED):
             values["settled"] = now
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
             f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
-            # A later instance has raised the generation, and the result would lack this instance.
+            # If an instance came after the study was claimed, the study's generation is higher now,
+            # and no row is changed. The result of the claimed study would lack this instance.
             "WHERE key = ? AND state = ? AND generation = ?"
         )
         identity = entry.key, entry.state, entry.generation
@@ -399,7 +406,7 @@ class Queue:
         self._do("INSERT INTO asked VALUES (?, ?, ?)", number, entry.key, entry.generation)
 
     def promised(self, number: str) -> Entry | None:
-        """Return the study that a storage commitment request was about.
+        """Return the study that a storage commitment request (to keep objects) was about.
 
         Parameters
         ----------
@@ -474,13 +481,14 @@ class Queue:
         return str(rows[0][0]) if rows else ""
 
     def note_line(self, sha256: str) -> None:
-        """Remember the SHA-256 of the audit trail's last line, so that its removal is detected."""
+        """Store the SHA-256 of the audit trail's last line, so that its removal is noticed."""
         self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
 
     def is_secret(self, fingerprint: str) -> bool:
         """Tell whether the node's secret is still the secret of its first start.
 
-        The first call stores its fingerprint; every later call is compared with it.
+        The first call stores the fingerprint. Every later call compares its own fingerprint with
+        the stored one.
 
         Parameters
         ----------
@@ -506,7 +514,8 @@ class Queue:
             Number of studies that were queued.
         """
         with self._change() as db:
-            # The query has places for two states; without failed studies one state stands twice.
+            # The query has places for two states. If failed studies are left out, `COMPUTING` fills
+            # both places.
             states = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
             query = "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)"
             moved = db.execute(query, (QUEUED, *states))
@@ -524,7 +533,7 @@ class Queue:
         Returns
         -------
         list of dict
-            One for each sender: ``title`` (AE title or folder), ``peer`` (address) and
+            One for each sender: ``title`` (AE title, or a folder), ``peer`` (address) and
             ``instances`` (how many).
         """
         query = (
@@ -535,7 +544,9 @@ class Queue:
         return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
     def was_taken(self, name: str, size: int, time: int) -> bool:
-        """Tell whether a file, or a series of an archive, was taken in its present state.
+        """Tell whether a file, or a series of an archive, was put into the inbox as it is now.
+
+        Its present state is given by ``size`` and ``time``.
 
         Parameters
         ----------
@@ -550,7 +561,7 @@ class Queue:
         return bool(self._rows(query, name, size, time))
 
     def note_taken(self, name: str, size: int, time: int) -> None:
-        """Note that a file, or a series of an archive, was taken in this state.
+        """Note that a file, or a series of an archive, was put into the inbox in a stated state.
 
         Parameters
         ----------
@@ -579,9 +590,9 @@ class Queue:
         Returns
         -------
         dict of str to float
-            ``instances`` and ``bytes`` that are kept, objects ``sent`` to the archive, studies
-            ``done`` and ``failed``, and ``wait``: mean seconds from a study's last arrival until it
-            was done.
+            Numbers of ``instances`` and ``bytes`` that are kept, of objects ``sent`` to the
+            archive, and of studies ``done`` and ``failed``. ``wait`` is the mean number of seconds
+            from a study's last arrival until it was done.
         """
         instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
         (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
@@ -633,7 +644,7 @@ class Queue:
             self._db.execute("VACUUM")
 
     def forget(self, study: str) -> None:
-        """Remove the rows of a study and of its instances, after their files were removed."""
+        """Remove the rows of a study and of its instances from the queue, but no files."""
         with self._change() as db:
             db.execute("DELETE FROM instance WHERE study = ?", (study,))
             db.execute("DELETE FROM asked WHERE study = ?", (study,))

@@ -36,10 +36,12 @@ _OUT_OF_RESOURCES = 0xA700
 _DUPLICATE = 0x0111
 _CANNOT_UNDERSTAND = 0xC000
 _PROCESSING_FAILURE = 0x0110
-_LOOK_BYTES = 2**24  # bytes after which the free disk is checked again
+_LOOK_BYTES = 2**24  # received bytes after which the free space of the disk is checked again
 _LOOK_SECONDS = 1.0
-_LATE_SECONDS = 30.0  # seconds added to the longest time that one instance may take
-_LAST_ANSWER = 0.5  # seconds for sending an acknowledgement after its instance is safe
+# An association is cut if its instance is not answered within the longest allowed time plus these
+# seconds.
+_LATE_SECONDS = 30.0
+_LAST_ANSWER = 0.5  # seconds that remain for the last acknowledgement when the receiver stops
 
 
 Promised = Callable[[str, dict[str, int]], None]
@@ -71,13 +73,14 @@ class Receiver:
         self._busy = 0
         self._stopping = False
         self._change = threading.Condition()
-        # For each association: the time at which its present instance came, and its thread.
+        # For each association (DICOM connection): the time at which its present instance came, and
+        # the thread that handles the instance.
         self._begun: dict[Any, tuple[float, int]] = {}
         self._ended = threading.Event()
-        # Bytes that each association may still send. The references are weak, because the library
-        # drops associations without notice.
+        # Bytes that each association may still send. The references to associations are weak,
+        # because the network library drops associations without notice.
         self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
-        # The library writes received data to this folder.
+        # The network library writes received data to Python's folder of temporary files.
         tempfile.tempdir = str(inbox.spool)
         _config.STORE_RECV_CHUNKED_DATASET = True
         entity = AE(ae_title=self.settings.aet)
@@ -87,11 +90,11 @@ class Receiver:
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
-        for kind in FETCHED:  # classes that are fetched from archives are also accepted here
-            # Any transfer syntax is accepted, because a refusal would lose the image. Only later it
-            # shows whether the image can be unpacked.
+        for kind in FETCHED:  # accepted are the same SOP classes that are fetched from archives
+            # Any transfer syntax (form of compression) is accepted, because a refused image would
+            # be lost. Whether the image can be unpacked shows only later.
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
-        if inbox.settings.archive.commitment:  # for commitment the archive has the role of the SCP
+        if inbox.settings.archive.commitment:  # the archive is the server (SCP) of this service
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
         handlers = [
             (evt.EVT_CONN_OPEN, self._opened),
@@ -111,8 +114,8 @@ class Receiver:
         """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
         with self._change:
             self._stopping = True
-            # Instances in progress are waited for, but not for ever: a sender that gets no answer
-            # sends again.
+            # The wait for instances in progress is limited. A sender that gets no answer will send
+            # its instance again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         self._ended.set()
@@ -124,8 +127,8 @@ class Receiver:
         with self._change:
             if self._stopping:
                 return _OUT_OF_RESOURCES
-            # The count changes under the lock of stop(), so that no instance begins after the check
-            # in stop().
+            # The method stop() reads this count under the same lock. So no instance can begin after
+            # stop() has found that none is in progress.
             self._busy += 1
             self._begun[event.assoc] = time.monotonic(), threading.get_ident()
         try:
@@ -140,15 +143,15 @@ class Receiver:
         association: Any = event.assoc
         sender = association.requestor.ae_title
         request = cast(C_STORE, event.request)
-        # The connection was cut, so that no acknowledgement can reach the sender any more. The
-        # instance is not kept.
+        # A negative number of bytes means that the connection was cut. No acknowledgement can then
+        # reach the sender, and the instance is not kept.
         if self._left.get(association, -1.0) < 0:
             return _OUT_OF_RESOURCES
         announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
             self.inbox.keep(event.dataset_path, sender, association.peer, announced)
-        # If the machine could not store the instance, for example because the disk is full, the
-        # sender must not be told that it is stored.
+        # These errors mean that the machine could not store the instance, for example because the
+        # disk is full. The sender is told so and can send it again.
         except (OSError, QueueError, MachineError) as error:
             return self._refuse(sender, error, _OUT_OF_RESOURCES)
         except DuplicateInstance as error:
@@ -191,7 +194,7 @@ class Receiver:
         transport: Any = association.dul.socket
         with suppress(OSError, AttributeError):
             transport.socket.shutdown(socket.SHUT_RDWR)
-            transport.socket.close()  # the library does not close a connection that was shut down
+            transport.socket.close()  # pynetdicom does not close a connection that was shut down
 
     def _reported(self, event: evt.Event) -> tuple[int, None]:
         """Take an archive's answer to our request for storage commitment (PS3.4 J.3.3)."""
@@ -224,9 +227,10 @@ class Receiver:
         tell("association refused", address=address, **facts)
 
     def _opened(self, event: evt.Event) -> None:
-        """Set how many bytes a new connection may bring, and check that they can be written."""
+        """Set how many bytes a new connection may bring, and make the folder for them if needed."""
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
-        # An error is not reported here. It is reported for each instance that cannot be written.
+        # If instances cannot be written, no error is reported yet: it is reported later for each
+        # instance.
         with suppress(OSError):
             self.inbox.check_spool()
 
@@ -238,13 +242,13 @@ class Receiver:
         try:
             if bytes_left < 0:
                 raise CadError("an association brings more than `association_gigabytes`")
-            # The free disk is queried only now and then, because a query for every packet would
-            # take longer than the packet itself.
+            # The free space of the disk is queried only after every `_LOOK_BYTES` bytes. A query
+            # for every packet would take longer than receiving the packet.
             if before // _LOOK_BYTES != bytes_left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:
-            # This is set before the connection is cut, so that an instance which has already come
-            # completely is not acknowledged any more.
+            # The negative number is set before the connection is cut. So an instance that has
+            # already come completely is not acknowledged any more.
             self._left[event.assoc] = -1.0
             self._refuse(event.assoc.requestor.ae_title, error, 0)
             self._cut(event.assoc)

@@ -88,8 +88,8 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
     Returns
     -------
     list of str
-        For each object that is not kept its failure code in hexadecimal, or ``not named`` if the
-        answer does not mention the object; empty if every object will be kept.
+        For each object that is not kept: its failure code in hexadecimal, or ``not named`` if the
+        answer does not mention the object. The list is empty if every object will be kept.
     """
     heads = [head_of(path) for path in objects(work)]
     codes = [answered.get(head.uid) if head is not None else None for head in heads]
@@ -111,7 +111,7 @@ def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     CadError
         When the archive cannot be queried.
     """
-    if not head.patient:  # the archive cannot be asked; the import will report the missing id
+    if not head.patient:  # no query without a PatientID; the import will report the missing id
         return 0
     series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
     return sum(s.instances for s in series if s.study_uid == head.study and s.modality == "MR")

@@ -51,8 +51,8 @@ from cad.run.execution.pool import Caller
 
 QUEUE = "queue.sqlite"
 _PAUSE = 0.5  # seconds between looks at the queue
-_TROUBLE = 5.0  # seconds until a step is tried again that failed, for example by a full disk
-_CLOCK_SECONDS = 60.0  # a larger change of the clock means that it was wrong before
+_TROUBLE = 5.0  # seconds until a failed step is tried again, for example after a full disk
+_CLOCK_SECONDS = 60.0  # if the clock jumps by more seconds than this, it was wrong before
 _SWEEP_SECONDS = 3600.0
 _HOUR = 3600.0
 _DAY = 86400.0
@@ -84,12 +84,12 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
         For unusable settings, a changed or missing audit trail, and when another node uses
         the same folder.
     """
-    silence_children()  # messages of libraries may quote headers
+    silence_children()  # messages of libraries may quote DICOM headers, which name patients
     logging.disable()
     warnings.simplefilter("ignore")
     threading.excepthook = _tell_of_ended_thread
-    # Nothing is sent here. If the address or the certificates cannot be used, this call raises an
-    # error at the start, and not only when the first result is ready.
+    # This call sends nothing to the archive. If the archive's address or certificates cannot be
+    # used, it raises an error now, and not only when the first result is ready.
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)
     studies = settings.studies
     limits = ExecutionOptions(1, time_limit=studies.time_limit, memory_limit=studies.memory_limit)
@@ -117,8 +117,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
 class Node:
     """Run a node with its queue, inbox, audit trail, receiver and status page.
 
-    Making a node starts the receiver and the page and recovers the queue; :meth:`run` starts the
-    threads.
+    Making this object recovers the queue and starts the receiver and the status page. :meth:`run`
+    starts the threads that move studies on.
 
     Parameters
     ----------
@@ -135,7 +135,8 @@ class Node:
         self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False
     ) -> None:
         self.settings = settings
-        # A start that fails is tried again in this process, so it must leave nothing open.
+        # A start of the node that fails must leave nothing open, because the same process tries
+        # the start again.
         with ExitStack() as undo:
             self.queue = _sound_queue(settings.home / QUEUE)
             undo.callback(self.queue.close)
@@ -218,8 +219,8 @@ class Node:
                 except (CadError, OSError) as error:
                     trouble = _tell_once(trouble, "step waits", error)
                     self.stop.wait(_TROUBLE)
-                # An error of the program would end this thread, and without one of its threads the
-                # node cannot work. So the whole node ends.
+                # An error of the program itself would end this thread alone. The node cannot work
+                # without one of its threads, so the whole node ends.
                 except BaseException as error:
                     self._fault(error)
 
@@ -256,9 +257,10 @@ class Node:
     def complete_one(self) -> bool:
         """Check whether one study is complete, and queue it for computing if it is.
 
-        A study is due when none of its instances has come for `quiet_seconds` of the settings. With
-        the setting `count` the number of its images is compared with the number that the archive
-        has. If some are missing, the study is checked again later, and fails after `wait_hours`.
+        A study is due when none of its instances has come for `quiet_seconds` of the settings. If
+        the setting `count` is on, the number of its images is compared with the number that the
+        archive has. If images are missing, the study is checked again later, and fails after
+        `wait_hours`.
 
         Returns
         -------
@@ -282,8 +284,8 @@ class Node:
         studies = self.settings.studies
         compare_with_archive = studies.count
         if compare_with_archive:
-            # The archive counts MR images only. Instances of other kinds are therefore not counted
-            # here either.
+            # The number from the archive counts MR images only. So instances of other modalities
+            # are not counted among the arrived ones.
             images_of_archive = images_in_archive(self.settings.archive, self.inbox.head(entry.key))
             arrived = self.queue.count_of(entry.key, "MR")
             if arrived < images_of_archive:
@@ -334,7 +336,7 @@ class Node:
                 self.inbox.check_room()
             except OSError as full:
                 error = full
-            # If disk or memory ran short, the study is not the cause, and it is computed again.
+            # If disk or memory ran short, the study is not the cause, and is computed again later.
             if isinstance(error, OSError | MachineError):
                 self._later(entry, self._patience(entry), error, states.QUEUED)
             else:
@@ -354,8 +356,8 @@ class Node:
 
     def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)
-        # If the result is incomplete, the folder was damaged or comes from an incomplete backup.
-        # The study is then computed again.
+        # A study whose result is incomplete is computed again. Its folder was damaged, or came back
+        # from an incomplete backup.
         if not result_is_whole(work):
             self.queue.settle(entry, states.QUEUED, time.time())
             return
@@ -368,12 +370,12 @@ class Node:
             self._done(entry, sent, entry.returned + sent)
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
-        if wording(error)["reason"] != entry.reason:  # only the first try with this error
+        if wording(error)["reason"] != entry.reason:  # repeated errors get one line in the trail
             try:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
             except (DamagedTrail, QueueError):
                 raise
-            except Exception as fault:  # an incomplete run folder must not block the queue
+            except Exception as fault:  # for example an incomplete run folder; the node goes on
                 tell("not written down", study=entry.key, **wording(fault))
         self._later(entry, self._patience(entry), error)
 
@@ -386,10 +388,13 @@ class Node:
             tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
 
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
-        """Ask the archive to promise to keep its stored objects, and wait for the answer."""
+        """Ask the archive to promise that it keeps a study's objects.
+
+        The method does not wait for the answer. If none comes in time, the archive is asked again.
+        """
         number = str(generate_uid(prefix=None))
-        # The number is noted before the request is sent, because the answer may come before the
-        # call returns.
+        # The request's number is stored before the request is sent, because the archive may answer
+        # before the call of `ask_promise` returns.
         self.queue.ask(entry, number)
         try:
             ask_promise(self.settings.archive, work, number)
@@ -411,7 +416,7 @@ class Node:
             tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
 
     def promised(self, number: str, answered: dict[str, int]) -> None:
-        """Handle an archive's answer to a storage commitment request.
+        """Handle an archive's answer to a storage commitment request (to keep a study's objects).
 
         The study is done when every object will be kept; otherwise the archive is asked again
         later.
@@ -425,7 +430,7 @@ class Node:
             reason.
         """
         entry = self.queue.promised(number)
-        if entry is None:  # answered before, or another instance of the study has come since
+        if entry is None:  # a second answer, or one about a study that changed after the request
             tell("promise of another time", objects=len(answered))
             return
         work = self.inbox.work(entry.key)
@@ -433,7 +438,7 @@ class Node:
         if not problems:
             try:
                 self.trail.sent(entry, work, "committed")
-            except DamagedTrail as fault:  # the library that calls this method would hide the error
+            except DamagedTrail as fault:  # pynetdicom, which calls this method, hides the error
                 self._fault(fault)
                 raise
             self._done(entry, len(objects(work)), entry.returned)
@@ -446,7 +451,7 @@ class Node:
         self._later(entry, self._patience(entry), error)
 
     def _patience(self, entry: Entry) -> float:
-        """Return the seconds until the next try: twice as many each time, up to a limit."""
+        """Return the seconds until a step is tried again: twice as many each time, with a limit."""
         archive = self.settings.archive
         wait: float = min(
             archive.retry_seconds * 2.0 ** min(entry.attempts - 1, 30), archive.retry_most
@@ -454,8 +459,8 @@ class Node:
         return wait
 
     def _failed(self, entry: Entry, error: Exception) -> None:
-        # When the node stops, the processes that compute are ended. Their study has not failed; the
-        # next start of the node computes it.
+        # When the node stops, it ends the processes that compute studies. A study whose process was
+        # ended has not failed: the next start of the node computes the study.
         if self.stop.is_set():
             return
         problem = self._problem_of(entry, error)
@@ -503,7 +508,7 @@ class Node:
                 try:
                     if self.inbox.sweep(study, before):
                         tell("swept", study=study)
-                except OSError as error:  # the other studies are removed all the same
+                except OSError as error:  # the next studies are removed all the same
                     tell("not swept", study=study, **wording(error))
         return False
 

@@ -18,23 +18,23 @@ class ReceiverSettings(Section):
     Parameters
     ----------
     host
-        address to listen on
+        address on which the node listens for senders
     port
-        DICOM port
+        port on which the node listens
     aet
-        our AE title; a caller that asks for another title is refused
+        the node's AE title (DICOM name); a caller that asks for another title is refused
     callers
-        AE titles of the callers that may send; all other callers are refused
+        AE titles of the senders that may connect to the node; all other callers are refused
     associations
         most associations (DICOM connections) that one caller may have at once
     association_gigabytes
-        most gigabytes that one association may bring; if more come it is cut off
+        most gigabytes that one association may bring; if more come, it is cut off
     idle_seconds
-        silence after which a caller is cut off
+        seconds of silence after which an association is cut off
     reserve_gigabytes
-        free gigabytes of the disk below which nothing is received
+        gigabytes of the disk that must be free; with fewer, the node refuses to receive
     tls
-        certificates; a caller must show one that the authority has signed
+        certificates; a caller must show a certificate that the authority has signed
     """
 
     host: str = "127.0.0.1"
@@ -54,19 +54,20 @@ class StudySettings(Section):
     Parameters
     ----------
     quiet_seconds
-        a study is complete when none of its instances has come for so many seconds
+        seconds without a new instance of a study after which the study is complete
     count
-        also ask the archive whether it has more images of the study
+        whether the archive is also asked if it has more images of a study than have come
     wait_hours
-        a study that lacks images of the archive fails after so many hours
+        hours after which a study fails if images that the archive has are still missing
     jobs
-        studies that are computed at once, each in a process of its own
+        how many studies are computed at once, each in a process of its own
     time_limit
-        seconds of processor time for one study; it may wait for as many again
+        seconds of processor time that one study may take; in addition it may spend as many seconds
+        waiting, for a disk for example
     memory_limit
-        gigabytes that one study may ask for
+        gigabytes of memory that one study may take
     keep_days
-        a study that is done or failed is deleted after so many days
+        days after which the files of a study that is done or failed are deleted
     """
 
     quiet_seconds: float = Field(60.0, gt=0)
@@ -84,25 +85,25 @@ class ArchiveSettings(Section):
     Parameters
     ----------
     address
-        HOST:PORT, or the root of a DICOMweb service
+        address of the archive: HOST:PORT, or the root of a DICOMweb service
     aet
         AE title of the archive
     limits
         limits of time and data, and ways to reach the archive (docs/dicom.md)
     retry_seconds
-        first wait after a failed sending; each further wait is twice as long
+        seconds of the first wait after sending has failed; each further wait is twice as long
     pdf
-        also send each man's sheet for the tumour board, as Encapsulated PDF
+        whether each man's sheet for the tumour board is also sent, as Encapsulated PDF
     capture
-        also send the sheet as Secondary Capture pictures
+        whether the sheet is also sent as pictures (Secondary Capture)
     language
         language of the sheet
     commitment
-        a study is done only when the archive has promised to keep the result (DICOM only)
+        whether a study is done only when the archive has promised to keep the result (DICOM only)
     commitment_seconds
         seconds without an answer after which the archive is asked again for its promise
     retry_most
-        longest wait before the next try
+        seconds of the longest wait before sending is tried again
     """
 
     address: str
@@ -123,17 +124,17 @@ class PollSettings(Section):
     Parameters
     ----------
     every_seconds
-        how often the archive is asked
+        seconds between two queries to the archive
     days
-        most days that a study's date may lie back; 0 for today's studies only, by UTC
+        greatest age of a study, in days by its date; 0 for today's studies only, by UTC
     match
         further conditions on a study, such as `{StudyDescription: '*prostate*'}`
     address
-        address of the archive, if it is not the archive of the results
+        address of the archive that is queried, if it is not the archive that gets the results
     aet
-        AE title of this other archive
+        AE title of the archive at poll.address
     limits
-        limits of this other archive
+        limits of the archive at poll.address
     """
 
     every_seconds: float = Field(60.0, gt=0)
@@ -158,9 +159,10 @@ class WatchSettings(Section):
     Parameters
     ----------
     folder
-        folder that is searched, with all folders in it; nothing in it is deleted
+        folder that is searched for new DICOM files, with all folders in it; nothing in it is
+        deleted
     quiet_seconds
-        a file is taken when its size and time have been the same for so many seconds
+        seconds for which a file must keep its size and time before it is taken
     """
 
     folder: Path
@@ -173,7 +175,7 @@ class StatusSettings(Section):
     Parameters
     ----------
     port
-        port on 127.0.0.1
+        port of the status page, on 127.0.0.1
     """
 
     port: int = Field(8080, ge=0, le=65535)
@@ -222,10 +224,10 @@ class NodeSettings(Section):
     models
         champion and shadow models; a plain list names champions
     decision
-        a site's costs: a file, or a name in configs/decision
+        settings of the decision at this site: a file, or a name in configs/decision
     audit
-        path of the audit trail; `audit.jsonl` in `home` is then a link to it. By default the trail
-        is that file itself
+        path of the audit trail; `audit.jsonl` in `home` is then a link to this path. By default the
+        audit trail is the file `audit.jsonl` in `home`
     """
 
     home: Path

@@ -1,4 +1,7 @@
-"""Show the state of a node to its own machine: a page, metrics for Prometheus, a health answer."""
+"""Serve a page on the state of a node, metrics for Prometheus, and an answer on the node's health.
+
+All three are served to the node's own machine only.
+"""
 
 import json
 import shutil
@@ -24,11 +27,11 @@ from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.settings import NodeSettings
 
-_MEN = 100  # number of the latest studies from whose results drift is computed
+# Number of latest studies whose results show drift (a change of scanner or patients).
+_MEN = 100
 _HOUR = 3600.0
-# Most seconds that a request may take, even if it comes slowly, and most connections at once.
-_SECONDS = 10.0
-_CONNECTIONS = 16
+_SECONDS = 10.0  # most seconds that one request may take
+_CONNECTIONS = 16  # largest number of connections at once
 _HOSTS = ("127.0.0.1", "localhost")
 _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 
@@ -37,7 +40,7 @@ class _LimitedServer(ThreadingHTTPServer):
     """Serve a limited number of requests at once, each for a limited time."""
 
     daemon_threads = True
-    request_queue_size = 4 * _CONNECTIONS  # large, because with a full queue clients lose seconds
+    request_queue_size = 4 * _CONNECTIONS  # a client that finds the queue full loses seconds
 
     def __init__(self, *arguments: Any) -> None:
         self._lock = threading.Lock()
@@ -63,10 +66,10 @@ class _LimitedServer(ThreadingHTTPServer):
 
 
 class StatusPage:
-    """Serve a status page, metrics and a health answer over HTTP on 127.0.0.1, read only.
+    """Serve a status page, metrics and an answer on the node's health over HTTP on 127.0.0.1.
 
-    Serving starts at once, in a thread. The paths are ``/``, ``/metrics`` (Prometheus) and
-    ``/health`` (JSON).
+    Serving starts at once, in a thread. A request changes nothing in the node. The paths are ``/``,
+    ``/metrics`` (Prometheus) and ``/health`` (JSON).
 
     Parameters
     ----------
@@ -88,8 +91,8 @@ class StatusPage:
             timeout = _SECONDS
 
             def do_GET(self) -> None:
-                # Requests are answered only if they name this machine. A foreign web page in the
-                # operator's browser could reach the server under another name.
+                # A request is answered only if its Host header names this machine. A foreign web
+                # page in the operator's browser could reach the server under another name.
                 host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
                 answer = answers.get(self.path)
                 if host not in _HOSTS or answer is None:
@@ -97,7 +100,7 @@ class StatusPage:
                     return
                 try:
                     kind, text = answer()
-                except Exception as error:  # the error shows in the log and in the answer
+                except Exception as error:  # whoever asks gets the error's code, as does the log
                     code = wording(error)["code"]
                     tell("page failed", code=code)
                     self.send_error(503, code)
@@ -141,12 +144,13 @@ class StatusPage:
     def _men(self) -> tuple[dict[str, float], dict[str, str]]:
         """Count decided men and cancers among the last men, beside the numbers to be expected.
 
-        A man is decided if the decision is benign or malignant. The model's validation says which
-        share of men to expect, and the sum of the men's probabilities says how many cancers. A
-        change of scanner or patients (drift) shows in these numbers first. Cancers are counted for
-        men whose histology came with the study. The second value has, by study, the code of an
-        error if its results cannot be read because they were removed, damaged, or incompletely
-        brought back from a backup.
+        A man is decided if the decision is benign or malignant. The share of decided men to expect
+        comes from the model's validation. The number of cancers to expect is the sum of the men's
+        probabilities. Cancers are counted among men whose histology came with the study. A change
+        of scanner or patients (drift) shows in these numbers first.
+
+        The second returned value has an error's code for each study whose results cannot be read.
+        They may have been removed, damaged, or incompletely brought back from a backup.
         """
         men = list[tuple[str, float | None, float | None]]()  # decision, truth, probability
         shares = list[float]()
@@ -163,7 +167,7 @@ class StatusPage:
                 share = _chance(read_json(run.metrics)["patient_level"]["promised_share"])
                 if share is not None:
                     shares.append(share)
-            # Whatever error a damaged file raises, the other studies must still be counted.
+            # A damaged file may raise any error. The other studies must still be counted.
             except Exception as error:
                 unread[entry.key] = wording(error)["code"]
         truths = []

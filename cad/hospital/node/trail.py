@@ -1,7 +1,8 @@
 """Write a node's audit trail: who sent a study, which model scored it, and what was returned.
 
-The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
-(:mod:`cad.run.audit.entries`); ``cad audit verify`` checks them.
+The trail's lines have the form of the lines that ``cad predict --audit`` and
+``cad report --send --audit`` write (:mod:`cad.run.audit.entries`). ``cad audit verify`` checks the
+trail.
 """
 
 from collections.abc import Callable
@@ -72,7 +73,8 @@ class Trail:
         self.path = _place_of_trail(settings)
         self._to = settings.archive.address
         self._queue = queue
-        # Position in the trail at which the node's last line ends, and the bytes before it.
+        # Position in the trail at which the node's last line ends, and the last bytes before this
+        # position.
         self._end = 0, b""
         last = queue.last_line()
         if new and not self.path.exists():
@@ -124,7 +126,8 @@ class Trail:
         work : Path
             The study's folder on the node; its run folder lies in it.
         outcome : str
-            How the sending ended: ``stored``, ``not all stored`` or ``committed``.
+            How the sending ended: ``stored``, ``not all stored`` or ``committed`` (the archive has
+            promised to keep the results).
         """
         sender, origin = self._origin(entry)
         sent = objects(work)
@@ -133,8 +136,9 @@ class Trail:
         )
 
     def _noted(self, add: Callable[[], str]) -> None:
-        """Add lines; if the node's last line is missing, raise an error, as new lines would hide
-        its loss.
+        """Add lines to the trail, after checking that the node's last line is still there.
+
+        If that line is missing, an error is raised, because new lines would hide the loss.
         """
         end, tail = self._end
         if end and (not self.path.exists() or self._tail(end) != tail):
@@ -152,7 +156,7 @@ class Trail:
     def _tail(self, end: int) -> bytes:
         """Return the last bytes before ``end``, a position in the trail.
 
-        Other programs may have added lines after that position.
+        The position need not be the end of the trail: other programs may have added lines after it.
         """
         with self.path.open("rb") as stream:
             stream.seek(max(0, end - _TAIL))

@@ -36,7 +36,8 @@ class Watcher:
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
         self._told: dict[str, str] = {}
-        # For each file its last state, and how often reading it in this state took too long.
+        # For each file: its last state (size and time of change), and how often reading the file in
+        # this state took too long.
         self._slow: dict[str, tuple[tuple[int, int], int]] = {}
 
     def look(self) -> bool:
@@ -92,7 +93,7 @@ class Watcher:
 
     def _look_at(self, path: Path, still: dict[str, tuple[int, int, float]]) -> bool:
         """Take one file if it is new and no longer changes; tell whether it was a new instance."""
-        if kind_of(path):  # reading a pipe would wait for ever
+        if kind_of(path):  # not a regular file; reading a pipe, for example, would wait for ever
             return False
         key = self._key(path)
         now = state_of(path)
@@ -104,12 +105,12 @@ class Watcher:
         if time.monotonic() - since < self.settings.quiet_seconds:
             still[key] = (*now, since)
             return False
-        still[key] = (*now, since)  # kept if an error below makes the file wait
+        still[key] = (*now, since)  # if taking the file fails, the next search needs this entry
         try:
             taken = self._take(path, key, now)
         except MachineError as error:
-            # The time in which the file must not change starts again. So there is a pause between
-            # tries, each of which may take long in a separate process.
+            # The time for which the file must stay unchanged starts again. So there is a pause
+            # before the next try, which may take long in a separate process.
             still[key] = (*now, time.monotonic())
             if not self._is_parked(key, now, error):
                 raise
@@ -120,8 +121,9 @@ class Watcher:
     def _is_parked(self, key: str, now: tuple[int, int], error: MachineError) -> bool:
         """Count a failed attempt to read a file; tell whether the file has used up its attempts.
 
-        Such a file is tried again only after it has changed. An attempt counts if it exceeded its
-        time, and not if memory was missing: memory may soon be available again.
+        A file without attempts left is read again only after it has changed. An attempt counts if
+        it exceeded its time. An attempt that lacked memory does not count, because memory may soon
+        be available again.
         """
         if "time limit" not in error.problem:
             return False
@@ -138,7 +140,7 @@ class Watcher:
         """Copy one file into the inbox; if it is not DICOM or not wanted, log this once."""
         try:
             with self.inbox.copied(path) as copy:
-                # A file that changed while it was copied is taken at a later search.
+                # A file that changed while it was copied is not kept now; a later search takes it.
                 return state_of(path) == now and self.inbox.keep(copy, SENDER) > 0
         except (QueueError, MachineError):
             raise

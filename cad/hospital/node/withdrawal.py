@@ -32,7 +32,8 @@ _OURS = {
 }
 """Names of files and folders in a node's folder that the node itself makes.
 
-It also makes locks and renames damaged queues, and the settings file may lie there.
+Three more kinds of files may lie in the node's folder: locks, damaged queues that the node renamed,
+and the settings file.
 """
 
 
@@ -95,25 +96,25 @@ class NodeHome:
             for half in (FETCHING, SPOOL):
                 shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
             keys, _ = self._sorted(names, same)
-            # The keys are recorded in the audit trail before the removal. If the process were
-            # killed during the removal, nothing else could tell which keys they were.
+            # The keys of the patient's studies are recorded in the audit trail before the removal.
+            # If the process were killed during the removal, no other file could tell these keys.
             if keys and (self.home / FILE).is_file():
                 queue.note_line(append(self.home / FILE, {"event": "withdraw", "node_keys": keys}))
             self._unwatch(keys, names)
             for study in keys:
-                # Rows are removed before files. If the process is killed in between, the files
-                # still tell whose study it was.
+                # Rows of the queue are removed before files. If the process is killed in between,
+                # the received files still tell whose study it was.
                 queue.forget(study)
                 sweep_study(self.home, queue, study)
-            # Empty folders without rows in the queue are removed, too. They are left by an earlier
-            # removal that was killed.
+            # Empty folders of studies without rows in the queue are removed, too. An earlier
+            # removal that was killed left them.
             instances = queue.instances()
             for place in self._places(INCOMING):
                 if place.name not in instances and not any(place.iterdir()):
                     place.rmdir()
             if keys:
                 queue.shrink()
-                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # may hold the patient's rows
+                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # may have the patient's rows
                     damaged.unlink()
         finally:
             queue.close()
@@ -122,8 +123,8 @@ class NodeHome:
     def _unwatch(self, studies: Sequence[str], names: Names) -> None:
         """Remove the numbers of a man that the node keeps to compare models and to notice drift.
 
-        They are kept longer than the images, so that the node may no longer know the man's studies.
-        The key of his label then identifies his numbers.
+        These numbers are kept longer than the images, so that the node may no longer know the man's
+        studies. The key (pseudonym) of his label ``sub-XXX`` then identifies his numbers.
         """
         man = f'"{key_of(node_key(self.home), names.participant)}"'
         for path in sorted((self.home / WATCH).glob("*.json")):
@@ -133,12 +134,16 @@ class NodeHome:
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the keys of a patient's studies on the node, and files that may be the patient's.
 
-        A study is the patient's if one of its received files has the patient's study UID or
-        PatientID, which is one of ``names`` or accepted by ``same``. It is also the patient's if a
-        file or folder of its cohort or run is named after the patient, unless its images have
-        another PatientID with the same label. Three kinds of files may be the patient's: files that
-        cannot be read, files that the node did not make, and images with a PatientID that gives the
-        patient's label but is not known to be the patient's.
+        A study is the patient's if one of its received files has a study UID or PatientID of the
+        patient. A PatientID is the patient's if ``names`` has it or ``same`` accepts it. A study is
+        also the patient's if a file or folder of its cohort or run is named after the patient. The
+        name does not count if the study's images have another PatientID that gives the same label.
+
+        Three kinds of files may be the patient's:
+
+        - files that cannot be read
+        - files that the node did not make
+        - images with a PatientID that gives the patient's label but is not known to be his
 
         Parameters
         ----------
@@ -152,9 +157,9 @@ class NodeHome:
         return theirs + doubtful
 
     def _sorted(self, names: Names, same: SamePatient | None) -> tuple[list[str], list[str]]:
-        """Return the keys of a patient's studies, and, with reasons, places that may be his."""
-        # Several ids can give the same label. The label therefore decides only if the cohort does
-        # not know the patient's ids.
+        """Return the keys of a patient's studies, and, with reasons, files that may be his."""
+        # Several PatientIDs can give the same label `sub-XXX`. The label therefore decides only if
+        # the cohort does not know the patient's PatientIDs.
         label = names.participant.removeprefix("sub-")
         ids = {names.given, *(names.source_ids or {names.given.removeprefix("sub-")})}
 
@@ -171,7 +176,8 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
-            # The results have the patient's label, but the images have the id of another patient.
+            # The results have the patient's label, but no image has his PatientID. As the cohort
+            # knows his PatientIDs, the study is not his.
             elif heads and names.source_ids:
                 theirs.discard(place.name)
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):
@@ -205,8 +211,8 @@ class NodeHome:
         return places
 
     def _is_ours(self, place: Path) -> bool:
-        """Tell whether something in the node's folder belongs to the node."""
-        trail = (self.home / FILE).resolve()  # the setting `audit` may name another file
+        """Tell whether a file or folder in the node's folder belongs to the node."""
+        trail = (self.home / FILE).resolve()  # a link if the setting `audit` names another file
         return (
             place.name in _OURS
             or place.name.startswith(f"{QUEUE}.damaged-")

@@ -1,4 +1,4 @@
-"""Collect readers' exports into the cohort's scores, with all checks."""
+"""Collect the files that readers exported from their pages into the cohort's scores; check them."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,8 +58,12 @@ _FIELDS = {
         set(),
     ),
 }
-"""Tables of an export: what messages call an entry, what they put before its case and region, the
-fields that it must have, and further allowed fields.
+"""Tables of a reader's export, by name. For each table:
+
+- the word by which messages call an entry
+- the words that messages put before the entry's case and region
+- the fields that an entry must have
+- the fields that an entry may have
 """
 _LARGEST = 1e12
 
@@ -69,10 +73,10 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
 
     ``readings.tsv`` lies in the reader study's folder and keeps every reading, also earlier ones.
     ``scores.tsv`` gets the readings that were made without the tool (the model's probability was
-    not shown). A score that was ``n/a`` is filled in, new lines follow in the order of
-    ``rois.tsv``, and all other lines stay as they are. If a reading was exported with two different
-    scores, both go to ``readings.tsv`` and none to ``scores.tsv``. A line of the result then says
-    so.
+    not shown). In ``scores.tsv`` a score that was ``n/a`` is filled in, and new lines follow in the
+    order of ``rois.tsv``. All other lines stay as they are. If a reading was exported with two
+    different scores, both go to ``readings.tsv`` and none to ``scores.tsv``. A line of the result
+    then says so.
 
     Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
 
@@ -94,9 +98,9 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     Raises
     ------
     CadError
-        Before anything is written: for an export that was changed, is of another study or of an
-        unknown reader, case or region, or has a score off its scale; and in the cases of
-        :func:`cad.hospital.reader_study.outlines.outline_maps`.
+        Before anything is written. An export is refused if it was changed, is of another study,
+        names an unknown reader, case or region, or has a score off its scale. An outline is refused
+        as by :func:`cad.hospital.reader_study.outlines.outline_maps`.
     """
     key = _read_key(folder / KEY)
     exports = [read_export(path, key) for path in paths]
@@ -104,7 +108,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     for export in exports:
         rows += _rows_of_export(export, key)
     new = pd.DataFrame(rows, columns=COLUMNS)
-    # The lock is held from reading the scores until they are written.
+    # Both folders are locked from the time when the scores are read until they are written.
     with owned(root), owned(folder):
         cohort = read_cohort(root)
         regions = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
@@ -140,7 +144,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
 
 
 def _collected(path: Path) -> pd.DataFrame:
-    """Return the readings that were collected before; none without a file."""
+    """Return the readings in ``readings.tsv``; an empty table if the file does not exist yet."""
     if not path.is_file():
         return pd.DataFrame(columns=COLUMNS)
     with reading(path, "these are no collected readings", hint="move the file away"):
@@ -162,7 +166,8 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
         Earlier readings, and new readings, one row each: ``participant_id, roi_id, reader_id,
         session, condition, scale, score, milliseconds, note``.
     """
-    # An empty table has no information, and pandas would mix its types into the other table.
+    # Empty tables are left out, because pandas would mix the types of their columns into the types
+    # of the filled table.
     filled = [table for table in (before, new) if len(table)]
     every = pd.concat(filled, ignore_index=True) if filled else new
     every = every.sort_values("milliseconds", kind="stable")
@@ -188,7 +193,7 @@ def contradictory(readings: pd.DataFrame) -> pd.Series:
 
 
 def _contradictions(twice: pd.DataFrame) -> list[str]:
-    """Return a note for every reading with two different scores; neither becomes a score."""
+    """Return a note for every reading with two different scores: ``scores.tsv`` gets neither."""
     lines = []
     for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False):
         scores = " and ".join(f"{score:g}" for score in rows["score"].unique())
@@ -201,7 +206,7 @@ def _contradictions(twice: pd.DataFrame) -> list[str]:
 
 
 def _commit_readings(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
-    """Put scores and label maps into the cohort together."""
+    """Put scores and label maps into the cohort in one change: after an error it has neither."""
     with stage(root) as scratch:
         new = {"scores.tsv": scratch / "scores.tsv"}
         write_atomic(new["scores.tsv"], scores.encode())
@@ -278,7 +283,7 @@ def _entries_of_session(
     conditions = {}
     for session in key["sessions"]:
         conditions[session["reader"], session["session"]] = dict(session["cases"])
-    # True equals 1, and so would be taken for session 1.
+    # The type is compared exactly, because in Python True equals 1 and would pass for session 1.
     if type(number) is not int or (reader, number) not in conditions:
         raise CadError(f"reader {reader}, session {number} is not in this study")
     condition_of_case = conditions[reader, number]
@@ -357,7 +362,8 @@ def _rows_of_export(export: JsonObject, key: JsonObject) -> list[tuple[object, .
     session = int(export["session"])
     rows: list[tuple[object, ...]] = []
     for answer in export["readings"]:
-        # A table has one line for each reading, and no control character in a cell.
+        # A note must fit into one cell of `readings.tsv`, without line breaks or other control
+        # characters.
         note = " ".join(CONTROL.sub(" ", str(answer.get("note", ""))).split())
         rows.append(
             (
@@ -455,7 +461,7 @@ def _progress(readings: pd.DataFrame, key: JsonObject) -> list[str]:
 
 
 def _tool_comparison(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
-    """Return a comparison of readers with and without the tool, if both were read."""
+    """Return a comparison of the readers with and without the tool, if they read in both ways."""
     if set(readings["condition"]) != {ALONE, WITH_TOOL}:
         return []
     pairs = zip(readings["scale"], readings["score"], strict=True)

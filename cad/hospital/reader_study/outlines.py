@@ -46,9 +46,9 @@ def outline_maps(
     Raises
     ------
     CadError
-        If the image is not the one that the reader drew on; if an outline is too small to be
-        measured, or shares no voxel with the region that it corrects; if two outlines of a reader
-        share a voxel; or if the reader's earlier map lies on another grid or already has another
+        If the image is not the one on which the reader drew. If an outline is too small to be
+        measured, or shares no voxel with the region that it corrects. If two outlines of a reader
+        share a voxel. If the reader's earlier map lies on another grid, or already has another
         outline of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
@@ -91,7 +91,7 @@ def is_placed(outline: JsonObject) -> bool:
             return False
     runs = outline["runs"]
     (depth, height, width) = outline["shape"]
-    end = -1  # a run must not begin at the end of the one before: both would be one run
+    end = -1  # a run must not begin where the last run ends: the two would be one run
     for start, length in zip(runs[::2], runs[1::2], strict=False):
         if start <= end or length < 1:
             return False
@@ -157,7 +157,10 @@ def _with_outlines(
 
 
 def _outlined_voxels(outline: JsonObject, study: Study) -> np.ndarray:
-    """Return an outline's voxels on the grid of the image it was drawn on, bool."""
+    """Return the voxels inside an outline, as a bool array on the grid of the image.
+
+    An error is raised if the study's image is not the one on which the outline was drawn.
+    """
     image = study.anatomical
     if outline["image"] != image_hash(image):
         raise _outline_error(
@@ -187,7 +190,7 @@ def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, l
     too_little = fill(image, image).too_little
     if too_little:
         raise _outline_error(outline, f"it cannot be measured: {too_little}", AGAIN)
-    if study.roi_map is None:  # read_study raises an error for regions without a label map
+    if study.roi_map is None:  # read_study refuses a study that has regions but no label map
         return
     region = resample_mask(study.roi_map.with_array(study.roi_map.array == label), image).array
     if region.any() and not (region & inside).any():

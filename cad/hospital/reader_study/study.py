@@ -93,15 +93,16 @@ SCALES = ("likert5", "pirads")
 FORMAT = "cad reading 1"
 KEY = "reading.json"
 READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
-"""A folder with a reader study has the file KEY. It says which patient each case is.
+"""Kind of folder that holds a reader study: it has the file ``reading.json`` (the key).
 
-Readers do not need this file; it is needed to collect their answers.
+This file says which patient each case is. Readers do not need it, but collecting their answers
+does.
 """
 ALONE = "alone"
 WITH_TOOL = "with_tool"
 WASH_OUT_DAYS = 28
 NOTE = 500  # largest number of characters of a reader's note on a case
-LARGEST_LABEL = 254  # a page could not distinguish larger labels
+LARGEST_LABEL = 254  # largest region number in a mask; a page could not tell larger ones apart
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,8 @@ def write_reading(
         sessions. Each reader sees the tool's probability on one half of the cases in the first
         session, and on the other half in the second.
     order : Path, optional
-        File ``suggestions.csv`` with the regions to score next. Every reader then reads only its
-        cases, in its order.
+        File ``suggestions.csv`` with the regions to score next. Every reader then reads only the
+        cases of this file, in the file's order.
 
     Returns
     -------
@@ -393,13 +394,13 @@ def image_hash(image: Volume) -> str:
     str
         16 hexadecimal digits.
     """
-    place = np.round(image.affine, 3) + 0.0  # no negative zero
+    place = np.round(image.affine, 3) + 0.0  # adding 0 turns -0.0 into 0.0, which has other bytes
     voxels = np.ascontiguousarray(image.array)
     return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:16]
 
 
 def _images_only(study: Study) -> StudyFeatures:
-    """Return a reader's images, and how strongly each voxel enhances at its peak."""
+    """Return the images that a reader sees, and how strongly each voxel enhances at its peak."""
     nothing = StudyFeatures(pd.DataFrame({"roi_id": pd.Series(dtype=str)}))
     if study.dce is None or study.roi_map is None:
         return nothing
@@ -411,7 +412,7 @@ def _images_only(study: Study) -> StudyFeatures:
         return nothing
     try:
         bolus = find_bolus(study.dce.times, frames[:, inside].mean(axis=1))
-    except CadError:  # no bolus is found, so that nothing enhances
+    except CadError:  # no arrival of the contrast agent is found, so that no voxel enhances
         return nothing
     before = frames[: bolus.n_baseline].mean(axis=0, dtype=np.float32)
     gain = frames.max(axis=0) / np.where(before > 0, before, np.inf) - (before > 0)

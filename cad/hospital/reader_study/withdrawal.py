@@ -50,8 +50,9 @@ class ReadingFolder:
     def below(folder: Path) -> list[Path]:
         """Return the folders of reader studies: a folder itself or folders below it.
 
-        A folder with pages' cases (``cases/*.js``) or with readers' exports counts, too, under any
-        name and packed or not. Exports that lie inside a reader study are part of that study.
+        A folder counts as one if it has ``reading.json``, cases of pages (``cases/*.js``) or
+        readers' exports. Exports are found under any name and inside packed files. Exports that lie
+        inside a reader study are part of that study.
         """
         studies = {path.parent for path in _files(folder, KEY)}
         studies |= {path.parents[1] for path in _files(folder, "cases/*.js")}
@@ -119,8 +120,8 @@ class ReadingFolder:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         If ``reading.json`` is missing, nobody can tell whose cases and exports these are. All files
-        are then returned, with that remark. A file is also returned if it names a case that is not
-        in ``reading.json`` (any more), unless it is an export of another study.
+        are then returned, with a remark that says so. A file is also returned if it names a case
+        that is not in ``reading.json`` (any more), unless it is an export of another study.
 
         Parameters
         ----------
@@ -149,7 +150,7 @@ class ReadingFolder:
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:
-    """Return the files in and below a folder, except files that are being built there."""
+    """Return the files in and below a folder, except files that a process is still writing."""
     files = []
     for path in sorted(folder.rglob(pattern)):
         in_work = any(is_ours(name) for name in path.relative_to(folder).parts)
@@ -212,7 +213,7 @@ def _named_cases(path: Path) -> list[_CodesOfFile]:
     For a file that cannot be read the list is empty; :func:`cad.folders.cohort.traces.traces` names
     such files.
     """
-    if path.suffix == ".npz":  # arrays only
+    if path.suffix == ".npz":  # a file of arrays, which names no case
         return []
     entries = []
     try:

@@ -189,8 +189,8 @@ class Summary:
     patient_level : PatientLevel or None
         Measures of one probability per patient instead of one per region.
     at_training : dict of str to OperatingChoice
-        In a prediction, for each model by its name, the thresholds that its training chose for an
-        aim, and their predictive values in the training.
+        In a prediction, the thresholds that the training of each model chose for an aim, and their
+        predictive values in the training. Keys are the names of the models.
     images : Comparison or None
         Measures against histology of the probability from images alone. This probability is
         computed without readers' scores, because it is compared with readers.
@@ -241,12 +241,14 @@ class Summary:
         """Return the content of ``metrics.json`` as values that JSON can hold."""
         content = _fields(self)
         del content["rows"]
-        content["null"] = self.null and self.null.as_dict()
+        if self.null is not None:
+            content["null"] = self.null.as_dict()
         for name in ("assisted", "ceiling", "disagreement"):
             measure = getattr(self, name)
-            content[name] = measure and {**_fields(measure), "sentence": measure.sentence()}
-        point = self.operating_point
-        content["operating_point"] = point and point.as_dict()
+            if measure is not None:
+                content[name] = {**_fields(measure), "sentence": measure.sentence()}
+        if self.operating_point is not None:
+            content["operating_point"] = self.operating_point.as_dict()
         content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
         return dict(json_safe(content))
 
@@ -291,8 +293,8 @@ def summarise(
           ``probability`` is used in its place.
         - ``decision_value`` (optional): is used in place of a probability that is NaN in every row.
         - ``label_kind`` (optional): kind of each label; the kinds are counted.
-        - ``centred, centred_belief, centred_images`` (in a validation): rank regions of different
-          folds (:attr:`cad.learning.evaluation.OutOfFold.centred`).
+        - ``centred, centred_belief, centred_images`` (in a validation): values by which regions of
+          different folds are ranked (:attr:`cad.learning.evaluation.OutOfFold.centred`).
     reader_scores : DataFrame, optional
         One row per score, with the columns ``participant_id, roi_id, reader_id, probability``.
     decision : DecisionSettings
@@ -312,13 +314,15 @@ def summarise(
     """
     frame = frame.reset_index(drop=True)
     columns = _RegionColumns.of(frame)
-    # How probable is cancer, by all that is known of the region? Histology tells.
+    # ``probability`` is how probable cancer is, by all that is known of the region. It is compared
+    # with histology.
     probability = _Score.of(frame, "probability")
-    # Would readers call the region malignant? The readers' mean tells. This is the learner's own
-    # score, to which the conformal p-values of a trained model refer.
+    # ``belief`` is how probable it is that readers would call the region malignant. It is compared
+    # with the readers' mean. It is the learner's own score, to which the conformal p-values of a
+    # trained model refer.
     belief = _Score.of(frame, "belief")
-    # How probable is cancer, by the images alone? This score is compared with readers. A score that
-    # uses what they say would be compared with itself.
+    # ``images`` is how probable cancer is by the images alone. It is compared with readers. A score
+    # that uses the readers' scores would be compared with itself.
     images = _Score.of(frame, "probability_images")
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
     n_folds = len(folds.folds) if folds else None
@@ -362,8 +366,9 @@ def summarise(
     wide = score_table(frame, reader_scores)
     tool, with_tool = _tool_measures(columns, belief, images, wide, given, resampling)
     conformal, (p_benign, p_malignant) = _conformal(columns, belief.ranking, given)
-    # A prediction has these values from its models. A validation has none, so that the values which
-    # were computed from the other patients take their place.
+    # In a prediction the models give p-values and the readers' probabilities with the tool. In a
+    # validation no model gives them, so the values that were computed from the other patients are
+    # used.
     values_of_regions = given
     if values_of_regions is None:
         values_of_regions = Given(
@@ -402,7 +407,9 @@ class _RegionColumns:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> _RegionColumns:
-        """Take the values from the columns of a frame."""
+        """Return truth, readers' mean and patient from the columns of a table with a row per
+        region.
+        """
         return cls(
             frame["truth"].to_numpy(dtype=float),
             frame["p"].to_numpy(dtype=float),
@@ -449,7 +456,7 @@ class _Score:
     def on_common_base(self) -> np.ndarray:
         """Return the probabilities as if all folds had the same base log-odds.
 
-        What is fitted for new cases is fitted to these values.
+        Thresholds and calibrations for new cases are fitted to these values.
         """
         return self.value if self.centred is None else np.asarray(expit(self.ranking))
 
@@ -469,9 +476,11 @@ def _tool_measures(
     given: Given | None,
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return measures of readers with the classifier, and of the limit that readers set to it.
+    """Return measures of readers with the classifier, and readers' probabilities with it.
 
-    The limit is how near to the readers' mean a classifier can come. Both need a probability.
+    The measures also say how near to the readers' mean a classifier can come. Both measures need a
+    probability. The second result has, for each reader id, the probability of every region that
+    combines the reader's score with the classifier.
     """
     measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     measures["assisted_note"] = "no readers" if wide is None else ""

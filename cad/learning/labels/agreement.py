@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 FEWEST_READERS = 3
 """Least number of readers that can have different weights; fewer readers have equal weights."""
 # Number of times that weights are computed from the mean of the other readers. In the first mean
-# all readers have equal weights, also a reader who agrees with nobody. In the next means he has
-# little or no weight.
+# all readers have equal weights, also a reader who agrees with nobody. In the later means this
+# reader has little or no weight.
 _ROUNDS = 3
 # Least number of regions for a correlation: the variance of Fisher's z is 1 / (n - 3), so that
 # three regions give no estimate.
@@ -163,9 +163,10 @@ class AgreementReaders:
         # mean is exactly this probability.
         p = np.round(np.where(scored, grades * share, 0.0).sum(axis=1), _DIGITS)
         square = np.where(scored, share * (grades - p[:, None]) ** 2, 0.0).sum(axis=1)
-        # The expectation of a weighted variance is too small by the factor 1 - sum of squared
-        # shares, so the variance is divided by it. With n equal weights the factor is 1 - 1/n, as
-        # with ddof 1.
+        # A reader's share is his weight divided by the sum of weights. In expectation the weighted
+        # variance of the scores is too small by the factor 1 - sum of squared shares, so it is
+        # divided by this factor. With n equal weights the factor is 1 - 1/n, as in a sample
+        # variance (ddof 1).
         freedom = 1 - (share**2).sum(axis=1)
         alone = freedom < 1e-9
         spread = np.round(np.sqrt(square / np.where(alone, 1.0, freedom)), _DIGITS)
@@ -290,7 +291,8 @@ def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
     columns = []
     for first in np.unique(copies):
         names = grades[:, copies == first]
-        # Copies have equal scores wherever both scored, so the first finite score is taken.
+        # Readers who are copies of each other have equal scores wherever both scored a region, so
+        # the first finite score is taken.
         where = np.isfinite(names).argmax(axis=1)
         columns.append(names[np.arange(len(names)), where])
     return np.column_stack(columns)
@@ -350,45 +352,54 @@ def _agreements(
 
     The result has three arrays, each with a value per reader: Fisher's z of the correlation, the
     variance of z, and the number of regions. Where the correlation cannot be computed, z is NaN and
-    its variance infinite.
+    its variance infinite. ``weight`` has the weight of each reader, and ``group`` the patient of
+    each region.
     """
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
-    heard = scored * weight
+    weight_of_score = scored * weight
     # The mean is taken over the other readers who have weight. If nobody who scored has weight, all
     # readers count equally.
-    if not heard.any():
-        heard = scored.astype(float)
+    if not weight_of_score.any():
+        weight_of_score = scored.astype(float)
         total = np.where(scored, grades, 0.0)
     z = np.full(grades.shape[1], np.nan)
     variance = np.full(grades.shape[1], np.inf)
     n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
-    whole = _variance_of_mean(total.sum(axis=1), heard.sum(axis=1))
+    # A reader who always gives one score has no correlation. How certain that is depends on how
+    # much the mean varies over his regions, compared with its variance over all regions.
+    variance_of_mean = _variance_of_mean(total.sum(axis=1), weight_of_score.sum(axis=1))
     for reader in range(grades.shape[1]):
-        sum_of_others = np.delete(heard, reader, axis=1).sum(axis=1)
+        sum_of_others = np.delete(weight_of_score, reader, axis=1).sum(axis=1)
         used = scored[:, reader] & (sum_of_others > 0)
         n[reader] = np.count_nonzero(used)
         if n[reader] < _FEWEST:
             continue
         mean = np.delete(total, reader, axis=1).sum(axis=1)[used] / sum_of_others[used]
-        z[reader], variance[reader] = _fisher(grades[used, reader], mean, group[used], whole)
+        z[reader], variance[reader] = _fisher(
+            grades[used, reader], mean, group[used], variance_of_mean
+        )
     return z, variance, n
 
 
 def _variance_of_mean(total: Array, heard: Array) -> float:
-    """Return the variance, over the regions that somebody scored, of the readers' mean."""
+    """Return the variance, over the regions that somebody scored, of the readers' weighted mean.
+
+    ``total`` is the sum of the readers' weighted scores of each region, and ``heard`` the sum of
+    the weights of the readers who scored it.
+    """
     if not (heard > 0).any():
         return 0.0
     return float(np.var(total[heard > 0] / heard[heard > 0]))
 
 
 def _fisher(
-    scores: Array, mean: Array, group: NDArray[np.intp], whole: float
+    scores: Array, mean: Array, group: NDArray[np.intp], variance_of_mean: float
 ) -> tuple[float, float]:
     """Return Fisher's z of the correlation of a reader's scores with a mean, and the variance of z.
 
-    The variance takes the regions of one patient as dependent. ``whole`` is the variance of the
-    readers' mean over all regions.
+    The variance takes the regions of one patient as dependent. ``variance_of_mean`` is
+    the variance of the readers' mean over all regions.
     """
     n = len(scores)
     if np.ptp(mean) == 0:
@@ -397,12 +408,14 @@ def _fisher(
     if np.ptp(scores) == 0:
         # A reader who gives the same score everywhere has correlation 0. How certain this 0 is
         # depends on how much the other readers' mean varies over his regions.
-        share = min(1.0, float(np.var(mean)) / whole) if whole > 0 else 1.0
+        share = 1.0
+        if variance_of_mean > 0:
+            share = min(1.0, float(np.var(mean)) / variance_of_mean)
         return 0.0, least_variance / max(share, 1e-6)
     u = (scores - scores.mean()) / scores.std()
     v = (mean - mean.mean()) / mean.std()
     r = float(np.clip((u * v).mean(), -_HIGHEST, _HIGHEST))
-    # Influence of each region on the correlation, summed by patient.
+    # ``influence`` is the influence of each region on the correlation. It is summed by patient.
     influence = u * v - r * (u**2 + v**2) / 2
     sums = np.bincount(group, influence)
     variance = float(sums @ sums) / n**2 / (1 - r**2) ** 2
@@ -412,17 +425,22 @@ def _fisher(
 
 
 def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
-    """Return every reader's z, drawn towards the panel's mean as far as chance explains its
-    distance.
+    """Return every reader's z, drawn towards the mean z of all readers as far as chance explains
+    the difference.
+
+    The mean and the variance between readers are those of a random-effects meta-analysis
+    (DerSimonian and Laird 1986). A reader without a measured z gets the mean.
     """
     precision = 1 / variance[measured]
-    centre = float(precision @ z[measured] / precision.sum())
-    excess = float(precision @ (z[measured] - centre) ** 2) - (measured.sum() - 1)
+    common_mean = float(precision @ z[measured] / precision.sum())
+    # Without differences between readers, the weighted squares add up to their number less one on
+    # average. What goes beyond this is the variance between readers times ``scale``.
+    excess = float(precision @ (z[measured] - common_mean) ** 2) - (measured.sum() - 1)
     scale = precision.sum() - (precision @ precision) / precision.sum()
     between = max(0.0, excess / scale)
-    total = 1 / (variance[measured] + between)
-    centre = float(total @ z[measured] / total.sum())
-    drawn = np.full(len(z), centre)
+    weight = 1 / (variance[measured] + between)
+    mean = float(weight @ z[measured] / weight.sum())
     reliability = between / (between + variance[measured])
-    drawn[measured] = centre + reliability * (z[measured] - centre)
-    return drawn
+    shrunk = np.full(len(z), mean)
+    shrunk[measured] = mean + reliability * (z[measured] - mean)
+    return shrunk

@@ -177,7 +177,8 @@ class PooledReaders:
         design = _design(np.where(read[:, None], grades, 0.5))
         z = design @ self.coefficients_
         variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
-        # With little histology the weights are uncertain, which draws p towards 1/2.
+        # With little histology the weights of the readers are uncertain, which draws the
+        # probability p towards 1/2.
         p = expit(z / np.sqrt(1 + np.pi * variance / 8))
         return Belief(
             np.where(read, p, np.nan), np.where(read, p * (1 - p) * np.sqrt(variance), np.nan)
@@ -218,7 +219,9 @@ class PooledReaders:
 def _design(grades: Array) -> Array:
     """Return the design matrix of the logistic model, shape (n, 2 + R) for R readers.
 
-    The columns are 1, z, s_1 - m, .., s_R - m, with the symbols of this module's docstring.
+    The columns are 1, z, s_1 - m, .., s_R - m. s_r is the score of reader r as a probability and m
+    the mean of a region's scores. z is the log-odds of this mean after one more reading, of 1/2,
+    was added.
     """
     read = np.isfinite(grades)
     n = read.sum(axis=1)
@@ -232,11 +235,11 @@ def _design(grades: Array) -> Array:
 
 
 def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
-    """Return the posterior mode and covariance of the coefficients (a, b, w_1, .., w_R)."""
+    """Return the posterior mode and covariance of the model's coefficients a, b, w_1, .., w_R."""
     k = design.shape[1]
     centre = np.zeros(k)
-    # The prior mean is the readers' mean: b, the weight of z, is 1, and all other coefficients are
-    # 0.
+    # The prior mean of the coefficients stands for the readers' mean as it is. The weight b of the
+    # log-odds of this mean is 1, and all other coefficients are 0.
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]

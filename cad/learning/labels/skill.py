@@ -145,7 +145,7 @@ def reader_skill(
 
 
 def _others(grades: Array, reader: int) -> Array:
-    """Return for every region what all readers but this one say in the mean.
+    """Return for every region what the readers other than ``reader`` say on average.
 
     The value is 1 where the mean of their probabilities is above 1/2, and 0 where it is below. It
     is NaN where the mean is 1/2, and where no other reader scored.
@@ -166,16 +166,17 @@ def _share_of_hits(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str
     code = np.unique(group, return_inverse=True)[1]
     m = int(code.max()) + 1
     if m < 2 or p in (0.0, 1.0):
-        # If all are hits, or none is a hit, no variance can be estimated. One end of the interval
-        # is then the exact one-sided 97.5 % bound, as if each of the m patients had one region.
-        # With one patient who has both hits and misses, the interval is [0, 1].
+        # If all calls are right (hits), or none is, no variance can be estimated. One end of the
+        # interval is then the exact one-sided 97.5 % bound, as if each of the m patients had one
+        # region. With one patient who has both hits and misses, the interval is [0, 1].
         bound = 0.025 ** (1 / m)
         lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
         return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}
     # Linearised variance of the share: deviations from p are summed by patient first.
     residual = np.bincount(code, hits - p, m)
     variance = m / (m - 1) * float(residual @ residual) / n**2
-    # The interval is made on the logit scale, d logit(p) = dp / (p (1 - p)), so it stays in [0, 1].
+    # The interval is made on the logit scale, so that it stays in [0, 1]. A small change dp of p is
+    # a change dp / (p (1 - p)) on this scale.
     half = float(student.ppf(0.975, m - 1)) * np.sqrt(variance) / (p * (1 - p))
     centre = np.log(p) - np.log1p(-p)
     lower, upper = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))

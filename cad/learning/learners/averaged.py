@@ -38,11 +38,11 @@ from cad.learning.logistic import fit_logistic
 from cad.learning.stored import Declared, Inside, Plain, floats, whole, words
 
 _RESAMPLES = 200
-# From the inner fold number `_TRIAL_FOLDS` on, a setting is dropped if its summed loss is more than
-# `_HOPELESS` nats above that of the best setting. This difference is computed without the patient
-# who contributes most to it, since a resample may lack that patient. In 36 fits to 12 tables of
-# real readers' scores, no setting that had weight in the end was more than 4.6 nats behind the best
-# one.
+# From the inner fold number `_TRIAL_FOLDS` on, bad settings (combinations of parameters) are
+# dropped. The summed loss of a dropped setting is more than `_HOPELESS` nats above that of the best
+# setting. This difference is computed without the patient who contributes most to it, since a
+# bootstrap resample may lack that patient. In 36 fits to 12 tables of real readers' scores, no
+# setting that had weight in the end was more than 4.6 nats behind the best one.
 _TRIAL_FOLDS = 2
 _HOPELESS = 6.0
 MOST_ROWS = 3000
@@ -56,14 +56,16 @@ GIVEN = "given"
 # Probabilities are clipped to this distance from 0 and 1. Without it, a few regions whose labels
 # are all 0 could give a probability of 0, and its loss for a label of 1 is infinite.
 CLIP = 0.01
-# Precision (1 / variance) of two normal priors: of the slope, and of the weight of a member of
-# :class:`cad.learning.learners.ProbabilisticEnsemble`. A few dozen regions outweigh it.
+# Precision (1 / variance) of two normal priors: of the slope, by which log-odds are multiplied, and
+# of the weight of a member of :class:`cad.learning.learners.ProbabilisticEnsemble`. A few dozen
+# regions outweigh either prior.
 _PRECISION = 6.0
-# Precision of the normal prior on the shift: its standard deviation is one unit of log-odds.
+# Precision of the normal prior on the shift, which is added to log-odds. The standard deviation of
+# the prior is one unit of log-odds.
 _SHIFT_PRECISION = 1.0
-# Least slope. If the features tell nothing about the labels, the predictions of inner folds
-# correlate negatively with the labels. The fitted slope is then negative, and would reverse the
-# order of the regions.
+# Least slope by which log-odds are multiplied. If the features tell nothing about the labels, the
+# predictions of inner folds correlate negatively with the labels. The fitted slope is then
+# negative, and would reverse the order of the regions.
 _LEAST_SLOPE = 0.1
 
 
@@ -146,7 +148,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         Scaling and gamma of each of the k kernels of the average. A kernel is exp(-gamma |u - v|^2)
         here, without division by d.
     base_, slope_ : float
-        z_0 and a, which ``dual_coef_`` and ``intercept_`` already include.
+        z_0, the log-odds of the mean label, and the slope a of the formula above. ``dual_coef_``
+        and ``intercept_`` already include both.
     support_, support_vectors_, classes_
         Numbers of the training rows that have a coefficient in any kernel, their features, and the
         two classes.
@@ -399,8 +402,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         ``log_odds`` has shape (n, k), a column per member. The log-odds of the mean label are
         subtracted first. The weights have a normal prior with the mean ``towards``.
         """
-        # A row without log-odds, for example of a fold in which no setting could be fitted, is left
-        # out.
+        # A row without log-odds is left out. It may be in a fold in which no setting could be
+        # fitted.
         predicted = np.isfinite(log_odds).all(axis=1)
         count: Array = fit_logistic(
             log_odds[predicted] - self.base_,
@@ -442,9 +445,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         every = validate_data(self, np.vstack([rows, other]), dtype=np.float64, reset=False)
         views = self._views(every, self.scalings_)
         unmixed = np.asarray(~mixed, dtype=float)
-        # Squared distances are summed separately over the mixed and the unmixed features. To
-        # compute the distance of the unmixed row, and then correct it by differences, would lose
-        # precision where a feature is huge.
+        # Squared distances are sums of two parts: over the features taken from ``other`` (mixed),
+        # and over the row's own features (unmixed). To compute the distance of the unmixed row, and
+        # then correct it by differences, would lose precision where a feature is huge.
         mixed_squares = {}
         for scaling, view in views.items():
             other_view = view[-1]
@@ -506,9 +509,11 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _weigh(
         self, task: _Task, points: list[Point], owner: NDArray[Any]
     ) -> tuple[Array, Array, Array]:
-        """Return the weight and the mean cross-entropy of every setting on inner folds, and the
-        log-odds of the weighted average for every row, by settings that were fitted without the
-        row.
+        """Return three results of the inner folds.
+
+        The first is the weight of every setting, the second every setting's mean cross-entropy. The
+        third is the log-odds of the weighted average for every row, by settings that were fitted
+        without the row. ``owner`` has the patient of every row.
         """
         patient = np.unique(owner, return_inverse=True)[1]
         n_patients = int(patient.max()) + 1
@@ -578,13 +583,15 @@ class AveragedProbabilisticSVC(KernelMachine):
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
         beta = np.zeros((len(gaussians), len(rows)))
-        # z_0 + a (z - z_0) = (1 - a) z_0 + a z. So log-odds multiplied by a slope are again a sum
-        # of kernels and a constant.
+        # z are log-odds, a is a slope, and z_0 are the log-odds of the mean label. Then z_0 + a (z
+        # - z_0) = (1 - a) z_0 + a z. So log-odds multiplied by a slope are again a sum of kernels
+        # and a constant.
         intercept = (1 - self.slope_) * self.base_ + shift
         total = float(share.sum()) / self.slope_
         for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
-            # Log-odds are (f + b) / s, so the coefficients of a setting are multiplied by its
-            # weight and divided by its scale s.
+            # The log-odds of a setting are (f + b) / s, with f + b its decision value and s its
+            # scale. So the coefficients of a setting are multiplied by its weight and divided by
+            # its scale.
             weight_of_point = share[k] / total / scale
             gaussian = gaussians.index((points[k].scaling, points[k].gamma))
             beta[gaussian] += weight_of_point * solution.beta
@@ -643,7 +650,7 @@ class _Task:
         out.
         """
         # The optimisation problem without its kernel depends on eta0, kappa and C only. So settings
-        # that differ in scaling or gamma share it.
+        # that differ only in scaling or gamma share one problem.
         point_by_problem = {(point.eta0, point.kappa, point.C): point for point in points}
         problems = {key: self._problem(point, rows) for key, point in point_by_problem.items()}
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
@@ -676,7 +683,7 @@ class _Task:
 
 def drawn_notes(learner: object, n_rows: int) -> list[str]:
     """Return a sentence if the kernels of a learner are fitted to only a sample of the rows, else
-    [].
+    an empty list.
 
     Parameters
     ----------
@@ -759,6 +766,7 @@ def squared_distances(X: Array, Y: Array) -> Array:
     Parameters
     ----------
     X, Y : ndarray, shape (n, d) and (m, d)
+        The two tables.
 
     Returns
     -------

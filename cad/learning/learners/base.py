@@ -209,7 +209,7 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     error six rows count as one.
 
     The other warning is about single rows. A row differs if two conditions hold. More than a fifth
-    of its values lie outside the range of their column in the training, and at least one value lies
+    of its values lie outside the range of their column in the training. And at least one value lies
     outside by more than the width of the range.
 
     Parameters
@@ -238,7 +238,8 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
     True
     """
     lowest, highest, mean, deviation = trained
-    # The least width lets a column that was constant in the training differ by a rounding error.
+    # A column that was constant in the training may differ by a rounding error, so its width is not
+    # 0.
     width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
     distance = np.clip((rows - mean) / width, -3, 3)
     off = np.abs(np.nan_to_num(distance).mean(axis=0))
@@ -320,10 +321,12 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array, shape (n, d)
+            Features.
         y : array, shape (n,)
             The two classes, or probabilities in [0, 1] of the positive class. A semi-supervised
             learner's unlabelled rows (-1) are left out.
         sample_weight : array, shape (n,), optional
+            Weight of every row in the mean.
 
         Raises
         ------
@@ -343,6 +346,7 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
         Soft labels and predicted probabilities, in [0, 1]. A row whose target is NaN does not
         count.
     sample_weight : array, shape (n,), optional
+        Weight of every row in the mean.
 
     Raises
     ------
@@ -486,7 +490,8 @@ class KernelMachine(BinaryLearner):
     support_, support_vectors_, dual_coef_, intercept_``.
     """
 
-    # With scikit-learn's metadata routing on, ``eta`` is passed to ``fit`` without a request.
+    # With scikit-learn's metadata routing switched on, ``eta`` is passed to ``fit`` although the
+    # user did not request it.
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
     kernel: Any
@@ -502,7 +507,7 @@ class KernelMachine(BinaryLearner):
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        # A kernel matrix is checked elsewhere, also for NaN.
+        # A precomputed kernel matrix is checked when it is used, also for NaN.
         is_precomputed = self.kernel == "precomputed"
         rows: Array = validation.validate_data(
             self,

@@ -22,7 +22,7 @@ from cad.learning.learners.solvers.kernels import Gram
 from cad.learning.learners.solvers.problem import Array, LearnerError
 
 # An eigenvector of the kernel matrix is dropped if its eigenvalue is below this share of the
-# largest one, because such an eigenvalue may be only a rounding error.
+# largest one. Such an eigenvalue may be only a rounding error.
 _RANK_TOL = 1e-12
 
 
@@ -43,10 +43,10 @@ class _Baseline(OneKernelMachine):
 class KernelLogistic(_Baseline):
     """Learn kernel logistic regression on soft labels.
 
-    Minimises 1/2 |f|^2 + C times the sum of cross-entropies, with |f| the norm of the decision
-    function in the space of the kernel. A soft label p counts as two rows: a positive of weight p
-    and a negative of weight 1 - p. scikit-learn's LogisticRegression is fitted by Newton steps to
-    an exact feature map of the kernel (eigenvectors of the kernel matrix).
+    The learner minimises 1/2 |f|^2 + C times the sum of cross-entropies, with |f| the norm of the
+    decision function in the space of the kernel. A soft label p counts as two rows: a positive of
+    weight p and a negative of weight 1 - p. scikit-learn's LogisticRegression is fitted by Newton
+    steps to an exact feature map of the kernel (eigenvectors of the kernel matrix).
 
     Parameters
     ----------

@@ -29,21 +29,24 @@ MEMBERS = ("line", "P-SVMs", "trees", "boosting")
 # weight of the trees is found from these predictions.
 _GROWN_ON = 0.8
 MOST_LINED = 20_000
-"""Largest number of rows that the line and boosting learn from; of more, this number is drawn."""
+"""Largest number of rows that the line and boosting learn from. If there are more, this number is
+drawn at random.
+"""
 # Largest number of rows on which a tree is grown; each tree draws other rows.
 _MOST_GROWN = 50_000
 # With more rows than this, boosting uses two inner folds, to save time.
 _MANY = 5000
-# The prior means were chosen on fourteen tables of readers' scores: once with five folds of all
-# patients, and once with only ten patients of each table (docs/probability.md).
+# The prior means of the members' weights were chosen on fourteen tables of readers' scores. Each
+# table was used once with five folds of all patients, and once with only ten patients
+# (docs/probability.md).
 TOWARDS = np.array([0.25, 0.5, 0.25, 0.0])
 """Prior means of the members' weights, in the order of :data:`MEMBERS`. The more patients there
 are, the further the weights may move away from them.
 """
-# Levels of the quantiles in ``scatter_``.
+# Levels of the quantiles in ``scatter_``, which say how far labels lie from predictions.
 _LEVELS = np.linspace(0.0, 1.0, 201)
-# Added to q (1 - q), so that the variance of labels that is expected around a prediction q is never
-# 0.
+# This number is added to q (1 - q), the variance of labels that is expected around a predicted
+# probability q. So the variance is never 0.
 _ROOM = 0.02
 
 
@@ -176,7 +179,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return np.array(decided)
 
     def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Array:
-        """Return quantiles of what the readers' mean of each row may be, shape (n, n_levels).
+        """Return quantiles of the readers' mean that is expected for each row, shape (n, n_levels).
 
         The labels of new rows are assumed to differ from their predictions as much as labels did on
         inner folds. The differences are in units of sqrt(q (1 - q) + .02), with q the prediction.

@@ -47,14 +47,15 @@ from cad.learning.learners.solvers.problem import Array, LearnerError
 Message = dict[str, Any]
 Send = Callable[[Message], Message]
 
-# A step goes at most this share of the way at whose end a variable would reach its bound.
+# A step covers at most this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
 # Step lengths to choose from. A site answers how many of its rows forbid each length, which is a
 # sum over rows. If it answered with the largest length that it allows, this would be a number from
 # a single row.
 LENGTHS = np.concatenate([[1.0, 0.995], 0.99 * 0.93 ** np.arange(60)])
 _STEPS = 80
-# A learned scale below this share of the decision values has collapsed to 0 (docs/methods.md 2).
+# A learned scale s that is below this share of the size of the decision values has collapsed to 0
+# (docs/methods.md 2).
 _COLLAPSED = 1e-6
 # An objective below this share of the sum of costs may be only a rounding error.
 _FLOOR = 1e-9
@@ -333,7 +334,9 @@ class FederatedSite:
         return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
 
     def _start(self, question: Message) -> Message:
-        """Standardise the rows, set up the problem, and choose first values between the bounds."""
+        """Standardise the site's rows, set up its problem, and start its variables between their
+        bounds.
+        """
         mean = self._numbers(question, "mean", self.plan.features)
         deviation = self._numbers(question, "deviation", self.plan.features)
         if not (deviation > 0).all():
@@ -364,8 +367,9 @@ class FederatedSite:
         return {"constraints": len(problem.c), "cost": float(problem.c.sum())}
 
     def _system(self, question: Message) -> Message:
-        """Make the last step, by the length that the coordinator chose, and return the sums for the
-        equations of the next step.
+        """Carry out the previous step, and return the sums for the equations of the next step.
+
+        The question has the length of the previous step, which the coordinator chose.
         """
         x = self._numbers(question, "x", self.plan.unknowns())
         if self._moves is not None:
@@ -425,7 +429,8 @@ class FederatedSite:
 
     def _blocked(self, d_gamma: Array, d_v: Array, d_xi: Array) -> list[int]:
         """Return for each of :data:`LENGTHS` how many rows forbid a step of this length."""
-        # The share of the way to each bound that a step of length 1 would go.
+        # For each row and each of its bounds: the share of the way to the bound that a step of
+        # length 1 would go.
         to_bounds = [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
         nearest = np.maximum.reduce(to_bounds)
         is_forbidden = nearest[:, None] * LENGTHS[None, :] > _CLOSE
@@ -443,7 +448,7 @@ class FederatedSite:
         d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
-        # The corrector subtracts the second-order products that the predictor step would leave.
+        # The predictor step would leave products of two changes. The corrector subtracts them.
         self._to_v = to_v - d_gamma * d_v
         self._to_xi = to_xi + d_gamma * d_xi
         h = self._off - self._to_xi / self._back + self._to_v / self._gamma
@@ -661,7 +666,10 @@ class _Wire:
         self.sent = 0
 
     def ask(self, question: Message) -> dict[str, Array]:
-        """Return the sum over all sites of every entry of their answers."""
+        """Send a question to all sites; return, for each entry of the answers, its sum over sites.
+
+        An error is raised if a site refuses to answer, or if an entry has a wrong shape.
+        """
         total: dict[str, Array] = {}
         for site in self._sites:
             answer = site(question)
@@ -757,7 +765,7 @@ class _Coordinator:
         counts = wire.ask(start)
         self.constraints = float(counts["constraints"])
         self.cost = float(counts["cost"])
-        # The multiplier of the bound s >= 0 starts at the mean cost of a constraint.
+        # The multiplier of the bound s >= 0 of the scale s starts at the mean cost of a constraint.
         self.price = self.cost / self.constraints
         self.gap = np.inf
         self.typical_value = 0.0
@@ -799,7 +807,10 @@ class _Coordinator:
         return products / max(objective, _FLOOR * self.cost)
 
     def _product_of_scale(self) -> float:
-        """Return s times the multiplier of s >= 0; 0 for a fixed s. The sites do not add it."""
+        """Return s times the multiplier of the bound s >= 0; 0 if the scale s is fixed.
+
+        This product is not in the sums that the sites send.
+        """
         if not self.learned:
             return 0.0
         return float(self.x[-1]) * self.price
@@ -807,9 +818,10 @@ class _Coordinator:
     def _step(self, sums: dict[str, Array]) -> float:
         """Change x and the multiplier of s >= 0 by one step of Mehrotra's method (1992).
 
-        The predictor is the change that aims at products of 0. How far the bounds let it go shows
-        how small the products can become now. The corrector is the change that aims at equal
-        products of about this size. The step is the corrector, as far as the bounds let it go.
+        A product is that of a variable and its multiplier, and 0 at the optimum. The predictor is
+        the change that aims at products of 0. How far the bounds let it go shows how small the
+        products can become now. The corrector is the change that aims at equal products of about
+        this size. The step is the corrector, as far as the bounds let it go.
 
         Parameters
         ----------
@@ -837,19 +849,21 @@ class _Coordinator:
         predicted = self.wire.ask({"ask": "predictor", "dx": dx.tolist()})
         length = self._longest(predicted["blocked"], dx, d_price)
 
-        # The products at its end: the sum of (a + length da) (b + length db) over the pairs a, b.
+        # The sum of the products at the end of the predictor step. A product is (a + length da) (b
+        # + length db), with a variable a and its dual variable b.
         products_ahead = products + length * float(predicted["linear"])
         products_ahead += length**2 * float(predicted["quadratic"])
         if self.learned:
             products_ahead += length * (dx[-1] * self.price + self.x[-1] * d_price)
             products_ahead += length**2 * dx[-1] * d_price
-        # The more the predictor shrinks the products, the smaller are those that the corrector aims
-        # at.
+        # The more the predictor shrinks the products, the smaller is ``centre``, the value that the
+        # corrector gives to all products.
         remaining = max(products_ahead / n_products, 0.0) / mean_product
         centre = mean_product * remaining**3
 
-        # The corrector. The linear equations leave out the product of the two changes; the
-        # corrector subtracts the product of the predictor's changes instead.
+        # The corrector. The linear equations leave out the product of a variable's change and its
+        # dual variable's change. The corrector subtracts this product, computed from the
+        # predictor's changes.
         right = predicted["right"] + centre * predicted["right_per_centre"]
         change_of_product = centre - product_of_scale - dx[-1] * d_price
         dx, d_price = self._direction(factor, sums["pull"], right, change_of_product)
@@ -862,8 +876,10 @@ class _Coordinator:
     def _newton_matrix(self, triangle: Array) -> Array:
         """Return the matrix Z'DZ + Q of the Newton equations, shape (unknowns, unknowns).
 
-        ``triangle`` is the upper triangle of Z'DZ, row by row. If the scale s is learned, its
-        diagonal element also has the multiplier of s divided by s.
+        Z is the matrix of the constraints, D the diagonal matrix of the weights ``give`` of the
+        constraints, and Q the matrix of the objective. ``triangle`` is the upper triangle of Z'DZ,
+        row by row. If the scale s is learned, its diagonal element also has the multiplier of s
+        divided by s.
         """
         size = len(self.x)
         upper = np.zeros((size, size))
@@ -884,7 +900,8 @@ class _Coordinator:
         factor : tuple
             Cholesky factor of :meth:`_newton_matrix`.
         pull, right : ndarray, shape (unknowns,)
-            Z' gamma, and Z'Dh of the products that are aimed at, over all sites.
+            Sums over all sites: Z' gamma, and Z'Dh, where h depends on the products of variables
+            and multipliers at which the step aims.
         change_of_product : float
             Change that the product of s and its multiplier shall have; not used for a fixed s.
 
@@ -895,7 +912,7 @@ class _Coordinator:
         d_price : float
             Change of the multiplier; 0 for a fixed s.
         """
-        # What is missing to a zero gradient of the Lagrangian by x.
+        # The gradient of the Lagrangian by x must be 0; ``missing`` is minus this gradient.
         missing = pull - self.quadratic * self.x
         if self.learned:
             missing[-1] += self.price
@@ -905,7 +922,8 @@ class _Coordinator:
         s = float(self.x[-1])
         target[-1] += change_of_product / s
         dx = np.asarray(cho_solve(factor, target))
-        # The change of s times its multiplier, without the term of second order.
+        # The change of the product s times its multiplier, without the product of the two changes,
+        # gives the change of the multiplier.
         d_price = (change_of_product - self.price * dx[-1]) / s
         return dx, float(d_price)
 

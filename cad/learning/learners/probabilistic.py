@@ -26,11 +26,12 @@ _COLLAPSED = 1e-6
 # If the standard deviations of two features differ by more than this factor, the feature with the
 # smaller deviation has hardly any effect on a kernel.
 _UNLIKE = 100.0
-# Factors of kappa that are tried, in this order, if every interval contains 1/2 at kappa itself.
+# Factors by which kappa is multiplied, in this order, if every soft label's interval contains 1/2
+# at kappa itself.
 _NARROWER = (0.5, 0.25)
 
 
-# Exceptions that mean, in a method that makes many fits, that one of the fits is impossible.
+# If a fit raises one of these exceptions, the methods that make many fits leave this fit out.
 _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 
@@ -91,9 +92,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
     Attributes
     ----------
     scale_ : float
-        The scale s. Even if ``scale`` is "learned", s is the fixed scale if the labels cannot
-        determine it: if every label is certain, or if every interval contains 1/2 at any kappa that
-        is tried.
+        The scale s. If the labels cannot determine s, it is the fixed scale even if ``scale`` is
+        "learned". This is so if every label is certain, or if every interval contains 1/2 at any
+        kappa that is tried.
     kappa_ : float
         The kappa that was used. It is smaller than the parameter if this was needed to learn the
         scale; a warning then says so.
@@ -296,7 +297,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
             failed.
         """
         y = np.asarray(labellings, dtype=float)
-        rows, _, _, weight = self._read_inputs(X, np.arange(len(y[0])) % 2, None)
+        # The features are checked once, with stand-in labels of both classes.
+        stand_in = np.arange(len(y[0])) % 2
+        rows, _, _, weight = self._read_inputs(X, stand_in, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
         gram = self._make_gram(rows, weight)
         between = gram.kernel.between(new, rows)
@@ -304,8 +307,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
         probability = np.full(shape, np.nan)
         decision = np.full(shape, np.nan)
         coefficients = np.zeros(y.shape)
-        # Starts are used only with solvers that end in the active-set method, because its solution
-        # does not depend on the start.
+        # The coefficients ``starts`` are used only with solvers that end in the active-set method,
+        # because the solution of this method does not depend on the start.
         is_warm = (
             starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
         )
@@ -413,10 +416,11 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """Return the labels' constraints, the kappa that was used, and whether a learned scale is
         bounded.
 
-        A learned scale has no upper bound if every interval contains 1/2: s l <= f + b <= s h then
-        holds for every f + b, if only s is large enough. With binary scores of up to seven readers
-        one dissenting reader is enough for an interval to contain 1/2, because the spread is then
-        .38 or more. If every interval contains 1/2, narrower intervals are tried.
+        A learned scale has no upper bound if every interval contains 1/2. An interval with the ends
+        l <= 0 <= h in log-odds demands s l <= f + b <= s h. If s is large enough, this holds for
+        every decision value f + b. With binary scores of up to seven readers one dissenting reader
+        is enough for an interval to contain 1/2, because the spread is then .38 or more. If every
+        interval contains 1/2, narrower intervals are tried.
         """
         kappa = _in_range("kappa", self.kappa, np.inf)
         labels = self._labels_at(p, spread, kappa)
@@ -463,8 +467,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
                 stacklevel=3,
             )
         if isinstance(self.scale, str) and self.scale == "learned":
-            # If no soft label is a constraint, the problem is that of the ordinary SVM, and s is
-            # fixed.
+            # If no soft label is a constraint, the problem is that of the ordinary SVM, and the
+            # scale s is fixed.
             if not informative.any():
                 return margin_scale(self._precision())
             if not certain.any():
@@ -495,8 +499,8 @@ class ProbabilisticSVC(base.PointwiseMachine):
 def _warn_unscaled(rows: Array, names: Any) -> None:
     """Warn if the standard deviation of one feature is so large that kernels ignore another one."""
     spread = rows.std(axis=0)
-    # The standard deviation of a constant column may be a rounding error, so constant columns do
-    # not count.
+    # The standard deviation of a constant column may be a rounding error, so constant columns are
+    # not compared.
     varying = np.flatnonzero(spread > 1e-12 * np.abs(rows).max(axis=0))
     if len(varying) < 2:
         return
@@ -521,8 +525,8 @@ def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any
     # Therefore decision values that are all below a thousandth count as a thousandth here.
     if s <= _COLLAPSED * max(largest, 1e-3):
         soft = ~labels.certain & used
-        # At s = 0 the constraints of both ends of an interval have the limit f + b = 0. So the sign
-        # of f + b says whether an end is violated.
+        # An interval with the ends l and h in log-odds demands s l <= f + b <= s h. At s = 0 both
+        # limits are 0, so the sign of the decision value f + b says whether a limit is violated.
         out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
         out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
         raise LearnerError(

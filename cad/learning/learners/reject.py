@@ -26,8 +26,8 @@ class RejectRule(NamedTuple):
     ----------
     margins : tuple
         The two margins of positives, then those of negatives. A margin is a value of y f at which
-        the slope of the loss changes, with the class y (+1 or -1) and the decision value f
-        (docs/methods.md 3).
+        the slope of the loss changes (docs/methods.md 3). y is the class (+1 or -1) and f the
+        decision value.
     costs : tuple
         The costs of the two margins of positives, then those of negatives, for C = 1.
     lower, upper : float
@@ -109,8 +109,9 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     if not r <= delta0 <= 1 - r:
         raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
     pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
-    # The symmetric loss of docs/methods.md 3 is W(y, H(r) f / r) / H(r), with H the entropy. So the
-    # decision value f times H(r) / r is the logit.
+    # The symmetric loss of docs/methods.md 3 is W(y, H(r) f / r) / H(r). y is the class, H the
+    # entropy and W the loss of the rows "symmetric reject" of docs/methods.md 2. So the decision
+    # value f times H(r) / r is the logit.
     return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
 
 

@@ -242,8 +242,8 @@ class SoftLogistic(GroupedLearner):
                     left_out = z
                     self.scaling_ = scaling
                     self.scaler_ = scaler
-                # As C rises, the loss falls and then rises; larger values of C would be worse and
-                # slower.
+                # As the cost C rises, the loss on inner folds falls first and then rises. Larger
+                # values of C would be worse and slower.
                 if loss > last:
                     break
                 last = loss
@@ -324,8 +324,9 @@ class RidgeProbability(GroupedLearner):
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
         self.mean_ = float(np.average(p, weights=weight))
-        # A weight is the precision of its label. So the matrix of the equations is S K S + alpha I,
-        # where S has the square roots of the weights on its diagonal.
+        # A weight is the precision (1 / variance) of its label. So ridge regression solves
+        # equations with the matrix S K S + alpha I. K is the kernel matrix, and S has the square
+        # roots of the weights on its diagonal.
         root = np.sqrt(weight)
         target = root * (p - self.mean_)
         splits = [test for _, test in _splits(p, groups, self.folds)]
@@ -440,8 +441,8 @@ class SoftSVM(GroupedLearner):
                         chosen = rows
                         kernel = K
                         left_out = slope * values + offset
-                    # As C rises, the loss falls and then rises; larger values of C would be worse
-                    # and slower.
+                    # As the cost C rises, the loss on inner folds falls first and then rises.
+                    # Larger values of C would be worse and slower.
                     if loss > last:
                         break
                     last = loss
@@ -620,8 +621,8 @@ class SoftBoosting(GroupedLearner):
             tree = grower.tree_
             leaf = tree.apply(rows)
             n = tree.node_count
-            # One unit is added to the curvature, which draws the value of a leaf with few rows
-            # towards 0.
+            # The value of a leaf is the sum of slopes divided by the sum of curvatures. The 1 that
+            # is added to the curvatures draws the value of a leaf with few rows towards 0.
             values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
             f += self.rate * values[leaf]
             yield tree, self.rate * values
@@ -719,9 +720,9 @@ def _newton(
     alpha : ndarray, shape (n,)
     b : float
     missed : float
-        Largest violation of the optimality conditions: the largest absolute value in the vector
-        alpha / cost + q - p, and the sum of q - p weighted by cost / largest cost. It is zero at
-        the optimum, and at most ``tol`` if the steps converged.
+        Largest violation of the optimality conditions. It is the larger of two numbers: the largest
+        absolute value in the vector alpha / cost + q - p, and the absolute sum of q - p weighted by
+        cost / largest cost. It is zero at the optimum, and at most ``tol`` if the steps converged.
     """
     alpha = alpha.copy()
     f = K @ alpha
@@ -732,8 +733,8 @@ def _newton(
         if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
             break
         # Newton's step solves (K + W^-1) alpha = target with W = cost q (1 - q). The equations are
-        # solved by way of I + W^1/2 K W^1/2, whose eigenvalues are at least 1 however near q is to
-        # 0 or 1 (Rasmussen and Williams 2006, algorithm 3.1).
+        # solved by way of the matrix I + W^1/2 K W^1/2. Its eigenvalues are at least 1 however near
+        # q is to 0 or 1 (Rasmussen and Williams 2006, algorithm 3.1).
         weight = np.maximum(q * (1 - q), 1e-10)
         root = np.sqrt(cost * weight)
         inside = root[:, None] * K

@@ -18,8 +18,9 @@ RANK_QUANTILES = 21
 # Standardised values are clipped at this number of standard deviations, so that outliers have
 # little effect.
 _CLIP = 3.0
-# Two quantiles count as equal if their difference is below this share of the column's largest
-# absolute value (without its extremes), because such a difference may be a rounding error.
+# Two quantiles of a column count as equal if their difference is below this share of the column's
+# largest absolute value (without its least and largest quantile). Such a difference may be a
+# rounding error.
 _HAIR = 1e-9
 
 
@@ -87,8 +88,8 @@ class RankScaler(_Scaler):
     def _learn(self, rows: Array) -> None:
         levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
         self.quantiles_ = np.quantile(rows, levels, axis=0)
-        # The largest absolute value of the column, without its least and largest quantile, which
-        # may be outliers.
+        # ``size`` is the largest absolute value of the column, without its least and largest
+        # quantile, which may be outliers.
         size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
         new = np.diff(self.quantiles_, axis=0) > _HAIR * size
         self.ranks_ = np.repeat(levels[:, None], rows.shape[1], axis=1)

@@ -24,8 +24,8 @@ CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
 # Largest half-width. With a half-width of 1/2 or more, the interval of p = 1/2 would have no bound
 # within (0, 1).
 WIDEST = 0.5 - 1e-6
-# Tolerance for comparisons. If the spread has ddof 0, the intervals of eleven patterns of four
-# readers' scores end exactly at 0 or 1 (docs/methods.md 1).
+# Tolerance for comparing the ends of intervals with 0 and 1. If the spread has ddof 0, the
+# intervals of eleven patterns of four readers' scores end exactly at 0 or 1 (docs/methods.md 1).
 _TIE = 1e-9
 
 
@@ -55,7 +55,7 @@ class SoftLabels:
 
     @cached_property
     def bounded(self) -> NDArray[np.bool_]:
-        """Return whether each sample has a soft label with at least one bound, shape (n,)."""
+        """Return whether each sample is uncertain and its tube has a finite end, shape (n,)."""
         return ~self.certain & (self.kinds < NONE)
 
     def counts(self) -> dict[str, int]:
@@ -278,8 +278,8 @@ def probabilistic_problem(
     """
     soft = labels.bounded & (cost_soft > 0)
     certain = labels.certain & (cost_certain > 0)
-    # There is one row for each certain label and each finite bound. The rows of one sample are
-    # neighbours, because the solvers need this order.
+    # There is one row (constraint) for each certain label and each finite bound. The rows of one
+    # sample are neighbours, because the solvers need this order.
     point, upper = np.nonzero(
         np.column_stack(
             [soft & np.isfinite(labels.lower) | certain, soft & np.isfinite(labels.upper)]

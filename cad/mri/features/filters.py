@@ -1,8 +1,8 @@
 """Filter images as IBSI 2 defines it: mean, Laplacian of Gaussian, separable stationary wavelets.
 
 IBSI is the standard of image biomarkers, and IBSI 2 its part on filters. Kernels are sampled at
-voxel centres and cut off as its manual says. A filter is made for voxels of equal sides: in the
-slice (``dimension: slice``) or in space (``3D``). Voxels of unequal sides are refused and not
+voxel centres and cut off as the manual of IBSI says. A filter is made for voxels of equal sides: in
+the slice (``dimension: slice``) or in space (``3D``). Voxels of unequal sides are refused and not
 rescaled. ``boundary`` says which values the image has beyond its border. A response is NaN where
 the support of the filter (the voxels that it uses) holds a voxel without a value. A region smaller
 than the support is measured all the same: the response at the region's voxels includes their
@@ -21,7 +21,8 @@ from cad.base.errors import CadError, install
 from cad.base.settings import FeatureSettings, FilterSettings
 from cad.mri.columns import filter_name
 
-# IBSI's mirror repeats the voxel at the border, which SciPy calls reflect.
+# IBSI's name and SciPy's name for each way to extend an image beyond its border. IBSI's ``mirror``
+# repeats the voxel at the border; SciPy calls this ``reflect``.
 _MODES = {"mirror": "reflect", "nearest": "nearest", "zero": "constant", "periodic": "wrap"}
 # The settings that each kind of filter has, besides ``dimension`` and ``boundary``.
 _KEYS = {
@@ -57,9 +58,9 @@ def check_filters(settings: FeatureSettings) -> None:
     Raises
     ------
     CadError
-        For a setting that a kind of filter needs and lacks, or does not know; for an unknown
-        wavelet, for bands that do not fit the dimension, and for two filters of one name; and for
-        wavelets if the package that computes them is not installed.
+        For a missing setting, a setting that this kind of filter does not have, an unknown wavelet,
+        bands that do not fit the dimension, or two filters of one name. Also for any wavelet, if
+        the package that computes wavelets is not installed.
     """
     for image, chosen in settings.filters.items():
         for setting in chosen:
@@ -152,9 +153,9 @@ def response_map(
     Returns
     -------
     ndarray of float64, shape (z, y, x)
-        In the image's unit. For the Laplacian of Gaussian the unit is the image's per mm2: IBSI's
-        value (per voxel) divided by the squared side of the voxel, so that the voxel size does not
-        change the response.
+        The response, in the image's unit. For the Laplacian of Gaussian it is in the image's unit
+        per mm2: IBSI defines this response per voxel, and here it is divided by the squared side of
+        a voxel, so that it does not change with the voxel size.
 
     Raises
     ------
@@ -178,8 +179,8 @@ def response_map(
             hint="set its dimension to slice",
         )
     kernels = _kernels(chosen, spacing)
-    # The type is float64. With float32, sums over a wide support would lose the digits of a small
-    # response.
+    # The image is filtered in float64. In float32, a sum over the many voxels of a wide filter
+    # would lose the digits of a small response.
     values = np.where(np.isfinite(image), image, np.nan).astype(np.float64)
     if chosen.kind == "mean":
         return _along(values, dict.fromkeys(_axes(chosen), kernels[0]), chosen)
@@ -194,7 +195,8 @@ def response_map(
 def _axes(chosen: FilterSettings) -> tuple[int, ...]:
     """Return the numbers of the axes along which a filter works (0 is z, 1 is y, 2 is x).
 
-    They are in the order x, y, z, which is that of the letters in ``bands``.
+    They are in the order x, y, z. The setting ``bands`` of a wavelet has a letter for each of these
+    axes: L for the low-pass kernel, H for the high-pass kernel.
     """
     return (2, 1, 0) if chosen.dimension == "3D" else (2, 1)
 
@@ -217,8 +219,8 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
         import pywt
 
         wavelet = pywt.Wavelet(chosen.wavelet)
-        # Only a kernel of odd length has a middle voxel. A kernel of even length gets a 0 at its
-        # end.
+        # A filter kernel is placed with its middle on a voxel, and only a kernel of odd length has
+        # a middle. A kernel of even length therefore gets a 0 at its end.
         pair = [np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)]
         return [np.append(k, 0.0) if len(k) % 2 == 0 else k for k in pair]
     if chosen.kind == "mean":
@@ -245,7 +247,7 @@ def _too_small(chosen: FilterSettings, key: str, side: float, smallest: float) -
 def _along(
     values: np.ndarray, kernels: Mapping[int, np.ndarray], chosen: FilterSettings
 ) -> np.ndarray:
-    """Apply to each axis the kernel of that axis."""
+    """Return an image that is filtered along each axis by the kernel of this axis."""
     for axis, kernel in kernels.items():
         values = convolve1d(values, kernel, axis=axis, mode=_MODES[chosen.boundary])
     return values
@@ -254,8 +256,9 @@ def _along(
 def _laplacian(
     values: np.ndarray, gauss: np.ndarray, second: np.ndarray, chosen: FilterSettings
 ) -> np.ndarray:
-    # IBSI's kernel fills a cube. It is a sum over axes: each term has the second derivative along
-    # one axis and Gaussians along the others. So each term is a sequence of filters along one axis.
+    # IBSI defines the Laplacian of Gaussian by one kernel that fills a cube. This kernel is a sum
+    # of one term per axis: the second derivative along this axis, times Gaussians along the other
+    # axes. Each term is therefore computed by filters of one dimension, one after another.
     smooth = values
     laplacian = np.zeros_like(values)
     for axis in _axes(chosen):
@@ -268,11 +271,12 @@ def _laplacian(
 def _turns(
     kernels: Sequence[np.ndarray], chosen: FilterSettings
 ) -> Iterator[list[dict[int, np.ndarray]]]:
-    """Yield the kernels of every level by axis, for every rotation by right angles (4 or 24).
+    """Yield the kernels of every wavelet level by axis, for every rotation of the image by right
+    angles (4 in a slice, 24 in space).
 
-    To turn the image, filter it and turn it back is the same as to filter with kernels that change
-    axes and direction. Rotations that give equal kernels are yielded once. This does not change the
-    mean over rotations, because each set of kernels comes from equally many rotations.
+    The image itself is not turned: kernels that change axes and direction give the same response.
+    Rotations that give equal kernels are yielded once. This does not change the mean response over
+    rotations, because each set of kernels comes from equally many rotations.
     """
     axes = _axes(chosen)
     low = kernels[0]
@@ -300,9 +304,10 @@ def _turns(
 
 
 def _holes(kernel: np.ndarray, level: int) -> np.ndarray:
-    """Put zeros between the weights of a kernel, for wavelets of a higher level.
+    """Return a wavelet's kernel for a level above 1: the weights with zeros between them.
 
-    The image can then keep its grid: this is the algorithm a trous ("with holes").
+    With such kernels, the image can keep its grid at every level. This is the algorithm a trous
+    ("with holes").
     """
     step = 2**level
     out = np.zeros((len(kernel) - 1) * step + 1)

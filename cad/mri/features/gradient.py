@@ -1,7 +1,7 @@
 """Compute the strength of edges: Sobel's in three dimensions in mm, Kirsch's in each slice.
 
-Both are computed only at the voxels of a mask. Beyond the image's border the nearest voxel is
-repeated. If all voxels around a voxel have the same value, both are 0.
+Both strengths are computed only at the voxels of a mask. Beyond the image's border the nearest
+voxel is repeated. Where all voxels around a voxel have the same value, both strengths are 0.
 """
 
 from itertools import product
@@ -46,8 +46,8 @@ def sobel_map(
     weight = (1.0, 2.0, 1.0)
     slopes = np.zeros((3, cube.shape[-1]))
     for a, b in product(range(3), repeat=2):
-        # The divisor is 16, the sum of the products of both weights 1 2 1, times 2, because the
-        # central difference spans two voxels.
+        # The products of the weights 1 2 1 along two axes have the sum 16. The central difference
+        # spans two voxels, so that the divisor is 2 * 16 = 32.
         w = weight[a] * weight[b] / 32.0
         slopes[0] += w * (cube[a, b, 2] - cube[a, b, 0])
         slopes[1] += w * (cube[a, 2, b] - cube[a, 0, b])
@@ -89,8 +89,9 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     plane = _neighbours(image, mask)[1]
     ring = [plane[y, x] for y, x in _RING]
     total = sum(ring)
-    # Each kernel weighs three consecutive neighbours of the ring with 5 and the other five with -3.
-    # Its response is therefore 8 times the sum of the three, less 3 times the sum of all eight.
+    # The ring is the eight neighbours of a voxel in its slice. Each kernel of Kirsch weighs three
+    # consecutive neighbours with 5 and the other five with -3. Its response is therefore 8 times
+    # the sum of the three, less 3 times the sum of all eight.
     threes = [ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8] for k in range(8)]
     out = np.full(image.shape, np.nan)
     out[mask] = np.max([8.0 * three - 3.0 * total for three in threes], axis=0)
@@ -98,7 +99,9 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _neighbours(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the voxels around each voxel of a mask, shape (3, 3, 3, n); the border is repeated."""
+    """Return the 3 x 3 x 3 values around each of the n voxels of a mask, shape (3, 3, 3, n); beyond
+    the image the value at the border is repeated.
+    """
     steps = np.array([-1, 0, 1])[:, None]
     z, y, x = (
         np.clip(position + steps, 0, size - 1)

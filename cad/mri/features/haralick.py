@@ -1,18 +1,18 @@
-"""Compute the 25 co-occurrence features of IBSI, for many regions, in any of six aggregations.
+"""Compute the 25 co-occurrence features of IBSI, for many regions.
 
 The co-occurrence matrix says how often grey levels i and j are neighbours in a region. Each pair of
 voxels at one distance along a direction is counted once, and the counts are read as a symmetric
 matrix. Three features need the matrix itself (joint maximum, energy, joint entropy). The others
-follow from three simpler counts: of single levels, of differences of two levels, and of their sums.
-So only those cells of the matrix are visited that have counts. The sum of c log2 c over integer
-counts c comes from a table, so that no logarithm is taken in the loop.
+follow from three simpler counts: of single levels, of the differences of two levels, and of the
+sums of two levels. Only those cells of the matrix that have counts are visited. The sum of c log2 c
+over integer counts c comes from a table, so that no logarithm is taken in the loop.
 
 The matrix of a constant region has a single cell with counts. Its entropies, contrast, inverse
 variance, both measures of information correlation and all measures of spread are 0. Its joint
 maximum, energy, inverse differences and correlation are 1.
 
 At distance d IBSI multiplies the 13 unit directions (4 in a slice) by d. Other tools take all
-offsets of Chebyshev norm d instead; at distance 1 both rules give the same pairs.
+neighbours whose largest step along an axis is d. At distance 1 both rules give the same pairs.
 """
 
 import itertools
@@ -30,8 +30,9 @@ from cad.mri.features.regions import RegionVoxels, Sample
 RECORD = np.dtype([(name, float) for name in HARALICK])
 """Result of :func:`haralick_features` for a region: a field for each feature."""
 
-# For each name: whether directions leave the slice, whether there is a matrix for each slice, and
-# whether there is a matrix for each direction.
+# A co-occurrence matrix says how often two grey levels are neighbours. Each of IBSI's aggregations
+# has three values: whether neighbours may lie in different slices, whether each slice has its own
+# matrix, and whether each direction has its own matrix.
 AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
     "2D_avg": (False, True, True),
     "2D_comb": (False, True, False),
@@ -41,7 +42,8 @@ AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
     "3D_comb": (True, False, False),
 }
 """IBSI's ways to merge matrices over slices and directions, or to average features over them."""
-# IBSI's words for the settings ``dimension`` and ``aggregation`` of the texture.
+# IBSI's name of an aggregation has two parts. The first stands for the setting ``dimension`` of the
+# texture, the second for the setting ``aggregation``.
 _DIMENSION = {"slice": "2D", "2D": "2_5D", "3D": "3D"}
 _AGGREGATION = {"merged": "comb", "averaged": "avg"}
 
@@ -55,7 +57,7 @@ def directions(three_d: bool, distance: int = 1) -> np.ndarray:
     three_d : bool
         True for the 13 directions in space, False for the 4 inside a slice.
     distance : int
-        Factor on each unit direction: the distance of the two voxels along it.
+        Distance of the two voxels of a pair: the factor on each unit direction, such as (0, 1, 1).
 
     Returns
     -------
@@ -69,7 +71,7 @@ def directions(three_d: bool, distance: int = 1) -> np.ndarray:
 
 
 def aggregation_of(texture: TextureSettings) -> str:
-    """Return IBSI's name of how co-occurrence is averaged over directions and slices.
+    """Return IBSI's name of the way in which co-occurrence is averaged over directions and slices.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def haralick_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels in the cores of the regions.
+        Grey levels in the core of each region: the voxels that the region fills most.
 
     Returns
     -------
@@ -130,7 +132,7 @@ def haralick_features(
     regions : RegionVoxels
         Voxels of the regions, in the order of ``levels``.
     distance : int
-        Factor on each unit direction from one voxel of a pair to the other.
+        Distance of the two voxels of a pair: the factor on each unit direction, such as (0, 1, 1).
     aggregation : str
         Merging of matrices over directions and slices, one of ``AGGREGATIONS``: ``2D``, ``2_5D`` or
         ``3D``, then ``_avg`` or ``_comb``, as IBSI names them.
@@ -162,7 +164,7 @@ def haralick_features(
     number = np.arange(_TABLE, dtype=float)
     highest = int(n_levels.max())
     size = (highest + 1) << _row_bits(highest)
-    counts = (  # all regions use the same arrays; _finish() empties them after each matrix
+    counts = (  # used for one matrix after another; _finish() empties these arrays
         np.zeros(size, np.int32),
         np.zeros(size + 1, np.int32),
         np.zeros(highest, np.int64),
@@ -186,21 +188,23 @@ def haralick_features(
         out,
         matrices,
     )
-    # The array ``out`` holds sums over matrices, and is divided by their number. A region without a
-    # pair has no matrix, so that 0 / 0 gives NaN.
+    # The array ``out`` holds, for each region, features summed over its co-occurrence matrices.
+    # They are divided by the number of matrices. A region without a pair of neighbours has no
+    # matrix, so that 0 / 0 gives NaN.
     values = out.view(float).reshape(len(out), -1)
     with np.errstate(invalid="ignore"):
         values /= matrices[:, None]
     return out
 
 
-_TABLE = 4096  # counts c below this limit have their c log2 c in the table
+_TABLE = 4096  # the table has c log2 c for every count c below this number
 
 
-# Six arrays. The first is the joint matrix; it has one row and one column more than there are
-# levels, because level 0 stands for voxels outside the region. The second has the numbers of the
-# cells that have counts. Then come the counts of single levels, of level differences and of level
-# sums. The last array is the table of c log2 c.
+# The six arrays in which pairs of neighbouring voxels are counted. The first is the co-occurrence
+# matrix; it has one row and one column more than there are grey levels, because level 0 stands for
+# voxels outside the region. The second has the numbers of those cells of the matrix that have
+# counts. The third to fifth have the counts of single levels, of level differences and of level
+# sums. The last is no count but the table of c log2 c.
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -227,11 +231,12 @@ def _add_features(
     Parameters
     ----------
     cells : (int, float, float)
-        Largest cell, sum of squared cells, sum of c log2 c over cells of the symmetric matrix.
+        Three numbers of the symmetric matrix: the largest count c of a cell, the sum of c^2 over
+        its cells, and the sum of c log2 c.
     counts : Counts
-        Its last four arrays: the voxels of all pairs (two per pair) counted by level; pairs counted
-        by the difference of their levels; pairs counted by the sum of their levels less 2; c log2 c
-        by c.
+        Its last four arrays are read. They are the number of voxels of each level (two voxels per
+        pair), the number of pairs by the difference of their levels, the number of pairs by the sum
+        of their levels less 2, and the table of c log2 c.
     pairs : int
         Number of pairs, > 0; the symmetric matrix sums to twice that.
     n_levels : int
@@ -241,16 +246,18 @@ def _add_features(
     out : record of :data:`cad.mri.features.haralick.RECORD`
         Record whose fields are sums over matrices; the features are added to it.
     """
-    # Sums run over counts and are divided once at the end. Sums over probabilities would be less
-    # exact, and need a logarithm for each cell instead of the table.
+    # All sums run over counts of pairs, and each is divided once at the end by the number of pairs.
+    # Sums over probabilities would be less exact. They would also need a logarithm for each cell,
+    # where counts need only the table of c log2 c.
     joint_max, squares, joint_log = cells
     _, _, single, difference, total, table = counts
     low, high = extremes
     whole = 2.0 * pairs
     log_pairs = math.log2(pairs)
     log_whole = log_pairs + 1.0
-    # For mu and H(X): the marginal p_i is single / whole, so that H = -sum p log2 p = log2(whole) -
-    # sum c log2 c / whole.
+    # Mean and entropy of the levels of single voxels. The share of voxels with level i is p = c /
+    # whole, where c is single[i]. The entropy is therefore -sum p log2 p = log2(whole) - sum c log2
+    # c / whole.
     mean = 0.0
     single_log = 0.0
     for g in range(low, high + 1):
@@ -261,7 +268,8 @@ def _add_features(
     mean /= whole
     h_single = max(log_whole - single_log / whole, 0.0)
 
-    # Sums over d = |i - j|: p_{x-y}(d) is difference[d] / pairs.
+    # Features of the difference d = |i - j| of the two levels of a pair. The share of pairs with
+    # the difference d is difference[d] / pairs.
     diff_avg = contrast = inv = inv_n = idm = idm_n = inv_var = diff_log = 0.0
     for d in range(high - low + 1):
         c = difference[d]
@@ -280,7 +288,8 @@ def _add_features(
     diff_avg = diff_avg / pairs
     contrast = contrast / pairs
 
-    # Sums over i + j, with s = i + j - 2: cluster features are the moments of i + j - 2 mu.
+    # Features of the sum i + j of the two levels of a pair, for s = i + j - 2. The cluster features
+    # are the moments of i + j - 2 mu, where mu is the mean level.
     tendency = shade = prominence = sum_log = 0.0
     for s in range(2 * low, 2 * high + 1):
         c = total[s]
@@ -294,10 +303,11 @@ def _add_features(
     shade = shade / pairs
     prominence = prominence / pairs
 
-    # sum (i - mu)^2 p = (tendency + contrast) / 4 and cov(i, j) = (tendency - contrast) / 4.
+    # Variance of a level i, and covariance of the two levels i and j of a pair. They follow from
+    # the moments of i + j (tendency) and of i - j (contrast).
     variance = (tendency + contrast) / 4.0
     covariance = (tendency - contrast) / 4.0
-    constant = low == high  # with one cell, entropies are 0 without rounding
+    constant = low == high  # the region has one level: all entropies are exactly 0
     h_joint = 0.0 if constant else max(log_whole - joint_log / whole, 0.0)
     h_difference = 0.0 if constant else max(log_pairs - diff_log / pairs, 0.0)
     h_sum = 0.0 if constant else max(log_pairs - sum_log / pairs, 0.0)
@@ -324,8 +334,8 @@ def _add_features(
     out.cluster_tendency += tendency
     out.cluster_shade += shade
     out.cluster_prominence += prominence
-    # The matrix is symmetric, so that both cross entropies HXY1 and HXY2 equal twice the single
-    # entropy.
+    # Haralick's two cross entropies HXY1 and HXY2 both equal twice the entropy of single levels,
+    # because the co-occurrence matrix is symmetric.
     if not constant:
         out.information_correlation_1 += (h_joint - 2.0 * h_single) / h_single
         out.information_correlation_2 += math.sqrt(
@@ -340,8 +350,8 @@ def _row_bits(n_levels: int) -> int:
     The cell of the joint matrix in row i and column j, each 0 to ``n_levels``, has the number
     ``(i << bits) | j``.
     """
-    # The length of a row is raised to a power of two. A cell's number can then be split into row
-    # and column by shift and mask, which is faster than division.
+    # The length of a row of the matrix is raised to a power of two. The number of a cell can then
+    # be split into row and column by shift and mask, which is faster than division.
     bits = 1
     while (1 << bits) <= n_levels:
         bits += 1
@@ -350,21 +360,28 @@ def _row_bits(n_levels: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -> int:
-    """Add one matrix's features to ``out``, empty the counts, return 1; return 0 without a pair."""
-    # Only cells with counts are visited: in a small region, 30 pairs leave most of a matrix of 32 x
-    # 32 cells empty.
+    """Add the features of one co-occurrence matrix to ``out``, empty the counts, and return 1.
+
+    If the matrix has no pair of voxels, nothing is added, and the result is 0.
+    """
+    # Only cells with counts are visited. In a small region with 30 pairs of voxels, for example,
+    # most cells of a matrix of 32 x 32 are empty.
     joint, cells, single, difference, total, table = counts
     low = n_levels
-    high = largest = pairs = 0 * occupied  # a literal would have _add_features() compiled twice
+    # 0, in the integer type of ``occupied``; for a literal 0, numba would compile _add_features()
+    # twice
+    high = largest = pairs = 0 * occupied
     squares = joint_log = 0.0
     for k in range(occupied):
         cell = cells[k]
         c = int(joint[cell])
-        # The cell is emptied here, because to clear the whole matrix would take most of the time.
+        # Each cell of the matrix is emptied when it has been read. To clear the whole matrix would
+        # take most of the time.
         joint[cell] = 0
         i = (cell >> bits) - 1
         j = (cell & ((1 << bits) - 1)) - 1
-        # Level 0 is outside the region. A count of 0 means that its mirror cell included it before.
+        # Level 0 stands for voxels outside the region. A count of 0 means that the cell was counted
+        # before, with the cell on the other side of the diagonal.
         if i < 0 or j < 0 or c == 0:
             continue
         low = min(low, i, j)
@@ -378,7 +395,7 @@ def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -
             squares += float(c) * c
             joint_log += _x_log_x(c, table)
         else:
-            # (i, j) and (j, i) are one cell of the symmetric matrix.
+            # The cells (i, j) and (j, i) are counted together, because the matrix is symmetric.
             mirror = ((j + 1) << bits) | (i + 1)
             c += joint[mirror]
             joint[mirror] = 0
@@ -434,8 +451,8 @@ def _regions(
             y1 = max(y1, y)
             x0 = min(x0, x)
             x1 = max(x1, x)
-        # The region is copied into a box with a border of level 0, so that no step from a voxel
-        # leads out of the box and needs a check.
+        # The levels of the region are copied into a box with a border of level 0. No step from a
+        # voxel to its neighbour can then lead out of the box, so that no step has to be checked.
         ny = y1 - y0 + 1 + 2 * distance
         nx = x1 - x0 + 1 + 2 * distance
         box = np.zeros((z1 - z0 + 1 + 2 * distance) * ny * nx, np.int64)
@@ -471,18 +488,23 @@ def _group(
     counts: Counts,
     out: Any,
 ) -> int:
-    """Add the features of one slice (or of all voxels); return how many matrices have pairs."""
+    """Add the features of one slice of a region, or of all its voxels, to ``out``.
+
+    Return the number of co-occurrence matrices that have at least one pair of voxels.
+    """
     joint = counts[0]
     cells = counts[1]
     bits = _row_bits(n_levels)
     matrices = 0
-    occupied = 0 * n_levels  # a literal's type would have _finish() compiled twice
+    # 0, in the integer type of ``n_levels``; for a literal 0, numba would compile _finish() twice
+    occupied = 0 * n_levels
     for o, step in enumerate(steps):
         for voxel in place:
             cell = (box[voxel] << bits) | box[voxel + step]
             cells[occupied] = cell
-            # `cells` is written at every visit, but `occupied` moves on only at a cell's first
-            # visit. An `if` would be slower: the processor would often guess it wrong.
+            # The number of a cell of the matrix is written to ``cells`` for every pair, but
+            # ``occupied`` moves on only if the cell was empty. An ``if`` would be slower, because
+            # the processor would often guess its result wrong.
             occupied += joint[cell] == 0
             joint[cell] += 1
         if by_direction or o == len(steps) - 1:

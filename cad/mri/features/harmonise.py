@@ -24,8 +24,8 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Site effects are estimated only from the rows given to ``fit``. ``transform`` applies them to
     any rows, so that test patients take no part in the estimate. No covariate is preserved, because
-    no covariate is known of a new patient. A difference in prevalence between sites is therefore
-    partly removed with the site effect.
+    no covariate is known of a new patient. If cancer is more frequent at one site than at another,
+    the difference that this makes in the features is therefore partly removed, too.
 
     Parameters
     ----------
@@ -39,9 +39,11 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     sites_ : list of str
         Sites seen by ``fit``, sorted.
     mean_, spread_ : ndarray, shape (n_features,)
-        Grand mean and pooled standard deviation.
+        Mean of each feature over the rows of all sites, and its pooled standard deviation within
+        sites.
     shift_, scale_ : ndarray, shape (n_sites, n_features)
-        Site effects in units of ``spread_``; 0 and 1 for constant features and for a single site.
+        Shift and scale of each feature at each site, in units of ``spread_``. They are 0 and 1 for
+        a feature that is constant at some site, and if there is only one site.
 
     References
     ----------
@@ -53,7 +55,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.unseen = unseen
 
     def fit(self, X: Any, y: Any = None, site: Any = None) -> CombatHarmoniser:
-        """Estimate site effects.
+        """Estimate the effect of each site on each feature, and return the harmoniser itself.
 
         Parameters
         ----------
@@ -88,8 +90,8 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     f"{_MIN_ROWS} a site",
                     hint="merge sites in participants.tsv or set harmonisation: none",
                 )
-        # A feature is harmonised only if it varies inside every site, because ComBat divides by its
-        # variance there.
+        # ComBat divides a feature by its variance at each site. A feature is therefore harmonised
+        # only if it varies at every site.
         spreads = np.array([np.ptp(X[labels == name], axis=0) for name in self.sites_])
         varies = np.asarray((spreads > 0).all(axis=0))
         if varies.any():
@@ -137,13 +139,13 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 "site harmonisation needs the package neuroCombat, which is not installed",
                 hint=f"{install('harmonisation')}; or set harmonisation: none",
             ) from error
-        with contextlib.redirect_stdout(io.StringIO()):  # the library reports its steps by print
+        with contextlib.redirect_stdout(io.StringIO()):  # neuroCombat prints each of its steps
             estimates = neuroCombat(
                 dat=X[:, varies].T,
                 covars=pd.DataFrame({"site": labels.astype(object)}),
                 batch_col="site",
-                # The prior of the empirical Bayes estimate is learned from the site's effects on
-                # all features. From a single feature it cannot be learned.
+                # The empirical Bayes estimate takes its prior from the site's effects on all
+                # features. One feature alone gives no prior, so that the plain estimate is used.
                 eb=int(varies.sum()) > 1,
             )["estimates"]
         self.mean_[varies] = estimates["stand.mean"][:, 0]

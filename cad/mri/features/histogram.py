@@ -26,11 +26,12 @@ from cad.mri.imaging.geometry import MIN_VOXELS
 RECORD = np.dtype([(name, float) for name in HISTOGRAM])
 """Result of :func:`histogram_features` for a region: a field for each feature."""
 
-# A value that is this little below the edge of a grey level (in levels) counts as on the edge.
-# Stored integers often lie exactly on an edge. If rounding errors decided there, the gain of a
-# scanner would change the texture.
+# A value that lies below the edge of a grey level by no more than this share of a level counts as
+# on the edge. Integers in a file often lie exactly on an edge. If rounding errors decided their
+# level, the gain of a scanner would change the texture.
 _TIE = 1e-4
-# If a bin width gives more levels than this, it was probably meant for another unit of the values.
+# Largest number of grey levels that a bin width may give. With more levels, the width was probably
+# meant for values in another unit.
 MAX_LEVELS = 1024
 
 
@@ -84,13 +85,14 @@ def discretise(
     filled = sizes > 0
     first = start[:-1][filled]
     length = sizes[filled]
-    # A fixed number of bins divides the region's own range of values. A bin width without an anchor
-    # counts from the lower end of this range.
+    # ``low`` is the least value of each region. Bins of a fixed number divide the region's range of
+    # values, which begins there. Bins of a fixed width without an anchor are counted from there.
     low = np.repeat(np.minimum.reduceat(values, first), length)
     if bins is not None:
         span = np.repeat(np.maximum.reduceat(values, first), length) - low
         share = bins * (values - low) / np.where(span > 0, span, 1.0)
-        # Without this limit, the maximum itself would have the level bins + 1.
+        # The region's largest value would have the level bins + 1 by the formula; it belongs to the
+        # last bin.
         cuts = np.minimum(np.floor(share + _TIE) + 1, bins)
     elif bin_width is None:
         raise CadError(
@@ -100,7 +102,7 @@ def discretise(
     elif anchor is not None:
         cuts = np.floor((values - anchor) / bin_width + _TIE) + 1
     else:
-        # Cuts lie at multiples of the width, for any minimum of the region.
+        # The edges of bins lie at multiples of the width, whatever the region's least value is.
         cuts = np.floor(values / bin_width + _TIE) - np.floor(low / bin_width + _TIE) + 1
     levels = cuts.astype(np.int64)
     n_levels = np.ones(len(sizes), np.int64)
@@ -160,7 +162,8 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     summary = statistics(levels.astype(float), start)
     out = np.full(len(start) - 1, np.nan, RECORD)
     _histogram(levels, start, n_levels, summary["mean"], out)
-    # These statistics are computed from grey levels as from any other values.
+    # Some histogram features are ordinary statistics, such as the mean. They are computed from grey
+    # levels as they are from any other values.
     for name in set(HISTOGRAM) & set(STATISTICS):
         out[name] = summary[name]
     return out
@@ -186,7 +189,8 @@ def _histogram(
             uniformity += p * p
             if p > 0:
                 entropy -= p * math.log2(p)
-            # When several levels tie, the mode is the level nearest to the mean (IBSI).
+            # If several levels have the largest count, the mode is the level nearest to the mean
+            # (IBSI).
             nearer = abs(g + 1 - means[r]) < abs(mode + 1 - means[r])
             if counts[g] > counts[mode] or (counts[g] == counts[mode] and nearer):
                 mode = g
@@ -198,14 +202,17 @@ def _histogram(
 
 @njit(cache=True)
 def _gradients(counts: np.ndarray, out: Any) -> None:
-    """Write the largest and smallest slope of the histogram, and the first level of each."""
+    """Write the largest and smallest slope of the histogram into ``out``, with the first level that
+    has each.
+    """
     top = len(counts)
     steepest = 0.0
     steepest_at = 1
     lowest = 0.0
     lowest_at = 1
     for g in range(top if top > 1 else 0):
-        # The slopes are central differences of the counts, one-sided at both ends (IBSI).
+        # The slope of the histogram at a level is the central difference of the counts. At the
+        # lowest and the highest level it is the one-sided difference (IBSI).
         if g == 0:
             slope = counts[1] - counts[0]
         elif g == top - 1:

@@ -22,14 +22,14 @@ from cad.mri.imaging.standardise import NyulScale, standardise_t2
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import CORNERS, Dynamic, Volume
 
-# Voxels of an image that are kept around a region on each side. Gradients need one of them. Filters
-# may need more; :func:`filter_reach` says how many.
+# Number of voxels of an image that are kept on each side of a region. A gradient needs one voxel on
+# each side. A filter may need more than this margin; :func:`filter_reach` says how many.
 _MARGIN = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Hold one modality, ready to be measured.
+    """Hold the images of one modality, ready to be measured.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ class Prepared:
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """List the modalities that settings name, in two lists: those that a study has, and the others.
+    """Return the modalities that settings name, in two lists: those that a study has, and those it
+    lacks.
 
     Parameters
     ----------
@@ -288,12 +289,12 @@ def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
     """Compute the perfusion maps around the regions.
 
-    ``needed`` is 1 where a voxel of a region is, on any grid.
+    ``needed`` is True at the voxels of the regions, on any part of the series' grid.
     """
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
-    # The part that is kept holds the vessel and the gland as well. In the vessel the arterial input
-    # is measured, and in the gland the bolus is found.
+    # The series is cut to a box around the regions, the gland and the vessel. The arterial input is
+    # measured in the vessel, and the arrival of the bolus is found in the gland.
     boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
     for mask in (study.gland, study.vessel):
         around = None if mask is None else box_around(mask, study.dce.grid, 0.0)
@@ -307,11 +308,12 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         cut.gland = resample_mask(study.gland, dynamic.grid)
         inside |= cut.gland.array
     chosen = settings.features.dce_images
-    if any(name in MAPS for name in chosen):  # gradients use one voxel beyond a region
+    # The gradient of a map needs one voxel beyond a region.
+    if any(name in MAPS for name in chosen):
         inside = binary_dilation(inside, np.ones((3, 3, 3), bool))
     made = perfusion_maps(cut, settings.features.perfusion, inside)
     maps = {name: volume.array for name, volume in made.maps.items()}
-    # A constant T1 from the settings is no measurement.
+    # If T1 was not measured, the map of T1 holds the one value that is assumed, and is no feature.
     if settings.features.perfusion.t1 == "fixed" or not study.vfa:
         maps.pop("t1", None)
     provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
@@ -322,7 +324,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
 
 
 def _series_image(made: PerfusionMaps, name: str) -> np.ndarray:
-    """Return an image of a dynamic series by its name; voxels whose model did not fit are NaN."""
+    """Return an image of a dynamic series by its name; NaN where the model of a map did not fit."""
     if name not in MAPS:
         return made.early()
     values = made.maps[name].array.astype(float) if name in made.maps else None

@@ -1,10 +1,10 @@
-"""Compute first-order statistics of a region: the 18 of IBSI's family and the two quartiles.
+"""Compute statistics of the values in a region: IBSI's 18 first-order statistics and two quartiles.
 
-No statistic takes a logarithm. Variance is the population's, kurtosis is excess kurtosis, and
-percentiles are interpolated linearly between order statistics. Every statistic is defined for a
-constant region, too. Its mean, median, extremes, percentiles and root mean square are its one
-intensity. Its measures of spread, its skewness and its kurtosis are 0. The two ratios (coefficient
-of variation, quartile coefficient of dispersion) are 0 if their denominator is 0.
+Variance is divided by the number of voxels, kurtosis is excess kurtosis, and percentiles are
+interpolated linearly between the sorted values. Every statistic is defined for a constant region,
+too. Its mean, median, extremes, percentiles and root mean square are its one intensity. Its
+measures of spread, its skewness and its kurtosis are 0. The two ratios (coefficient of variation,
+quartile coefficient of dispersion) are 0 if their denominator is 0.
 
 Voxels may have weights: the weight is the share of the voxel that belongs to the region. Voxels are
 then laid out by increasing value, each as long as its weight, and percentiles are interpolated
@@ -32,7 +32,7 @@ def statistics(
     weight: np.ndarray | None = None,
     core: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the first-order statistics of each region's values.
+    """Return IBSI's first-order statistics (and two quartiles) of each region's values.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def statistics(
     finite, limits, is_finite = keep_finite(np.ascontiguousarray(values, float), start)
     limits = np.ascontiguousarray(limits, np.int64)
     out = np.full(len(start) - 1, np.nan, RECORD)
-    # NumPy sorts the values. If the compiled kernels sorted them, compiling would take twice as
-    # long.
+    # The values are sorted by NumPy, and not in the functions that numba compiles. With a sort
+    # inside them, compiling would take twice as long.
     ends = list(itertools.pairwise(limits))
     if weight is None or core is None:
         ordered = [np.sort(finite[a:b]) for a, b in ends]
@@ -132,9 +132,9 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
     p75 = percentile(ordered, 0.75)
     p90 = percentile(ordered, 0.90)
     if ordered[0] == ordered[n - 1]:
-        mean = ordered[0]  # the rounding of the sum must give a constant region no spread
-    # Central moments are computed in a second pass, when the mean is known. Differences of raw
-    # moments would lose digits.
+        mean = ordered[0]  # a rounded mean would give a constant region a spread above 0
+    # Central moments are summed in a second pass, when the mean is known. To compute them in one
+    # pass, from sums of powers, would lose digits.
     m2 = m3 = m4 = mad = medad = 0.0
     robust_sum = 0.0
     robust_n = 0
@@ -148,8 +148,8 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
         if p10 <= v <= p90:
             robust_sum += v
             robust_n += 1
-    # The robust deviation is measured from the mean of the values between the 10th and the 90th
-    # percentile. So this mean must be known first.
+    # The robust deviation uses only the values between the 10th and the 90th percentile: it is
+    # their mean distance from their own mean. This mean is known only now.
     rmad = 0.0
     if robust_n > 0 and ordered[0] != ordered[n - 1]:
         centre = robust_sum / robust_n
@@ -173,16 +173,17 @@ def _write(
 ) -> None:
     """Write a region's statistics from its sums.
 
-    ``total`` is the sum of weights. ``ranks`` are minimum, p10, p25, median, p75, p90, maximum.
-    ``moments`` are the central moments from the second on. ``deviations`` are the mean absolute
-    deviation (MAD), the robust MAD and the MAD about the median. ``squares`` is the weighted sum of
-    squares.
+    ``total`` is the sum of the voxels' weights, or the number of voxels. ``ranks`` are minimum,
+    p10, p25, median, p75, p90, maximum. ``moments`` are the central moments from the second on.
+    ``deviations`` are the mean absolute deviation (MAD), the robust MAD and the MAD about the
+    median. ``squares`` is the weighted sum of squares.
     """
     low, p10, p25, median, p75, p90, high = ranks
     m2, m3, m4 = moments
     out.mean = mean
     out.variance = m2
-    # A constant region has no spread: 0 / 0 is 0 by definition here and in both ratios below.
+    # In a constant region, skewness, kurtosis and the two ratios below would be 0 / 0. They are 0
+    # by definition.
     out.skewness = m3 / m2**1.5 if m2 > 0 else 0.0
     out.kurtosis = m4 / (m2 * m2) - 3.0 if m2 > 0 else 0.0
     out.median = median
@@ -228,8 +229,8 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     >>> weighted_percentile(np.array([1.0, 2.0, 4.0]), np.array([0.0, 0.5, 1.0]), 0.75)
     3.0
     """
-    # ``high`` is the first value whose place is at or beyond the share, and ``low`` is the value
-    # before it. The percentile lies between these two.
+    # ``high`` is the index of the first value whose place is at or beyond the share, and ``low``
+    # the index before it. The percentile lies between these two values.
     high = min(int(np.searchsorted(place, share)), len(place) - 1)
     low = max(high - 1, 0)
     gap = place[high] - place[low]
@@ -242,13 +243,13 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
 def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
     """Give equal values the mean of their weights, in place.
 
-    The weights of equal values come in ascending order.
+    ``weight`` must be in ascending order where values are equal.
     """
     first = 0
     for last in range(1, len(ordered) + 1):
         if last == len(ordered) or ordered[last] != ordered[first]:
-            # The weights are in ascending order, so that the rounding of their mean does not depend
-            # on the order of the voxels.
+            # The weights of equal values are in ascending order. The rounding of their mean
+            # therefore does not depend on the order in which voxels are stored.
             if last - first > 1:
                 weight[first:last] = weight[first:last].mean()
             first = last
@@ -276,8 +277,9 @@ def _weighted_statistics(
             summarise_ordered(v, out[r])
             out[r].energy = total * v[0] * v[0]
             continue
-        # The place is the middle of each voxel's weight, scaled so that the extremes lie at 0 and
-        # 1. With equal weights this is i / (n - 1), as for whole voxels.
+        # Values are laid out in order, each as long as its weight. The place of a value is the
+        # middle of its length, scaled so that the smallest value has the place 0 and the largest 1.
+        # With equal weights the place is i / (n - 1), as for whole voxels.
         place = np.empty(n)
         until = 0.0
         for i in range(n):
@@ -290,8 +292,8 @@ def _weighted_statistics(
         p75 = weighted_percentile(v, place, 0.75)
         p90 = weighted_percentile(v, place, 0.90)
         m2 = m3 = m4 = mad = medad = robust = robust_weight = 0.0
-        # Minimum and maximum come from the core alone: a voxel that the region only touches must
-        # not be its minimum.
+        # Minimum and maximum are taken in the region's core, the voxels that it fills most. A voxel
+        # that the region only touches must not be its minimum.
         low = np.inf
         high = -np.inf
         for i in range(n):

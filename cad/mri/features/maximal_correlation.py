@@ -25,7 +25,7 @@ def maximal_correlation_of(sample: Sample) -> np.ndarray:
     Parameters
     ----------
     sample : Sample
-        Grey levels in the cores of the regions.
+        Grey levels in the core of each region: the voxels that the region fills most.
 
     Returns
     -------
@@ -77,7 +77,9 @@ def maximal_correlation(counts: np.ndarray) -> float:
     share = counts[np.ix_(used, used)] / counts.sum()
     if len(share) < 2:
         return 1.0
-    # Q has the eigenvalues of the square of this symmetric matrix, whose largest is 1.
+    # The coefficient is the square root of the second largest eigenvalue of Haralick's matrix Q.
+    # This root equals the second largest singular value of the symmetric matrix below, whose
+    # largest singular value is 1.
     root = np.sqrt(share.sum(axis=1))
     sizes = np.linalg.svd(share / np.outer(root, root), compute_uv=False)
     return float(min(sizes[1], 1.0))
@@ -95,7 +97,7 @@ def _box(index: np.ndarray, levels: np.ndarray, shape: tuple[int, int, int]) -> 
 
 
 def _counts(box: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Count pairs of levels that lie a step apart, in both directions; level 0 is left out."""
+    """Return how often two levels lie a step apart, in both directions; level 0 is left out."""
     first_voxels = []
     second_voxels = []
     for size, move in zip(box.shape, step, strict=True):

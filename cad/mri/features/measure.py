@@ -1,7 +1,7 @@
 """Measure the feature columns of any set of regions on one prepared modality.
 
-Three kinds of regions are all measured by :func:`measure`: regions of interest, perturbed copies of
-them, and spheres around voxels for a probability map. So the map and a table of features cannot
+:func:`measure` measures three kinds of regions: regions of interest, perturbed copies of them, and
+spheres around voxels for a probability map. So a probability map and a table of features cannot
 disagree.
 """
 
@@ -22,9 +22,10 @@ from cad.mri.features.intensity import statistics
 from cad.mri.features.regions import RegionVoxels, Sample, keep_finite
 from cad.mri.imaging.geometry import MIN_VOXELS
 
-# If the fit of a kinetic model fails in a voxel, its parameters are bounds or noise, and no
-# statistic uses them. A region in which the model fits less than this share of the voxels has no
-# statistics of the parameters. The statistics of the quality of the fits use all voxels.
+# Least share of a region's voxels in which a kinetic model must fit. With a smaller share, the
+# region has no statistics of the model's parameters. In a voxel where the fit fails, the parameters
+# are bounds or noise, and no statistic uses them. Statistics of how well the model fits use all
+# voxels.
 MIN_FITTED = 0.5
 
 _MEASURED_BY: dict[str, Callable[[Sample], np.ndarray]] = {
@@ -74,7 +75,9 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     if texture.range is not None:
         counts &= (values >= texture.range[0]) & (values <= texture.range[1])
     for first, last in pairwise(start) if texture.outliers else ():
-        # Both rules use the region as drawn: neither range nor outliers come first (IBSI 2.5).
+        # Re-segmentation has two rules: values outside a range are left out, and so are outliers.
+        # Mean and standard deviation for the outliers are those of the region as drawn, so that
+        # neither rule has to come first (IBSI 2.5).
         region = values[first:last]
         finite = region[np.isfinite(region)].astype(float)
         if len(finite):
@@ -104,7 +107,7 @@ def measure(
         Statistics weigh each voxel by the share that the region fills. Histogram and co-occurrence
         use the region's core (:meth:`RegionVoxels.is_core`) as whole voxels. Statistics of kinetic
         parameters leave out voxels whose fit failed, and are NaN for a region where the model fits
-        less than half of the voxels. Those of the fit's quality (R2, residual, share of failed
+        less than half of the voxels. Statistics of the fit's quality (R2, residual, share of failed
         fits) use all voxels.
     """
     if prepared.name == "dce":
@@ -167,8 +170,8 @@ def _of_image(
     inside = resegmented(regions.values(image), regions.start, texture)
     for chosen in filters_of(settings, name):
         response = regions.values(response_map(image, prepared.grid.spacing, chosen))
-        # A voxel whose value re-segmentation leaves out does not belong to the region any more. So
-        # its response to a filter is left out, too (IBSI).
+        # Re-segmentation removes voxels with unusual values from a region. The response to a filter
+        # is left out at these voxels, too (IBSI).
         response[~np.isfinite(inside)] = np.nan
         channels[filter_name(chosen)] = _statistics(response, regions)
     return channels
@@ -181,7 +184,7 @@ def _of_array(
     settings: FeatureSettings,
     texture: TextureSettings,
 ) -> dict[str, np.ndarray]:
-    """Return the statistics of the families that an image's values give."""
+    """Return the statistics of an image, by channel: its values, gradients and texture."""
     families = settings.families
     channels: dict[str, np.ndarray] = {}
     sample = _sample(image, regions, texture)
@@ -237,7 +240,7 @@ def _of_series(
         for channel, record in made_of.items():
             if channel != "intensity":
                 channels[f"{name}_{channel}"] = record
-            elif name not in MAPS:  # the values of a map itself are measured above
+            elif name not in MAPS:  # the values of a map were measured above, in its own channel
                 channels[name] = record
     return channels
 

@@ -17,7 +17,8 @@ from cad.mri.features.perfusion.semiquantitative import find_bolus
 from cad.mri.features.size import largest_distance
 from cad.mri.imaging.volume import Volume
 
-ONE_SIDE = 0.75  # a region is left or right if at least this share of its voxels is on that side
+# A region is called left or right if at least this share of its voxels is on this side.
+ONE_SIDE = 0.75
 
 EARLY_S = 120.0
 LEVEL_CHANGE = 0.10
@@ -166,8 +167,8 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
         return None
     turned = labels.array[_upright(direction)]
     n_slices, _, width = turned.shape
-    # The map is searched once for the voxels of all regions, because it is large and the regions
-    # are small.
+    # The label map is large and the regions are small. The map is therefore searched once, for the
+    # voxels of all regions.
     places = np.argwhere(turned)
     labels_of_places = turned[tuple(places.T)]
     z, y, x = places[labels_of_places == label].mean(axis=0)
@@ -269,11 +270,12 @@ def drawn_as(inside: np.ndarray, spacing: tuple[float, float, float]) -> str:
 def _ball_parts(within: np.ndarray, beyond: np.ndarray) -> bool:
     """Tell whether a ball holds all points of one set and none of another.
 
-    A point p lies in the ball with centre c if |p|^2 - 2 c p - k is at most 0, and outside of it if
-    this is above 0. Here k is the squared radius less |c|^2. The expression is linear in c and k,
-    so that a linear program can find the ball that separates both sets best.
+    For a ball with centre c, let k be its squared radius less |c|^2. A point p lies in the ball if
+    |p|^2 - 2 c p - k is at most 0, and outside if it is above 0. This expression is linear in c and
+    k, so that a linear program finds the ball that separates the two sets best.
     """
-    # The import is slow and few regions need it. So it is here, and a worker process starts faster.
+    # This import is slow, and few regions need it. It stands here, so that a worker process starts
+    # faster.
     from scipy.optimize import linprog
 
     middle = within.mean(axis=0)
@@ -326,7 +328,7 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     signal = np.asarray(signal, float)
     try:
         bolus = find_bolus(times, signal)
-    except CadError:  # no bolus is found, so that no curve type exists
+    except CadError:  # without a bolus, a curve has no type
         return None
     early = (times > bolus.arrival) & (times <= bolus.arrival + EARLY_S)
     if not early.any() or times[-1] < bolus.arrival + EARLY_S + 60:

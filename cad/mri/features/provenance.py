@@ -25,12 +25,13 @@ from cad.base.terms.modality import MODALITIES
 from cad.mri.imaging.study_files import b1_path, image_path
 
 PREFIX = "provenance_"
-# A number, such as a voxel size, is reported as different only if it lies outside the range of the
-# training by more than this factor.
-# Columns that end in one of the words below are not compared with training. Some depend on the
-# region: its number of voxels, which part of them is its own, and how many have a value. The others
-# say how far images or frames were moved back, which depends on the patient.
+# Factor by which a number, such as a voxel size, may lie beyond the range of the training regions
+# before it is reported as different.
 _TOLERANCE = 1.25
+# Columns that end in one of these words are not compared with the training, because they depend on
+# the region or on the patient. The first three say how many voxels a region has, how much of its
+# signal is its own, and which share of it has a value. The others say how far images or frames lay
+# beside T2 or were moved back, and why this distance was not measured.
 _OF_REGION = (
     "voxels",
     "purity",
@@ -83,7 +84,7 @@ class CohortFacts:
             vessel = image_path(folder, name, "vessel").is_file()
             flips = any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
             b1 = b1_path(folder, name).is_file()
-            counts += (t2w, t2w and gland, dce, dce and flips, dce and vessel, dce and b1)
+            counts += (t2w, t2w & gland, dce, dce & flips, dce & vessel, dce & b1)
         return cls(*counts.tolist())
 
 
@@ -91,11 +92,12 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
     """Replace every ``auto`` in settings by a choice that all studies of the cohort allow.
 
     Four choices are made. T1 is measured by flip angles, flip angles are corrected by the transmit
-    field, the arterial input is measured in a vessel, and T2 is scaled by the gland. Each is chosen
-    only if all studies that have the dynamic series (for the last: the T2 image) have what it
-    needs. Otherwise all studies get the constant T1, the stated angles, a population's input, or a
-    box around the regions. If a later study lacks an image that was chosen here, the modality that
-    needs it fails with a message.
+    field, the arterial input is measured in a vessel, and T2 is scaled by the gland. Each of the
+    first three is chosen only if all studies with a dynamic series have the images or mask that it
+    needs; the fourth, only if all studies with a T2 image have a gland mask. Otherwise all studies
+    get the constant T1, the stated angles, a population's input, or T2 scaled by a box around the
+    regions. If a later study lacks an image that was chosen here, the modality that needs it fails
+    with a message.
 
     Parameters
     ----------
@@ -203,7 +205,8 @@ def displaced_from(row: Mapping[str, Any], limit_mm: float) -> str:
     distances = []
     for image in MODALITIES:
         distance = row.get(f"{PREFIX}{image.name}_displaced_most")
-        if distance is not None and distance >= limit_mm:  # False for NaN
+        # A distance of NaN is not above the limit.
+        if distance is not None and distance >= limit_mm:
             distances.append(f"{image.short} may lie {distance:.1f} mm beside T2")
     return "; ".join(distances)
 

@@ -65,7 +65,8 @@ def radiomics_features(
     channels: dict[str, dict[str, np.ndarray]] = {}
     if not settings.radiomics:
         return {}
-    # pyradiomics computes sums in the type of the image. In float32 they would lose digits.
+    # pyradiomics computes sums in the number type of the image. In float32 these sums would lose
+    # digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
     regions = regions.core()
     for r in range(regions.count):
@@ -84,7 +85,7 @@ def radiomics_features(
 def _measured(
     name: str, image: Volume, mask: Volume, settings: FeatureSettings, modality: str
 ) -> dict[str, float]:
-    """Measure one region's features of a class; the result has pyradiomics' names."""
+    """Return one region's features of the pyradiomics class ``name``, by pyradiomics' names."""
     import radiomics
 
     radiomics.setVerbosity(logging.CRITICAL)

@@ -25,9 +25,10 @@ from numba import njit
 from cad.base.settings import TextureSettings
 from cad.mri.imaging.geometry import MIN_VOXELS
 
-# Shares are rounded to multiples of 1 / _PARTS before they are compared. Otherwise the last digits
-# of a file's geometry could choose between voxels that the region fills alike. Common shares
-# (halves, thirds and fifths) do not lie at a limit of this rounding.
+# The share of a voxel that a region fills is rounded to multiples of 1 / _PARTS before shares are
+# compared. Otherwise the last digits of a file's geometry could choose between voxels that the
+# region fills alike. No common share (halves, thirds and fifths) lies where this rounding changes
+# from one multiple to the next.
 _PARTS = 64
 
 
@@ -120,10 +121,12 @@ class RegionVoxels:
             rounded = np.round(share * _PARTS)
             total = float(share.sum(dtype=float))
             level, count = np.unique(rounded, return_counts=True)
-            voxels = np.cumsum(count[::-1])[::-1]  # number of voxels with this level or more
+            # For each rounded share, the number of voxels with at least this share.
+            voxels = np.cumsum(count[::-1])[::-1]
             enough = voxels >= min(MIN_VOXELS, len(share))
-            # If half a voxel too many and half a voxel too few are both possible, the larger core
-            # is taken. The 1e-3 makes this so whatever the last digit of the sum is.
+            # The number of voxels in the core should be close to ``total``, the region's volume in
+            # voxels. If a core may have half a voxel too many or half a voxel too few, the larger
+            # core is taken. The term 1e-3 makes this so, whatever the last digit of ``total`` is.
             off = np.where(enough, np.abs(voxels - total - 1e-3), np.inf)
             chosen[first:last] = rounded >= level[off.argmin()]
         return chosen
@@ -176,7 +179,7 @@ class Sample:
     start : ndarray of int64, shape (n_regions + 1,)
         Where each region begins in ``values``.
     is_finite : ndarray of bool, shape (n_voxels,)
-        True for the voxels of ``core`` that have a value and count.
+        True for the voxels of ``core`` that have a value and are not left out by the settings.
     core : RegionVoxels
         The regions' cores, whole voxels.
     levels : ndarray of int64, shape (n_values,)
@@ -242,21 +245,23 @@ def _sphere_voxels(
     # The function is called twice. The first call has an empty index, and counts the voxels of each
     # sphere into start[1:]. The second call writes the voxels into the index.
     fill = len(index) > 0
-    limit = radius * radius * (1 + 1e-9)  # a centre on the sphere itself belongs to it
+    # A voxel whose centre lies on the surface of the sphere belongs to it.
+    limit = radius * radius * (1 + 1e-9)
     low = np.empty(3, np.int64)
     high = np.empty(3, np.int64)
     for p in range(len(points)):
         for axis in range(3):
-            # Only voxels in the box around the sphere are tested. The box ends at the border of the
-            # grid.
+            # Only voxels in the box around the sphere are tested. This box is cut off at the border
+            # of the grid.
             reach = radius / spacing[axis]
             n = size[2 - axis]
             low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
             high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
         n_voxels = start[p] if fill else 0
         for z in range(low[2], high[2] + 1):
-            # The test is dz^2 + dy^2 + dx^2 <= r^2. Each square is computed in the outermost loop
-            # in which it does not change.
+            # A voxel is in the sphere of radius r if dz^2 + dy^2 + dx^2 <= r^2, for its distances
+            # from the centre along the axes. Each square is computed in the outermost loop in which
+            # it is constant.
             dz = ((z - points[p, 2]) * spacing[2]) ** 2
             for y in range(low[1], high[1] + 1):
                 dy = dz + ((y - points[p, 1]) * spacing[1]) ** 2

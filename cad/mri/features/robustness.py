@@ -79,34 +79,36 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     Volume
         The copy: boolean, on a part of the same grid. It is empty if the region shrank to nothing.
     """
-    # The box is enlarged by three standard deviations of all changes that can move the border
-    # outwards.
+    # The box around the region is enlarged by three standard deviations of each change that can
+    # move the region's border outwards.
     reach = 3 * (perturbation.shift_mm + perturbation.growth_mm + perturbation.noise_mm)
     padded = _padded(mask, reach)
     spacing = np.array(padded.spacing[::-1])
     inside = padded.array
-    # Distances are measured to the centres of voxels. The border of the region lies half a voxel
-    # before the nearest centre outside of it.
+    # Distances are measured between the centres of voxels. The border of the region lies half a
+    # voxel before the nearest centre outside of the region.
     half = 0.5 * spacing.min()
     outward = ndimage.distance_transform_edt(~inside, sampling=spacing)
     inward = ndimage.distance_transform_edt(inside, sampling=spacing)
     distance = np.where(inside, half - inward, outward - half)
-    # The region is shifted within its slices only: a reader draws on a slice, and the next slice is
-    # millimetres away.
+    # The region is shifted within its slices only. A reader draws slice by slice, and the next
+    # slice is millimetres away.
     shift = np.array([0.0, *rng.normal(0, perturbation.shift_mm, 2)]) / spacing
-    # The distances are shifted and not the mask, because a mask can only move by whole voxels.
+    # The map of distances is shifted and not the mask, because a mask can move only by whole
+    # voxels.
     moved = ndimage.shift(distance, shift, order=1, mode="nearest")
     growth = rng.normal(0, perturbation.growth_mm)
     rough = ndimage.gaussian_filter(
-        # White noise that is smoothed by a Gaussian with sigma L/2 is correlated over about the
-        # length L.
+        # White noise that is smoothed by a Gaussian with a sigma of L/2 is similar over about the
+        # length L, here ``noise_length_mm``.
         rng.normal(size=inside.shape),
         perturbation.noise_length_mm / spacing / 2,
         mode="wrap",
     )
     spread = rough.std()
-    # The noise is divided by the standard deviation that it has in this draw. A small box holds few
-    # independent bumps, so that this may differ much from the expected standard deviation.
+    # The noise is divided by its own standard deviation in this draw. The expected standard
+    # deviation would not do: a small box holds few independent bumps, so that single draws differ
+    # much.
     rough *= perturbation.noise_mm / spread if spread > 0 else 0.0
     return padded.with_array(moved <= growth + rough)
 
@@ -182,8 +184,8 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
         Without a label map, or for an empty region.
     """
     mask = study.mask_of(roi)
-    # Each region has its own stream of random numbers, so that its copies do not depend on which
-    # other regions are redrawn.
+    # Each region has its own stream of random numbers. The copies of a region therefore do not
+    # depend on which other regions are redrawn.
     rng = np.random.default_rng([perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()])
     return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
 
@@ -221,7 +223,8 @@ def prepared_copies(
     boxes = [box for box in around if box is not None]
     if not boxes:
         return None
-    # All copies are measured in one box, so that an image is prepared once and not for each copy.
+    # All masks are measured in one box. The image is therefore prepared once, and not for each
+    # mask.
     cropped = images.crop(grid, images.enclosing(boxes))
     shares = []
     for mask in masks:
@@ -268,7 +271,7 @@ def masks_features(
     for name in names:
         try:
             ready = prepared_copies(work, settings, name, masks, scale)
-        except CadError:  # the error was reported when the regions themselves were measured
+        except CadError:  # this error was reported when the study's own regions were measured
             continue
         if ready is None:
             continue
@@ -281,7 +284,7 @@ def masks_features(
 def _size(
     study: Study, settings: PipelineSettings, masks: Sequence[Volume]
 ) -> dict[str, np.ndarray]:
-    """Measure size and position of every mask, where the settings name them."""
+    """Return the size and position columns of every mask, if the settings name these columns."""
     if study.roi_map is None:
         return {}
     columns: dict[str, np.ndarray] = {}
@@ -289,8 +292,8 @@ def _size(
         inside = resample_mask(mask, study.roi_map) if mask.array.any() else mask
         if not inside.array.any():
             continue
-        # Size and position are measured on a label map. So a map is made for each mask, with the
-        # mask as label 1.
+        # Size and position are measured on a label map. A label map is therefore made for each
+        # mask, with the mask as label 1.
         alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
         for name, values in size_columns(alone, [1], settings.features).items():
             columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
@@ -298,7 +301,10 @@ def _size(
 
 
 def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Compute ICC(1,1): one-way random effects, single measurement, with its interval.
+    """Return the intraclass correlation ICC(1,1) of a feature, with its interval.
+
+    It is the correlation of two measurements of one region: one-way random effects, single
+    measurement.
 
     Parameters
     ----------
@@ -330,15 +336,17 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     means = values.mean(axis=1)
     between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
     within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
-    # The mean squares of a constant column are rounding errors, and their ratio means nothing.
+    # If all values of a feature are equal, both mean squares are rounding errors, and their ratio
+    # means nothing.
     rounding = (1e-12 * float(np.abs(values).max())) ** 2
     if between <= rounding and within <= rounding:
         return 0.0, 0.0, 0.0
     if within <= rounding:
         return 1.0, 1.0, 1.0
     ratio = between / within
-    # F is the ratio of the mean squares between and within regions, with k repeats. Quantiles of
-    # its distribution bound this ratio, and ICC = (F - 1) / (F + k - 1).
+    # The ratio F of the mean squares between and within regions gives ICC = (F - 1) / (F + k - 1),
+    # for k repeats. Quantiles of the F distribution give the interval of F, and from it the
+    # interval of the ICC.
     tail = 1 - (1 - confidence) / 2
     low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
     high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
@@ -350,7 +358,7 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
-    """Return the ICC(1,1) of every feature over all regions of a table.
+    """Return the intraclass correlation ICC(1,1) of every feature over all regions of a table.
 
     Parameters
     ----------
@@ -376,7 +384,7 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     rows = []
     for column, name in enumerate(names):
         values = cube[:, :, column]
-        # The mean squares need k values of each region. If a copy of a region has no value, the
+        # The mean squares need a value for each of a region's k copies. If a copy has no value, the
         # region is left out.
         values = values[np.isfinite(values).all(axis=1)]
         interval = icc(values, confidence) if len(values) >= 2 else (np.nan, np.nan, np.nan)
@@ -387,7 +395,9 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
 def stable_features(
     table: pd.DataFrame, patients: list[str] | None = None, minimum: float = MIN_LOWER_BOUND
 ) -> list[str]:
-    """Return the features whose ICC's lower 95 % bound reaches a minimum.
+    """Return the features whose ICC (intraclass correlation) is above ``minimum`` with confidence.
+
+    The lower bound of the 95 % interval of the ICC must be at least ``minimum``.
 
     Parameters
     ----------
@@ -423,12 +433,15 @@ def stable_features(
 
 
 def _padded(mask: Volume, reach_mm: float) -> Volume:
-    """Return the region's box with a border of ``reach_mm``, also beyond the image."""
+    """Return the mask, cut to the box around the region with a border of ``reach_mm``.
+
+    The border may extend beyond the image.
+    """
     box = bounding_box(mask.array)
     if box is None:
         raise ValueError("the mask is empty")
-    # The border is one voxel wider than the reach, because shifted distances are interpolated
-    # between voxels.
+    # The border is one voxel wider than ``reach_mm``, because distances are interpolated between
+    # voxels when they are shifted.
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
     array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
     return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

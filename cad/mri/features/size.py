@@ -18,7 +18,7 @@ from cad.mri.imaging.drawn import gland_on
 from cad.mri.imaging.geometry import Box, bounding_box, limits
 from cad.mri.imaging.study import Study
 
-# Number of points whose distances to all other points are in memory at once.
+# Number of points of a mesh whose distances to all other points are in memory at once.
 _POINTS = 200
 
 
@@ -107,10 +107,10 @@ def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
 
 
 def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
-    """Return the box around the gland on the label map's grid, and distances in this box.
+    """Return the box around the gland on the label map's grid, and depths in the gland (mm).
 
-    A distance (mm) is that of a voxel inside the gland from the gland's outline, and 0 outside. The
-    box has a border of one voxel.
+    The depth of a voxel is its distance from the gland's outline, and 0 outside the gland. The
+    array of depths is one voxel larger than the box on each side.
     """
     gland = gland_on(study)
     box = None if gland is None else bounding_box(gland.array)
@@ -125,13 +125,13 @@ def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, flo
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
     point = (centre - first + 1)[:, None]
-    # Outside of the box there is no gland; the distance is then 0.
+    # A point outside of the box lies outside of the gland, and its distance is 0.
     depth = float(ndimage.map_coordinates(inward, point, order=1)[0])
     return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
 
 def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]:
-    """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh at level 1/2."""
+    """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh around a region."""
     points, faces, _, _ = marching_cubes(
         np.pad(inside, 1).astype(np.float32), 0.5, spacing=tuple(spacing)
     )
@@ -139,9 +139,10 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
     a = corners[faces[:, 0]]
     b = corners[faces[:, 1]]
     c = corners[faces[:, 2]]
-    # The volume is a sum of signed tetrahedra between the origin and every triangle.
+    # The volume of the mesh is the sum of the signed volumes of tetrahedra. Each has a triangle of
+    # the mesh as its base, and the origin as its tip.
     volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
-    # The ends of a diameter can only be points that are the first or last in a row of their slice.
+    # The diameter is searched among the corners of the mesh, each taken once.
     thinned = np.unique(np.round(points, 6), axis=0)
     return volume, float(mesh_surface_area(points, faces)), largest_distance(thinned)
 

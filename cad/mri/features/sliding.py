@@ -1,10 +1,9 @@
 """Measure the features of a sphere around every voxel, from which a probability map is predicted.
 
 The sphere stands in for a region and is measured by the same functions, on the grid of every
-modality. A voxel belongs to the sphere if its centre lies within the radius. A drawn region is
-treated differently: each voxel counts by the share that the region fills. For a sphere of several
-voxels the two rules differ in the outermost voxels. Spheres are cut off at the border of the image,
-and not at the border of the mask.
+modality. A voxel belongs to the sphere if its centre lies within the radius. In a drawn region,
+each voxel counts by the share of it that the region fills. The two rules differ in the outermost
+voxels. Spheres are cut off at the border of the image, and not at the border of the mask.
 
 Everything that overlapping spheres share (maps, gradients, standardised intensities) is computed
 once. A sphere around every voxel of a gland therefore takes seconds to a few minutes, and no voxels
@@ -28,10 +27,10 @@ from cad.mri.imaging.standardise import NyulScale
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-RADIUS_MM = 4.0  # of the sphere around each voxel
+RADIUS_MM = 4.0  # radius of the sphere around each voxel
 MARGIN_MM = 5.0
-# Number of spheres that are measured at once. Each has some hundred voxels, so that all together
-# take a few hundred MB at most.
+# Number of spheres that are measured at once. Each sphere has some hundred voxels, so that these
+# spheres take a few hundred MB at most.
 _CHUNK = 4096
 
 
@@ -89,7 +88,8 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     grid = study.anatomical
     if study.gland is not None:
         gland = resample_mask(study.gland, grid)
-        # A gland mask that lies outside of the grid counts as missing, and the regions are used.
+        # A gland mask that lies outside of the grid counts as missing. The probability map then
+        # covers the regions.
         if gland.array.any():
             return gland
     union = study.roi_union
@@ -97,7 +97,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     if inside is None or not inside.array.any():
         problem = "a probability map needs a gland mask or regions"
         raise CadError(problem, patient=study.participant_id, hint="add masks/*_gland.nii.gz")
-    # The result of argwhere is in the order z, y, x; centres are in the order x, y, z.
+    # The indices from argwhere are turned from the order z, y, x to the order x, y, z.
     centres = np.argwhere(inside.array)[:, ::-1].astype(float)
     neighbourhood = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
     return grid.with_array(neighbourhood.voxels())
@@ -150,8 +150,8 @@ def sliding_rows(
     points = inside.index_to_patient(chosen[:, ::-1])
     names, absent = images.available(study, settings)
     notes = images.absence_notes(absent)
-    # The map has the voxels of the T2 image as it is. From here on, the images are resampled to the
-    # voxel size at which the features of the model were measured.
+    # The probability map keeps the voxels of the T2 image. The images are resampled from here on,
+    # to the voxel size at which the features of the model were measured.
     study = at_spacing(study, settings.images)
     work = images.compact(study)
     columns: dict[str, np.ndarray] = {}
@@ -162,8 +162,8 @@ def sliding_rows(
             if box is None:
                 raise CadError("the mask lies outside the image")
             cropped = images.crop(grid_here, box)
-            # To prepare an image takes long, above all because of kinetic fits. So only voxels that
-            # lie in a sphere are prepared.
+            # Images are prepared only in voxels that lie in a sphere. To prepare a voxel takes
+            # long, above all for fits of perfusion models.
             needed = np.zeros(cropped.shape, bool)
             for chunk in _chunks(cropped, points):
                 needed |= chunk.voxels()
@@ -171,8 +171,8 @@ def sliding_rows(
                 raise CadError("the mask lies outside the image")
             prepared = images.prepare(work, settings, name, cropped.with_array(needed), scale)
         except CadError as error:
-            # If an image cannot be prepared, its columns are missing, as they are for regions. The
-            # prediction decides whether the model can do without them.
+            # If an image cannot be prepared, its columns are missing, as in a table of regions. The
+            # prediction decides whether the model can do without these columns.
             notes.append(f"{name} not measured: {error.problem}")
             continue
         notes += prepared.notes
@@ -191,7 +191,8 @@ def _slide(
     first = 0
     for chunk in _chunks(prepared.grid, points):
         measured = measure(prepared, chunk, settings.features)
-        if not columns:  # one block for all columns, because a gland's table is hundreds of MB
+        # All columns are rows of one array: the table of a gland takes hundreds of MB.
+        if not columns:
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():
             # A sphere needs at least MIN_VOXELS voxels, as a drawn region does: a percentile of

@@ -20,12 +20,12 @@ from cad.mri.imaging.volume import Volume
 
 MARGIN_MM = 20.0
 MARGIN_SLICES = 2
-# The maps that pages show, by their names in StudyFeatures.maps.
+# Names, in StudyFeatures.maps, of the two perfusion maps that a patient's page shows.
 ENHANCEMENT = "relative_enhancement"
 KTRANS = "tofts_ktrans"
 MIN_WINDOW_VOXELS = 50
-# Limits of the grey scale of ADC maps, 1e-6 mm2/s: from tumours, in which diffusion is restricted,
-# to the peripheral zone, in which it is free.
+# Lower and upper end of the grey scale of ADC maps, 1e-6 mm2/s. Tumours, in which diffusion is
+# restricted, lie near the lower end, and the peripheral zone near the upper end.
 ADC_WINDOW = [400.0, 2000.0]
 MIDDLE_MM = 30.0
 """Half the side (mm) of a square in the middle of an image, where the gland is assumed to lie if
@@ -68,20 +68,20 @@ def snapshot(
     grid = display_grid(study)
     shown = _images(study, features, grid)
     labels = _labels(study, grid)
-    # The limits of the grey scale come from the gland. Without a gland mask they come from the
-    # middle of the image, where the gland lies.
+    # The ends of the grey scale follow the values in the gland. Without a gland mask they follow
+    # the values in the middle of the image, where the gland lies.
     gland_or_middle = _middle(study.anatomical) if study.gland is None else study.gland
     inside = resample_mask(gland_or_middle, grid).array
-    # The middle of an image also holds air in the rectum, which a gland mask does not. So a larger
-    # share of dark voxels is ignored there.
+    # Percentile of the values at the lower end of the grey scale. In the middle of an image it is
+    # higher than in a gland mask, because the middle may hold air in the rectum.
     darkest = 5.0 if study.gland is None else 1.0
     fullest_slice = int((labels > 0).sum(axis=(1, 2)).argmax())
     views = [registration_view(moved, grid, fullest_slice) for moved in registrations]
     first = float(np.dot(grid.origin, np.asarray(grid.direction)[:, 2]))
     gland = gland_on(study)
-    # The number, from 1, that the lowest shown slice has in the whole series.
+    # Number, from 1, of the lowest shown slice among all slices of the image.
     below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
-    # Facts of the acquisition come from the first image that has a sidecar file.
+    # Date, scanner and field strength are those of the study's first image that has a sidecar file.
     acquired = next(iter(study.protocols.values()), Protocol())
     windows = {}
     for name, array in shown.items():
@@ -167,8 +167,9 @@ def _b_value(study: Study) -> float | None:
     protocol = study.protocols.get("hbv")
     if protocol is not None:
         return protocol.b_value
-    # The high-b image was made from the diffusion series: it is the image of the highest b-value if
-    # that is high enough, else it was extrapolated to ``diffusion.HIGH_B``.
+    # The high-b image was made from the diffusion images. If the highest b-value is at least
+    # ``diffusion.HIGH_B``, it is the image of this b-value. Otherwise it was extrapolated to
+    # ``diffusion.HIGH_B``.
     highest = max((b_value for b_value, _ in study.diffusion), default=None)
     return None if highest is None else max(highest, diffusion.HIGH_B)
 
@@ -185,7 +186,8 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
     shown = {}
     for name, volume in images.items():
         if volume is not None:
-            # Half precision (11 bits) is more than a screen shows, and halves the size of the file.
+            # Half precision (11 bits) is finer than the grey scale of a screen, and halves the size
+            # of the file.
             shown[name] = resample_image(volume, grid).array.astype(np.float16)
     return shown
 
@@ -232,7 +234,9 @@ def _describe(
 
 
 def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
-    """Return volume, diameter and estimated place of a region, and whether a person drew it."""
+    """Return volume, diameter and estimated place of a region, and whether it is a mark of fixed
+    shape.
+    """
     nothing = {"diameter_mm": None, "mark": "", "place": None, "image_place": None}
     if study.roi_map is None:
         return {"volume_mm3": None, **nothing}
@@ -240,7 +244,8 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     box = bounding_box(inside)
     if box is None:
         return {"volume_mm3": 0.0, **nothing}
-    # Only the box around the region is used, because the whole map is much larger.
+    # Diameter and shape are measured in the box around the region, because the whole label map is
+    # much larger.
     outline = inside[box]
     place = None
     in_image = None
@@ -258,11 +263,11 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
 
 
 def _archive(study: Study, grid: Volume) -> JsonObject:
-    """Return, by modality, the number of its series in the archive and image numbers.
+    """Return, by modality, the number of its series in the archive and the image number of each
+    slice.
 
-    Each shown slice has an image number, by which a reader finds this slice in the archive. It is
-    None if the modality has no slice within half a slice of the shown one, or if the import kept no
-    numbers.
+    A reader finds a shown slice in the archive by its image number. The number is None if the
+    modality has no slice at this place (within half a slice), or if the import kept no numbers.
     """
     middle = (np.array(grid.shape[:0:-1]) - 1) / 2
     places = [grid.index_to_patient(np.array([*middle, z])) for z in range(grid.shape[0])]
@@ -273,8 +278,8 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
         if protocol is None or image is None or protocol.series_number is None:
             continue
         numbers = protocol.instance_numbers
-        # An enhanced DICOM object is one instance with all slices. Its instance number does not
-        # tell a slice.
+        # An instance number names a slice only if each slice has its own. An enhanced DICOM object
+        # is one instance with all slices.
         whole = len(numbers) == image.shape[0]
         images: list[int | None] = []
         for place in places:
@@ -293,15 +298,15 @@ def _window(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float
     Limits from the whole image, with bladder and vessels, would leave the gland little contrast.
     """
     values = array[inside & np.isfinite(array)]
-    # Percentiles of a few voxels are unstable. There may be few, because a short series may hold
-    # only a part of the gland. The values of the whole image are then used.
+    # Percentiles of a few voxels are unstable. If the image covers too little of the gland, as a
+    # short series may, the values of the whole image are used.
     if values.size < MIN_WINDOW_VOXELS:
         values = array[np.isfinite(array)]
     if not values.size:
         return [0.0, 1.0]
     low, high = np.percentile(values.astype(float), (darkest, 99))
     room = 0.1 * (high - low)
-    # The grey scale must not begin below the smallest value that the image can have.
+    # The grey scale of an image without negative values begins at 0 or above.
     lowest = 0.0 if values.min() >= 0 else -np.inf
     return [float(max(low - room, lowest)), float(max(high + room, low + 1e-6))]
 

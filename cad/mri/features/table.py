@@ -27,11 +27,11 @@ from cad.mri.imaging.standardise import NyulScale
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
-# Distance (mm) around gland and regions up to which pages show the enhancement, too.
+# Margin (mm) of the box around all regions in which a patient's page shows the enhancement.
 _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
-# If less than this share of a region has no value, readers get no note. Often it is only a voxel at
-# the region's edge.
+# Share of a region without a value from which the patient's page has a note. A smaller share is
+# often only a voxel at the region's edge.
 _SAID_WITHOUT_VALUE = 0.05
 
 
@@ -101,8 +101,8 @@ def extract(
         When no region or modality can be measured, when a wanted feature needs a package that is
         not installed, or when a filter's settings are wrong.
     """
-    # These checks come before any measuring, so that a missing package or a wrong setting does not
-    # end a run after an hour.
+    # Packages and settings are checked before anything is measured. Otherwise a missing package or
+    # a wrong setting could end a run after an hour.
     check_radiomics(settings.features.radiomics)
     check_filters(settings.features)
     names, absent = images.available(study, settings)
@@ -113,21 +113,20 @@ def extract(
             hint="add images, or other modalities to the pipeline",
         )
     work = images.compact(at_spacing(study, settings.images))
-    # An absent modality gets a note here only if it is optional. If another modality is absent, the
-    # study's page says so without a note.
+    # Only an absent optional modality gets a note here. If a modality that is not optional is
+    # absent, the patient's page says so without a note.
     absent_options = [name for name in absent if modality(name).optional]
     result = StudyFeatures(_keys(study, []), images.absence_notes(absent_options))
     half = settings.features.partial_voxels == "half"
     grids = {name: _grid_around_regions(work, name, settings.features) for name in names}
     drawn, problems = measurable(work, grids, half)
     result.failures += problems
-    # The regions are in the order of the cohort's table, so that rows of results are where people
-    # expect them.
+    # The rows of the result are in the order of the regions in the cohort's table ``rois.tsv``.
     rois = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, rois)
     result.provenance = pd.DataFrame(index=result.rows.index)
-    # Size and position are measured on the whole label map, because the gland is larger than the
-    # box around the regions.
+    # Size and position are measured on the study's whole label map. In ``work`` this map is cut to
+    # the box around the regions, which may not hold the whole gland.
     columns = size_columns(study, [roi.label for roi in rois], settings.features)
     for name in names:
         on_grid = [drawn[roi.roi_id][name] for roi in rois]
@@ -136,8 +135,8 @@ def extract(
             columns |= _modality(work, settings, name, on_grid, rois, result, scale)
     if study.adc is not None:
         result.maps["adc"] = study.adc
-    # All columns are put into one array, because pandas takes long to build a table from hundreds
-    # of single columns.
+    # The columns are put into one array first, because pandas takes long to build a table from
+    # hundreds of single columns.
     values = np.array(list(columns.values()), float).reshape(len(columns), len(rois)).T
     result.rows = pd.concat([result.rows, pd.DataFrame(values, columns=list(columns))], axis=1)
     return result
@@ -162,7 +161,9 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
 def _left_out(
     study: Study, name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
 ) -> list[str]:
-    """Return notes on regions that a modality cannot measure, with reasons, or has only in part."""
+    """Return notes on regions that a modality cannot measure, with the reason, or measures only in
+    part.
+    """
     notes = []
     for roi, outline in zip(rois, drawn, strict=True):
         if outline.too_little:
@@ -190,17 +191,24 @@ def _modality(
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
+    """Return the feature columns of one image, shape (n_regions,) each; none if it fails.
+
+    Notes, failures and provenance are added to ``result``.
+    """
     grid = _grid_around_regions(study, name, settings.features)
     # A region that cannot be measured is replaced by an empty one, so that its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
-    waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
+    nyul = settings.images.t2_standardisation == "nyul"
+    # The scale of T2 by Nyul is fitted to all studies, after each of them was measured once.
+    without_scale = name == "t2w" and nyul and scale is None
     try:
-        if waits:
+        if without_scale:
             unscaled = unscaled_t2(study, settings, needed, shares)
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
-            # A region that cannot be measured must not change the scale of the others.
+            # T2 may be scaled by the tissue around the regions. A region that cannot be measured
+            # must not change this scale.
             prepared = images.prepare(replace(study, rois=rois), settings, name, needed, scale)
     except CadError as error:
         result.failures.append(error.naming(patient=study.participant_id))
@@ -208,21 +216,21 @@ def _modality(
         return {}
     regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
     result.notes += prepared.notes
-    if waits:
+    if without_scale:
         result.unscaled = unscaled
     columns = measure(prepared, regions, settings.features)
-    how = _provenance(prepared, drawn, regions, settings)
-    how |= _displaced(study, name, drawn)
-    provenance = pd.DataFrame(how).add_prefix(PREFIX)
+    provenance_columns = _provenance(prepared, drawn, regions, settings)
+    provenance_columns |= _displaced(study, name, drawn)
+    provenance = pd.DataFrame(provenance_columns).add_prefix(PREFIX)
     result.provenance = pd.concat([result.provenance, provenance], axis=1)
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
         _keep_perfusion(study, prepared, regions, rois, result)
-    lost = [n for n, values in columns.items() if not np.isfinite(values).all()]
+    lost = [column for column, values in columns.items() if not np.isfinite(values).all()]
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
-    if waits:
+    if without_scale:
         # T2 features are measured later, when the scale of the cohort has been fitted. The values
         # here only give the names of the columns, and the notes.
         columns = {column: np.full(len(rois), np.nan) for column in columns}
@@ -232,7 +240,7 @@ def _modality(
 def _provenance(
     prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
-    """Return, by column, how a modality's values of every region were made.
+    """Return, by name of the column, how a modality's values of every region were made.
 
     An entry is None if the region was not measured.
     """
@@ -264,7 +272,7 @@ def _provenance(
 
 
 def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[str | float | None]]:
-    """Return, by column, how far (mm) the modality lay beside T2 and how far it was moved back."""
+    """Return, by name of the column, how far (mm) the modality lay beside T2 and was moved back."""
     columns: dict[str, list[str | float | None]] = {}
     for displacement in study.displacements:
         if displacement.name == name:
@@ -280,9 +288,9 @@ def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[st
 def _valid(
     prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> list[float]:
-    """Return which share of each region has a value.
+    """Return the share (0 to 1) of each region that has a value.
 
-    In a dynamic series, it is the share of the region that the first kinetic model fits.
+    For a dynamic series, return the share of each region that the first kinetic model fits.
     """
     unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
     if unfit is None:
@@ -323,10 +331,11 @@ def _keep_perfusion(
 
 
 def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:
-    """Return the relative enhancement for display, in a box around gland and regions.
+    """Return the relative enhancement for display, in a box around all regions with a margin of 22
+    mm.
 
-    Its values equal those of the map from which features are measured; but that map covers only the
-    gland and the regions.
+    The map from which features are measured has the same values, but covers only the gland and the
+    regions.
     """
     union = study.roi_union
     if study.dce is None or union is None:
@@ -344,12 +353,13 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
 
 
 def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
-    """Return how many voxels the kinetic statistics leave out, and in which regions."""
+    """Return a note for each kinetic model on the voxels that it did not fit, by region."""
     notes = []
     for name, image in prepared.maps.items():
         if MAPS[name].role != "did_not_fit":
             continue
-        # Voxels of all regions stand in one row, region by region.
+        # The voxels of all regions follow each other in one array. The difference of the cumulative
+        # sum at a region's end and at its start is the number of its failed voxels.
         failed_before = np.concatenate([[0], np.cumsum(regions.values(image) > 0)])
         failed = np.diff(failed_before[regions.start])
         counts = []

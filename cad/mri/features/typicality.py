@@ -25,16 +25,18 @@ from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.mri.columns import Column
 
-# Share of held-out training regions, and of studies, that may be flagged. At most 5 % of new ones
-# shall be flagged. The share is lower, because regions of one patient are alike and the limits are
-# themselves uncertain.
+# Share of held-out training regions, and of held-out studies, that may be flagged as unlike the
+# training. The aim is that at most 5 % of new regions are flagged. The share here is lower, because
+# regions of one patient are alike, and the limits themselves are uncertain.
 FLAGGED = 0.02
-# Numbers of regions for which there are separate limits. Studies with more than 4 regions have the
-# limits for 4.
+# Numbers of regions in a study for which there are separate limits. For a study with more than 4
+# regions, the limits for 4 regions hold.
 _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10
-_NORMAL_TAIL = 1.2816  # standard deviations from the median to the 10th or 90th percentile
+# Distance from the median to the 10th or 90th percentile of a normal distribution, in standard
+# deviations.
+_NORMAL_TAIL = 1.2816
 _CLIP = 12.0
 
 
@@ -52,7 +54,8 @@ class Deviation:
         ``below`` or ``above`` the training; ``beside`` where features of the group lie on both
         sides.
     regions : int
-        1 for the region itself; else the number of the study's regions whose mean deviates so far.
+        1 if the region itself deviates; otherwise the number of the study's regions, of which the
+        mean deviates.
     """
 
     group: str
@@ -65,8 +68,8 @@ class Deviation:
         return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{regions}"
 
 
-# The largest ratio of a group's score to its limit; then each group whose ratio is above 1, with
-# this ratio.
+# A pair: the largest ratio of a group's score to its limit, and all groups whose ratio is above 1,
+# each with its ratio.
 Beyond = tuple[float, tuple[tuple[float, Deviation], ...]]
 
 
@@ -91,7 +94,7 @@ class Judgement:
 
     @property
     def flagged(self) -> bool:
-        """Return whether the region is unlike the training regions."""
+        """Return whether the region is flagged as unlike the training regions."""
         return self.score > 1.0
 
 
@@ -152,8 +155,8 @@ class Typicality:
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
         whole = cls(*_spread(X), {}, columns)
-        # Ten folds are enough. To leave out one patient at a time would give slightly more exact
-        # spreads, but the limits depend on the tails of the scores.
+        # Ten folds are enough. With one patient left out at a time, the spreads of features would
+        # be slightly more exact. But the limits depend on the tails of the scores.
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in patient_of])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
@@ -165,16 +168,16 @@ class Typicality:
                     means = np.stack([_mean(z[rows]) for rows in _alike(z, count)])
                     scores = pd.DataFrame(inner._scores(means))
                     scores = scores.reindex(columns=list(whole.groups()))
-                    # If regions are judged alone (count 1), each region has the weight 1. For means
-                    # of several regions, each patient has the weight 1.
+                    # Scores of single regions (count 1) have the weight 1 for each region. Scores
+                    # of means of several regions have a total weight of 1 for each patient.
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
         limits = {}
         for group in by_count[0]:
             limits[group] = tuple(by_group[group] for by_group in by_count)
-        # A group is left out if it has no finite limit: held-out regions then have no score for it,
-        # or a score of 0.
+        # A group of features without a finite limit above 0 is left out. Held-out regions have no
+        # score for such a group, or a score of 0.
         usable = {}
         for group, of_counts in limits.items():
             if np.isfinite(of_counts).all() and min(of_counts) > 0:
@@ -193,12 +196,13 @@ class Typicality:
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return each value's distance from the training median, shape (n_regions, n_features).
 
-        The unit is the standard deviation on the value's side of the median; large distances are
-        clipped.
+        The unit is the training's standard deviation on the value's side of the median. Distances
+        are clipped at 12 of these.
         """
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
         # A feature that hardly varies in the training may deviate by thousands of standard
-        # deviations with a new scanner. _CLIP standard deviations tell as much.
+        # deviations with a new scanner. Deviations are therefore clipped: _CLIP standard deviations
+        # say as much.
         scaled = np.where(gap < 0, gap / self.low, gap / self.high)
         return np.asarray(np.clip(scaled, -_CLIP, _CLIP))
 
@@ -226,8 +230,7 @@ class Typicality:
         X : DataFrame, shape (n_regions, n_features)
             Features by name, as in training; missing values are left out.
         far : float
-            Number of standard deviations from the median, on the value's side, from which it lies
-            far.
+            Number of standard deviations from the training median beyond which a value lies far.
 
         Returns
         -------
@@ -267,15 +270,16 @@ class Typicality:
             means = np.stack([_mean(z[own_study == i]) for i in range(len(names))])
             of_study = self._beyond(means, sizes)
             for row, study in enumerate(own_study):
-                # The mean of a single region is the region itself.
+                # In a study with one region, the mean over regions is the region itself, and is not
+                # judged again.
                 if sizes[study] > 1:
                     together[row] = of_study[study]
         judgements = []
         for row in range(len(z)):
             score, far = alone[row]
             score_shared, far_shared = together[row]
-            # If a group deviates in the region itself, it is not named again for the mean of the
-            # study.
+            # A group that deviates in the region itself is not named again for the mean over the
+            # study's regions.
             named = {deviation.group for _, deviation in far}
             groups = list(far)
             for ratio, deviation in far_shared:
@@ -283,28 +287,34 @@ class Typicality:
                     groups.append((ratio, deviation))
             groups.sort(key=lambda group: -group[0])
             deviations = tuple(deviation for _, deviation in groups)
-            # A missing value counts as 0, so that it is not among the three furthest.
+            # A missing feature counts as 0, so that it is not among the three that deviate most.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             furthest = tuple((self.features[i], float(z[row, i])) for i in order)
             judgements.append(Judgement(max(score, score_shared), deviations, furthest))
         return judgements
 
     def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:
-        """Return each group's score of deviations (n, n_features); NaN where all are missing.
+        """Return the score of each group for each row of deviations ``z``, shape (n, n_features).
 
-        The logarithm of 1 + deviation is used. One voxel whose fit failed changes a skewness by a
-        hundred standard deviations, and must not hide the other features.
+        The score is NaN where all features of the group are missing.
+
+        It is computed from the logarithm of 1 + deviation. One voxel whose fit failed can change a
+        skewness by a hundred standard deviations, and must not hide the other features.
         """
         tamed = _tamed(z)
         return {group: _rms(tamed[:, columns]) for group, columns in self.groups().items()}
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
-        """Compare rows of deviations, each the mean of ``regions`` regions, with their limits."""
+        """Compare rows of deviations with their limits, one result per row.
+
+        Row i of ``z`` is the mean deviation of ``regions[i]`` regions, shape (n_rows, n_features).
+        """
         scores = self._scores(z)
         groups = self.groups()
         beyond = []
-        # A study of seven regions, for example, has the limits for four regions. They are wider
-        # than limits for seven would be.
+        # The largest number of regions with limits of its own is four. A study of seven regions,
+        # for example, is compared with the limits for four, which are wider than limits for seven
+        # would be.
         nearest = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             worst = 0.0
@@ -334,7 +344,7 @@ class Typicality:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], columns: Mapping[str, Column]) -> Typicality:
-        """Make the object again from the dictionary of :meth:`as_dict`.
+        """Return the object that the dictionary of :meth:`as_dict` describes.
 
         Parameters
         ----------
@@ -378,10 +388,10 @@ def _mean(z: np.ndarray) -> np.ndarray:
 
 
 def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
-    """Return sets of ``count`` regions of one patient: each region with those most like it.
+    """Return sets of ``count`` regions of one patient: each region with the regions most like it.
 
     Readers may outline only one kind of tissue, so that all regions of a study are alike. The
-    limits shall hold for such studies, too.
+    limits shall hold for studies in which all regions are alike, too.
     """
     if len(z) <= count and count > 1:
         return [np.arange(len(z))]
@@ -399,8 +409,8 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     weight = held.pop("_weight").to_numpy()
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
     ends = ends.where(ends > 0, np.inf)
-    # A region is flagged if any of its groups is beyond the limit. So the factor is computed from
-    # each region's worst group.
+    # A region is flagged if any of its groups is beyond its limit. The factor for all limits is
+    # therefore computed from the worst group of each region.
     worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
     factor = _upper(worst, weight, flagged) * (1 + 1e-9)
     return {str(group): float(factor * end) for group, end in ends.items()}
@@ -409,31 +419,34 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
 def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
     """Return the limit that a new value exceeds with at most the probability ``flagged``.
 
-    The method is conformal prediction.
+    ``values`` are scores of held-out regions or patients, ``weight`` their weights, shape (n,). The
+    method is conformal prediction.
     """
     finite = np.isfinite(values)
     if not finite.any():
         return float("inf")
     order = np.argsort(values[finite], kind="stable")
     share = np.cumsum(weight[finite][order])
-    # The new value counts as one more, with the weight 1, at any place in the order.
+    # The new value, whose place in the order is unknown, adds the weight 1 to the sum of weights.
     target = (1 - flagged) * (share[-1] + 1.0)
     rank = min(int(np.searchsorted(share, target - 1e-9)), len(order) - 1)
     return float(values[finite][order][rank])
 
 
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
-    """Return the features that vary, their medians, and the spread to both sides."""
+    """Return the names of the features that vary, their medians, and their spread below and above
+    it.
+    """
     present = X.loc[:, X.notna().any()]
     low = present.quantile(_TAIL).to_numpy()
     middle = present.quantile(0.5).to_numpy()
     high = present.quantile(1 - _TAIL).to_numpy()
-    # The spreads come from percentiles. But whether a feature varies at all is told by its standard
-    # deviation.
+    # The spread of a feature comes from percentiles. But its standard deviation tells whether the
+    # feature varies at all.
     spread = present.std(ddof=0).to_numpy()
     varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
-    # If most values of a feature are equal, a percentile may equal the median. Each side therefore
-    # has at least a quarter of the feature's standard deviation.
+    # If most values of a feature are equal, a percentile may equal the median. The spread to each
+    # side is therefore at least a quarter of the feature's standard deviation.
     floor = 0.25 * spread
     below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
     above = np.maximum((high - middle) / _NORMAL_TAIL, floor)
@@ -449,7 +462,7 @@ def _rms(z: np.ndarray) -> np.ndarray:
 
 
 def _direction(z: np.ndarray) -> str:
-    """Return the side on which most of the outlying features lie."""
+    """Return ``below``, ``above`` or ``beside``: the side on which most of the far features lie."""
     far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
     if len(far) == 0:
         return "beside"

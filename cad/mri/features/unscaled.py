@@ -54,7 +54,7 @@ class UnscaledT2:
         )
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
-        """Measure the T2 features on a scale.
+        """Return the T2 features, measured after the image was standardised by a scale.
 
         Parameters
         ----------

@@ -1,11 +1,15 @@
 """Read regions drawn in DICOM (SEG objects, RT structure sets) onto the grid of an image.
 
-For both kinds of object the result is the share of each voxel that the region fills. RT structure
-sets hold contours. A contour is the border of an area in its slice plane. Contours in one plane are
-combined by the even-odd rule, so that an inner contour is a hole. A keyhole contour (an outer and
-an inner one, joined by a line) works as well. The share of a voxel is the part of its area that
-lies inside the contours. It is exact along rows, and sampled on sixteen lines in each row. SEG
-objects hold voxels. highdicom reads them, and :mod:`cad.mri.imaging.geometry` resamples them.
+For both kinds of object the result is the share of each voxel that the region fills.
+
+An RT structure set (RTSTRUCT) holds contours. A contour is the border of an area in its slice
+plane. Contours in one plane are combined by the even-odd rule, so that an inner contour is a hole.
+A keyhole contour (an outer and an inner contour, joined by a line) works as well. The share of a
+voxel is the part of its area that lies inside the contours. It is exact along rows, and sampled on
+sixteen lines in each row.
+
+A SEG object (a DICOM segmentation) holds voxels. highdicom reads them, and
+:mod:`cad.mri.imaging.geometry` resamples them.
 """
 
 from __future__ import annotations
@@ -33,8 +37,8 @@ from cad.mri.imaging.volume import Volume, triple
 if TYPE_CHECKING:
     import highdicom
 
-# A contour that lies farther from the nearest slice plane than this (in slice distances) was drawn
-# on other images.
+# Largest distance of a contour from the nearest slice plane of the images, as a share of the
+# distance of two slices. A contour farther away was drawn on other images.
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
 _HALF = 0.5
@@ -59,7 +63,8 @@ class DrawnRegion:
     file : Path
         The DICOM file.
     number : int
-        Number of the segment or structure in the file, where another one has the same name; else 0.
+        Number of the segment or structure in the file, if another segment or structure has the same
+        name; otherwise 0.
     """
 
     name: str
@@ -71,7 +76,7 @@ class DrawnRegion:
 def referenced_images(dataset: pydicom.Dataset) -> dict[str, list[str]]:
     """Return the images that a SEG or RTSTRUCT object says it was drawn on.
 
-    The result has the SOPInstanceUIDs that are named, by SeriesInstanceUID. It is empty where the
+    The result has the SOPInstanceUIDs of these images, by SeriesInstanceUID. It is empty if the
     object names no series.
     """
     named: dict[str, list[str]] = {}
@@ -160,8 +165,9 @@ def read_regions(
         Takes the name of a segment or structure and returns whether it is read. Segments and
         structures that are not read are not checked either.
     images : sequence of Frame
-        The images that the object was drawn on. A contour that names another image is refused, and
-        a contour or frame in another plane than its image. Empty to skip the comparison.
+        The images that the object was drawn on. A contour that names an image not among these is
+        refused. A contour or frame in another plane than the image that it names is refused as
+        well. Empty to skip both comparisons.
 
     Returns
     -------
@@ -172,9 +178,10 @@ def read_regions(
     Raises
     ------
     CadError
-        Naming file and ROI, for another frame of reference, a contour off the slice planes, open or
-        degenerate contours, contours that are moved by an offset, two regions of one number, an
-        empty segment, frames that form no regular grid, or pixel data without an installed codec.
+        Naming file and ROI, for a region in another frame of reference than the images, and for two
+        regions of one number. For a contour that lies off the slice planes, is open or degenerate,
+        or states an offset. For a segment that is empty, whose frames form no regular grid, or
+        whose pixels no installed package can decode.
     """
     with reading(path, _UNSOUND):
         if str(dataset.get("Modality", "")) == "SEG":
@@ -302,7 +309,9 @@ def _read_structures(
 
 
 def _structures(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> dict[int, pydicom.Dataset]:
-    """Return the structures by number; refuse a number that a wanted structure shares."""
+    """Return the structures by number; refuse a wanted structure that shares its number with
+    another.
+    """
     structures: dict[int, pydicom.Dataset] = {}
     for item in dataset.StructureSetROISequence:
         number = int(item.ROINumber)
@@ -326,9 +335,10 @@ def _structure_name(item: pydicom.Dataset) -> str:
 def _frames_of_reference(dataset: pydicom.Dataset, structure: pydicom.Dataset) -> set[str]:
     """Return the FrameOfReferenceUIDs that hold for a structure.
 
-    A structure states its own, which must be one of those of the whole structure set (PS3.3
-    C.8.8.5). If it states none, that of the set is returned, provided the set has only one. If its
-    own is none of those of the set, all of them are returned, and the caller refuses the structure.
+    A structure states its own UID, which must be one of the UIDs of the whole structure set (PS3.3
+    C.8.8.5). If the structure states none and the set has only one, the set's UID is returned. If
+    the structure's UID is not among those of the set, all UIDs are returned, and the caller refuses
+    the structure.
     """
     of_set = set()
     for item in dataset.get("ReferencedFrameOfReferenceSequence") or []:
@@ -343,7 +353,9 @@ def _frames_of_reference(dataset: pydicom.Dataset, structure: pydicom.Dataset) -
 def _planes(
     item: pydicom.Dataset, drawn_on: Volume, path: Path, name: str, images: Sequence[Frame]
 ) -> dict[int, list[np.ndarray]]:
-    """Return contours as (x, y) pixel indices, by slice."""
+    """Return the contours of one structure by slice, as arrays of (x, y) pixel indices, shape (n,
+    2).
+    """
     planes: dict[int, list[np.ndarray]] = defaultdict(list)
     for contour in item.get("ContourSequence", []):
         kind = str(contour.get("ContourGeometricType", ""))
@@ -413,7 +425,9 @@ def _points(contour: pydicom.Dataset) -> np.ndarray:
 
 
 def _check_offset(contour: pydicom.Dataset, path: Path, name: str) -> None:
-    """Refuse a contour with an offset to its points, which only some programs apply."""
+    """Refuse a contour that states an offset of its points, because only some programs add this
+    offset.
+    """
     value = contour.get("ContourOffsetVector")
     offset = [float(v) for v in value] if value else []
     if any(v != 0 for v in offset):
@@ -499,7 +513,7 @@ def _read_seg(
     wanted: Wanted,
     images: Sequence[Frame],
 ) -> tuple[list[DrawnRegion], list[str]]:
-    import highdicom  # slow to load, and only few studies have a SEG
+    import highdicom  # loaded here, because loading is slow and few studies have a SEG
 
     numbers = [int(item.SegmentNumber) for item in dataset.SegmentSequence]
     names = _wanted_segments(dataset, wanted)
@@ -519,7 +533,7 @@ def _read_seg(
             _state_slice_distance(dataset, frames, images)
     # highdicom warns of values that other makers write in another form.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        # segread() is not used, because the dataset has been read already.
+        # The function segread() of highdicom would read the file a second time.
         seg = highdicom.seg.Segmentation.from_dataset(dataset, copy=False)
     notes: list[str] = []
     if names:
@@ -643,13 +657,15 @@ def _along(image: Frame, frame: Frame) -> float:
 def _segment_name(group: pydicom.Dataset, names: dict[int, str]) -> str | None:
     """Return the name of a frame's segment; None if it is not wanted."""
     items = group.get("SegmentIdentificationSequence")
-    if not items:  # a frame of a label map shows all segments
+    if not items:  # a frame that names no segment is one of a label map, and shows all segments
         return "" if names else None
     return names.get(int(items[0].ReferencedSegmentNumber))
 
 
 def _wanted_segments(dataset: pydicom.Dataset, wanted: Wanted) -> dict[int, str]:
-    """Return the names of the segments that are to be read, by number; 0 is the background."""
+    """Return the names of the segments that are wanted, by number; the background (0) is none of
+    them.
+    """
     names = {}
     for item in dataset.SegmentSequence:
         number = int(item.SegmentNumber)
@@ -667,7 +683,8 @@ def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str
         )
     if np.linalg.det(volume.affine[:3, :3][:, ::-1]) < 0:
         volume = volume.flip_spatial(0)
-    axes = volume.affine[:3, :3][:, ::-1]  # highdicom's axes are slice, row, column
+    # Turned from highdicom's order (slice, row, column) to x, y, z.
+    axes = volume.affine[:3, :3][:, ::-1]
     spacing = np.linalg.norm(axes, axis=0)
     inside = volume.array[..., 0] >= _HALF
     origin = volume.affine[:3, 3]

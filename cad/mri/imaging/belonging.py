@@ -1,9 +1,9 @@
 """Check that a study's images, regions and gland belong to one man and are the right way up.
 
-Where no header states this, only the images can show it. The following checks are made. Two images
-of one man share more information in their true places than when one of them is turned or moved. A
-region lies in the gland in which it was drawn. A gland and a field of view have plausible sizes.
-The page docs/import.md has the limits, and says how often a sound study fails a check.
+Often no header states this, and only the images can show it. The checks rest on three facts. Two
+images of one man share more information in their true places than when one of them is turned or
+moved. A region lies in the gland in which it was drawn. A gland and a field of view have plausible
+sizes. The page docs/import.md has the limits, and says how often a sound study fails a check.
 """
 
 import hashlib
@@ -21,24 +21,26 @@ from cad.mri.imaging.standardise import foreground
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Least share of a region inside the gland, or inside the body if there is no gland mask.
+# Least share of a lesion's volume that lies in the gland; if there is no gland mask, the least
+# share that lies in the body.
 IN_GLAND = 0.7
 IN_BODY = 0.5
-# A region that covers more than this share of the gland is the gland itself; a lesion can fill 77 %
-# of a small gland.
+# A region that covers more than this share of the gland is taken for an outline of the gland
+# itself. A lesion can fill 77 % of a small gland.
 OF_GLAND = 0.85
 _BINS = 24
-# Two independent images of n voxels share (24 - 1)^2 / 2n nats by chance, with 24 bins each. With
-# this number of voxels that is .05 nats, as much as images of some tissues share.
+# Least number of voxels for a comparison of two images. By chance alone, two independent images of
+# n voxels, with 24 bins each, share (24 - 1)^2 / 2n nats of information. With this number of voxels
+# that is .05 nats, as much as images of some tissues share.
 _LEAST_VOXELS = 5000
 _LEAST_GLAND = 100
-# For the gland mask there are two classes of voxels, inside and beside it. They need fewer voxels
-# than 24 bins.
+# Least number of voxels for a comparison of an image with the gland mask. The mask has two classes,
+# inside and beside the gland, which need fewer voxels than 24 bins.
 _LEAST_BESIDE = 2000
 _BESIDE_MM = 8.0
 _COARSE_MM = 1.5
-# Distance by which an image is moved for comparison. A shift of this size changes probabilities,
-# and is larger than most distortions of diffusion images.
+# Distance by which an image is moved, to compare how it fits in another place. An image that lies
+# this far from its place changes probabilities. Most distortions of diffusion images are smaller.
 _MOVE_MM = 5.0
 
 
@@ -163,7 +165,7 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     """Return how much better the gland mask explains images in its place than when it is moved.
 
     The measure is the mutual information of a voxel's value and its place, summed over the images.
-    There are two places: in the gland, and within 8 mm around it.
+    A voxel has one of two places: in the gland, or within 8 mm around it.
 
     Parameters
     ----------
@@ -178,7 +180,7 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
         Three values, for images that are ``mirrored``, ``turned`` and ``placed`` elsewhere, as in
         :func:`better_placed`. A value below 0 means that the mask fits the changed images better.
     """
-    from scipy.ndimage import distance_transform_edt  # slow to load
+    from scipy.ndimage import distance_transform_edt  # loaded here, because loading is slow
 
     x, y, z = gland.spacing
     every = max(round(_COARSE_MM / x), 1)
@@ -200,12 +202,13 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
 def _shared_by_way(
     reference: np.ndarray, image: Volume, distorted: bool, least: int
 ) -> dict[str, np.ndarray]:
-    """Return the information that image and reference share, by kind of change of the image.
+    """Return the mutual information of image and reference, by kind of change of the image.
 
-    The first number of each array is for the image as it lies, the others are for changed images.
+    The kinds are ``mirrored``, ``turned`` and ``placed``. Each array has first the information of
+    the image as it lies, and then that of each changed image (nats).
     """
-    # In all places the bins are those of the image in its present place. To make new bins in each
-    # place would take five times as long, and would find the same faults.
+    # The image's values are put into bins once, in its present place. New bins for each changed
+    # image would take five times as long, and would find the same faults.
     both = np.isfinite(reference) & np.isfinite(image.array) & (reference != 0) & (image.array != 0)
     reference_levels = _bins_of_values(reference, both)
     levels = _bins_of_values(image.array, both)
@@ -231,7 +234,7 @@ def _shared_by_way(
 
 
 def _log_ratio_of_places(shared: np.ndarray) -> float:
-    """Return ln(a / b): information a in the present place, and b in the best other place."""
+    """Return ln(a / b): a is the information in the present place, b in the best other place."""
     as_it_lies = float(shared[0])
     best = float(shared[1:].max())
     if as_it_lies > 0 and best > 0:
@@ -240,12 +243,14 @@ def _log_ratio_of_places(shared: np.ndarray) -> float:
 
 
 def zone_order(study: Study) -> float | None:
-    """Return how much farther back or to the side peripheral regions lie than transitional ones.
+    """Return how much farther back or to the side regions of the peripheral zone lie than regions
+    of the transition zone.
 
-    The peripheral zone wraps the transition zone from behind and from both sides: its horns reach
-    as far to the front as a transitional region lies. A region's place is therefore the larger of
-    two numbers: its depth in the gland (0 in front, 1 at the back), and the square of its distance
-    from the gland's middle plane (1 at the outermost left and right).
+    The peripheral zone (PZ) wraps the transition zone (TZ) from behind and from both sides. At the
+    sides it reaches as far to the front as the transition zone. A region's place is therefore the
+    larger of two numbers. The first is its depth in the gland (0 in front, 1 at the back). The
+    second is the square of its distance from the gland's middle plane (1 at the outermost left and
+    right).
 
     Parameters
     ----------
@@ -275,8 +280,8 @@ def zone_order(study: Study) -> float | None:
 
 
 def fewest_of_zone(study: Study) -> int:
-    """Return how many regions the zone with fewer regions has, of the peripheral and the transition
-    zone.
+    """Return the number of regions in the peripheral or in the transition zone, whichever has
+    fewer.
 
     Parameters
     ----------
@@ -292,12 +297,14 @@ def fewest_of_zone(study: Study) -> int:
 
 
 def _part_of_extent(place: float, indices: np.ndarray) -> float:
-    """Return where ``place`` lies between the outer edges of some voxels, from 0 to 1."""
+    """Return where an index lies between the first (0) and last (1) outer edge of some voxels."""
     return float((place - indices.min() + 0.5) / (indices.max() - indices.min() + 1))
 
 
 def like_t2(study: Study) -> float | None:
-    """Return the rank correlation of ADC and T2 in the gland; water is bright in both images.
+    """Return the rank correlation of ADC and T2 values in the gland.
+
+    The correlation is positive in a sound study, because water is bright in both images.
 
     Parameters
     ----------
@@ -307,7 +314,8 @@ def like_t2(study: Study) -> float | None:
     Returns
     -------
     float or None
-        None without a gland mask or one of the images, or with fewer than 100 voxels.
+        The correlation, -1 to 1. None without a gland mask, ADC map or T2 image, or with fewer than
+        100 voxels.
     """
     if study.gland is None or study.t2w is None or study.adc is None:
         return None
@@ -320,7 +328,7 @@ def like_t2(study: Study) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    # scipy.stats has this function, too, but takes .4 s to load.
+    # The function rankdata of scipy.stats does the same, but scipy.stats takes .4 s to load.
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((count.cumsum() - count / 2)[place])
 
@@ -341,9 +349,10 @@ def _bins_of_values(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     The bins are chosen so that each holds equally many of the values in the mask ``among``. The bin
     is 0 where a value is 0 or not finite.
     """
-    # If the mask is empty, any edges will do, because too few voxels are left to compare.
+    # If no voxel is in the mask, the edges of the bins do not matter, because nothing is left to
+    # compare.
     ordered = np.sort(values[among]) if among.any() else np.zeros(1)
-    # numpy's quantile and searchsorted would take five times as long.
+    # This loop takes a fifth of the time of numpy's quantile and searchsorted.
     levels = np.ones(values.shape, np.uint16)
     for edge in ordered[np.arange(1, _BINS) * (len(ordered) - 1) // _BINS]:
         levels += values > edge
@@ -367,7 +376,7 @@ def information(counts: np.ndarray) -> float:
     """
     joint = counts / counts.sum()
     alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
-    # p log p is 0 where p = 0.
+    # A cell with the share p = 0 adds nothing, because p log p is 0.
     filled = joint > 0
     return float((joint[filled] * np.log(joint[filled] / alone[filled])).sum())
 

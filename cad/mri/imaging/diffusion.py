@@ -6,13 +6,14 @@ from cad.base.errors import CadError
 from cad.mri.imaging.geometry import on_grid
 from cad.mri.imaging.volume import Volume
 
-# Limits (s/mm2) of the b-values between which ln S falls linearly. Below LOWEST_B perfusion adds to
-# the decay of the signal; above HIGHEST_B kurtosis slows the decay.
+# Range of b-values (s/mm2) in which the logarithm of the signal falls linearly with b. Below
+# LOWEST_B perfusion adds to the decay of the signal. Above HIGHEST_B the decay is slower than
+# exponential (kurtosis).
 LOWEST_B = 50.0
 HIGHEST_B = 1000.0
-# PI-RADS v2.1 asks for an image at b of at least 1400 s/mm2, acquired or computed.
+# Lowest b-value (s/mm2) of a high-b image, which may be acquired or computed (PI-RADS v2.1).
 HIGH_B = 1400.0
-_UNIT = 1e6  # mm2/s to 1e-6 mm2/s
+_UNIT = 1e6  # factor from mm2/s to 1e-6 mm2/s
 _REWEIGHTINGS = 2
 
 
@@ -20,9 +21,9 @@ def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     """Fit an ADC map to images at several b-values.
 
     A line is fitted to ln S (S is the signal) against b by least squares. Each weight is the square
-    of the fitted signal; the weights undo the logarithm's distortion of the noise. Images with b
-    between 50 and 1000 s/mm2 are used if there are two different b-values among them, else all
-    images.
+    of the fitted signal; the weights undo the logarithm's distortion of the noise. If the images
+    with b between 50 and 1000 s/mm2 have at least two different b-values, only these images are
+    used; otherwise all images.
 
     Parameters
     ----------
@@ -113,8 +114,8 @@ def _b_values(images: list[tuple[float, Volume]]) -> str:
 def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.ndarray, np.ndarray]:
     """Fit ln S (S is the signal) against b in every voxel.
 
-    The result has the grid, a mask of the voxels that have a fit, the slope (mm2/s), and ln S at
-    b = 0.
+    Return the grid, a mask of the voxels that have a fit, the slope of ln S (mm2/s, negative for a
+    decay), and ln S at b = 0.
     """
     grid = used[0][1]
     b = np.array([value for value, _ in used]).reshape(-1, 1, 1, 1)
@@ -126,8 +127,8 @@ def _decay(used: list[tuple[float, Volume]]) -> tuple[Volume, np.ndarray, np.nda
     fitted = log_s
     slope = mean_b = mean_s = np.zeros(grid.shape)
     for _ in range(_REWEIGHTINGS + 1):
-        # Weights are S^2 of the fitted signal, relative to the largest of each voxel, so that no
-        # exponential overflows.
+        # The weight of each image is the square of its fitted signal. It is divided by the largest
+        # weight of the voxel, so that no exponential overflows.
         weight = np.exp(2 * (fitted - fitted.max(axis=0)))
         total = weight.sum(axis=0)
         mean_b = (weight * b).sum(axis=0) / total

@@ -1,4 +1,4 @@
-"""Compute a region's voxels on the grid of any modality: the share of each voxel that it fills.
+"""Compute a region on the grid of any modality: the share of each voxel that the region fills.
 
 People often draw a region in a single slice of T2. On the grid of another image, the region then
 fills voxels only partly. The region is measured on that grid if enough of the measured signal comes
@@ -16,14 +16,16 @@ from cad.mri.imaging.geometry import MIN_VOXELS, occupancy, resample_image
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.volume import Volume
 
-# Least purity. The purity is the share of the measured signal that comes from the region. Each
-# voxel counts by the share of it that the region fills. A region that fills half of each of its
-# voxels therefore has a purity of one half.
+# Least purity of a region that is measured. The purity is the share of the measured signal that
+# comes from the region, where each voxel counts by the share of it that the region fills. A region
+# that fills half of each of its voxels has a purity of one half.
 MIN_PURITY = 0.25
-# Least share of the region that lies in the image, and least share of this part that has a value.
+# Least share of a region that lies in the image, and least share of this part that has a value. A
+# region with less is not measured in the image.
 MIN_INSIDE = 0.5
 MIN_VALUED = 0.5
-# Tolerance: without it, rounding of the geometry could make a whole voxel count as partly filled.
+# A share this close to 0 or 1 counts as 0 or 1. Otherwise the rounding of positions could make a
+# whole voxel count as partly filled.
 _ROUNDING = 1e-4
 
 
@@ -157,8 +159,8 @@ def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
     """
     for displacement in study.displacements:
         is_moved = displacement.name == name and name in study.mended_mm
-        # Nearly every image is moved by a fraction of a mm. So small a move is not the reason why a
-        # region cannot be measured.
+        # Nearly every image is moved back by a fraction of a mm. Such a small move is not named,
+        # because it is not why a region cannot be measured.
         if is_moved and displacement.is_notable:
             moved_mm = displacement.size_mm
             return f"{drawn.too_little}, after the image was moved back by {moved_mm:.1f} mm"
@@ -166,7 +168,7 @@ def why_unmeasured(study: Study, name: str, drawn: Drawn) -> str:
 
 
 def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
-    """Return how much of each voxel of a grid a mask fills.
+    """Return the share of each voxel of a grid that a mask fills.
 
     Parameters
     ----------
@@ -185,7 +187,7 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
         share = (np.nan_to_num(resample_image(mask, grid).array) >= 0.5 - _ROUNDING).astype(float)
     else:
         share = occupancy(mask, grid).array
-        share[share < _ROUNDING] = 0.0  # voxels that are only touched
+        share[share < _ROUNDING] = 0.0  # the region only touches these voxels
         share[share > 1 - _ROUNDING] = 1.0
     total, squares = (float((share**n).sum()) for n in (1, 2))
     volume = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))

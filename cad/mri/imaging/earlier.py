@@ -24,19 +24,21 @@ from cad.mri.imaging.registration import (
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Least share of the prostate and its surroundings that both images must show. With less, the images
-# show different parts of the body.
+# Least share of the prostate and its surroundings that both T2 images must show. With a smaller
+# share, the images show different parts of the body.
 LEAST_COVERED = 0.5
-# If a search ends no farther from its start than this, the start itself was the best place.
+# If a search for the alignment ends no farther from its start than this, the start itself was the
+# best place.
 STAYED_MM = 0.5
 STAYED_DEG = 0.5
-# At the right place images fit better than beside it. If one is moved from there by OFF_MM along an
-# axis, at most the share MOST_LEFT of the shared information may remain. In simulation the share is
-# .95 or more for two different men, and .54 or less for one man with new noise.
+# Two aligned images of one man fit better than when one of them is moved. If one image is moved by
+# OFF_MM along an axis, at most the share MOST_LEFT of the shared information may remain. In
+# simulation this share is .95 or more for two different men, and .54 or less for two images of one
+# man that differ in their noise.
 OFF_MM = 5.0
 MOST_LEFT = 0.9
-# Largest distance of the glands' centres after the alignment. With a larger distance, images and
-# gland masks contradict each other.
+# Largest distance (mm) of the centres of both gland masks after the alignment. With a larger
+# distance, the images and the gland masks contradict each other.
 GLANDS_MM = 10.0
 
 State = Literal[
@@ -61,8 +63,8 @@ class EarlierAlignment:
     state : str
         ``aligned``, or why the alignment is not trusted (:data:`State`).
     matrix : ndarray, shape (4, 4)
-        Rigid transform: LPS coordinates (mm) of the earlier study to coordinates of the later
-        study. The identity matrix where no alignment was found.
+        Rigid transform from coordinates of the earlier study to coordinates of the later study
+        (LPS: left, back, head; mm). The identity matrix where no alignment was found.
     moved_mm, turned_deg : float or None
         Displacement of the middle of the compared region, and angle of the rotation; None where no
         search was made.
@@ -75,7 +77,7 @@ class EarlierAlignment:
 
 
 class Match(NamedTuple):
-    """Hold the nearest region of an earlier study.
+    """Hold the region of an earlier study that is nearest to a region of the later study.
 
     Parameters
     ----------
@@ -101,9 +103,9 @@ def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
     -------
     EarlierAlignment
         The alignment is trusted only if four conditions hold. The images overlap. The search moved
-        the image no farther than a man moves, and the shared information did not become less. If
-        the image is moved by 5 mm from there, it fits clearly worse. The glands' centres lie at
-        most 10 mm apart.
+        the image no farther than a man moves, and either improved the fit or found that the start
+        was the best place. If the aligned image is moved by another 5 mm, it fits clearly worse.
+        The glands' centres lie at most 10 mm apart.
 
     Raises
     ------
@@ -142,7 +144,9 @@ def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
 
 
 def region_centres(study: Study) -> dict[str, np.ndarray]:
-    """Return the centre (LPS mm, shape (3,)) of every region that has voxels, by ROI id.
+    """Return the centre of every region that has voxels, by ROI id.
+
+    A centre has shape (3,), in mm to the patient's left, back and head (LPS).
 
     Parameters
     ----------
@@ -180,8 +184,8 @@ def nearest_regions(
     -------
     dict of str to Match or None
         By ROI id of the later study; None where no region lies within the limit. Of two regions at
-        the same distance the first by ROI id is taken. Two regions may have the same nearest
-        region.
+        the same distance the first by ROI id is taken. Two regions of the later study may have the
+        same nearest region.
 
     Examples
     --------
@@ -204,7 +208,7 @@ def nearest_regions(
 
 
 def _starts(earlier: Study, later: Study) -> list[np.ndarray]:
-    """Return the translations from which the search starts."""
+    """Return the translations (4 x 4 matrices) from which the search for the alignment starts."""
     as_it_lies = np.eye(4)
     together = np.eye(4)
     if earlier.gland is not None and later.gland is not None:
@@ -223,14 +227,17 @@ def _centre(mask: Volume) -> np.ndarray:
 
 
 def _displacement(matrix: np.ndarray, fixed: Volume, region: np.ndarray) -> float:
-    """Return how far (mm) the point moved that now lies in the middle of the region."""
+    """Return how far (mm) a transform moves the point that it brings to the region's middle."""
     middle = np.append(_centre(fixed.with_array(region)), 1.0)
     before = np.linalg.inv(matrix) @ middle
     return float(np.linalg.norm((middle - before)[:3]))
 
 
 def _left_beside(image: Volume, fixed: Volume, region: np.ndarray) -> float:
-    """Return the largest share of the shared information that remains 5 mm away along an axis."""
+    """Return the largest share of the information that remains if one image is moved by 5 mm.
+
+    The image is moved to either side along each of the three axes.
+    """
     best = shared_information(image, fixed, region)
     if best <= 0:
         return np.inf

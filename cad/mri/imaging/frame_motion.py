@@ -1,14 +1,14 @@
 """Find the patient's motion between the frames of a dynamic series, and shift the frames back.
 
-Every frame is compared with the mean of late frames, in which tissue holds contrast agent. The
-measure is mutual information, which tolerates that contrast agent changes the signal. The frame is
-then shifted within its slices to the place of the first frames, just before which the flip-angle
-images were taken. No motion across slices is searched for, because slices are thicker than this
-motion. A search across slices found motion of up to 3 mm where there was none.
+Every frame is compared with the mean of late frames, in which tissue holds contrast agent. They are
+compared by their mutual information, which tolerates that contrast agent changes the signal. The
+frame is then shifted within its slices to the place of the first frames, just before which the
+flip-angle images were taken. No motion across slices is searched for, because slices are thicker
+than this motion. A search across slices found motion of up to 3 mm where there was none.
 
 The alignment to T2 (:mod:`cad.mri.imaging.registration`) changes only the geometry of a whole
-series. Here all frames stay on one grid. Shifted frames have to be interpolated for this reason, by
-cubic splines, which keep details.
+series. Here all frames must stay on one grid. Shifted frames are therefore interpolated, by cubic
+splines, which keep details.
 """
 
 from dataclasses import replace
@@ -22,13 +22,15 @@ from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# A frame that moved by less than this (mm) is left as it was measured, because the search is hardly
-# more accurate.
+# A frame that moved by less than this (mm) is left in its place, because the search is hardly more
+# accurate than this.
 _LEAST_MM = 0.5
-# Number of frames before the contrast agent. The other frames are shifted to the place of these.
+# Number of first frames, which have no contrast agent yet. The other frames are shifted to the
+# place of these frames.
 _FIRST = 3
-# The search is made twice. The mean of late frames is blurred by the motion at first; the second
-# time it is the mean of frames that the first search has aligned.
+# Number of searches. Each frame is compared with the mean of late frames. In the first search this
+# mean is blurred by motion; in the second it is the mean of frames that the first search has
+# aligned.
 _PASSES = 2
 _DIGITS = 4
 
@@ -64,8 +66,8 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
 
 
 def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, str]:
-    # The coordinates here are those of the grid: the first two axes lie in the slice, even if the
-    # slice is tilted in the patient.
+    # The search uses the coordinates of the grid (mm) and not those of the patient. The first two
+    # axes then lie in the slice, even if the slice is tilted in the patient.
     flat = replace(dynamic.grid, origin=(0.0, 0.0, 0.0), direction=np.eye(3))
     frames = [flat.with_array(frame.astype(np.float32)) for frame in dynamic.frames]
     shifts = np.zeros((len(frames), 3))
@@ -100,17 +102,17 @@ def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, s
 
 
 def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Find the shift (mm) in the slice that brings a frame in line with ``fixed``."""
+    """Return the shift (mm) along x, y, z that brings a frame in line with ``fixed``; z is 0."""
     transform = sitk.TranslationTransform(3, [float(v) for v in -start])
     where = fixed.with_array(region)
     method = registration.descent(where, transform, step_mm=1.0, iterations=60, fine_mm=0.0)
-    method.SetOptimizerWeights([1.0, 1.0, 0.0])  # no motion across slices
+    method.SetOptimizerWeights([1.0, 1.0, 0.0])  # weight 0: no motion across slices is searched for
     try:
         method.Execute(fixed.to_sitk(), moving.to_sitk())
     except RuntimeError as error:
         raise CadError(f"frames cannot be compared: {str(error).splitlines()[-1]}") from error
-    # The transform maps points of the fixed image to points of the moving image. The frame has to
-    # be shifted the opposite way.
+    # The transform that was found maps points of ``fixed`` to points of ``moving``. The frame has
+    # to be shifted the opposite way.
     return np.asarray(-np.round(np.array(transform.GetOffset()), _DIGITS))
 
 

@@ -1,7 +1,8 @@
 """Describe every plane of a DICOM file in one form, without names and birth dates of people.
 
-A classic file has one plane, an enhanced multi-frame object has many, and a Siemens mosaic is one
-image that is cut into planes. All become :class:`Frame`, and later code does not distinguish them.
+A classic DICOM file has one plane. An enhanced multi-frame object has many planes. A Siemens mosaic
+is one image that holds many slices side by side, and is cut into planes. Each plane becomes a
+:class:`Frame`, and later code does not distinguish the three kinds of files.
 """
 
 import os
@@ -29,19 +30,21 @@ from cad.base.reading import MAX_IMAGE, SMALL, check_inflation, read_bytes, read
 from cad.base.regular import MIB
 from cad.mri.imaging.elements import Excerpt, Read, check_places, excerpt
 
-# First element of a file without a preamble: group 0002 or 0008, in either byte order.
+# First two bytes of a DICOM file without a preamble: the group number 0002 or 0008, in either byte
+# order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
-_MOST_READ = 4 * MIB  # size in bytes of a slice of 1024 x 1024 voxels
+# Largest file (bytes) of which an excerpt is read: more than a slice of 1024 x 1024 pixels.
+_MOST_READ = 4 * MIB
 STATE = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 """Function that returns the parts of a file's status that show whether the file has changed.
 
-The size, the times of change and the inode are compared during a job. A copy has other values.
+The size, the times of change and the inode are returned. A copy of the file has other values.
 """
 UID = re.compile(r"[0-9.]{1,64}")
 """A DICOM UID has digits and dots, and at most 64 characters (PS3.5 9.1)."""
 ROUNDED = 1e-4
-"""Largest share by which two roundings of one number of a header differ."""
-_MOST_DEFLATED = 1032  # largest factor by which deflate can compress
+"""Two numbers of a header that differ by at most this share count as roundings of one number."""
+_MOST_DEFLATED = 1032  # largest factor by which the method deflate can compress
 
 
 class Scale(NamedTuple):
@@ -225,7 +228,7 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
 def read_excerpt(path: Path, tags: Collection[int]) -> Excerpt | None:
     """Return some elements of a file, by :func:`cad.mri.imaging.elements.excerpt`.
 
-    The result is None where that function returns None, and for a file of more than 4 MiB.
+    The result is None where ``excerpt`` returns None, and for a file of more than 4 MiB.
 
     Parameters
     ----------

@@ -4,8 +4,8 @@ A region is a set of mask voxels, each a solid box. The region's occupancy of a 
 grid is the share of this voxel's volume that the boxes fill. The voxel belongs to the region if
 this share is at least one half (docs/methods.md 7). If the axes of both grids are parallel, the
 share is exact: a product of overlap lengths along the three axes. Otherwise every voxel is sampled
-at evenly spaced points. There are at least six points per axis, and they are no farther apart than
-a third of a mask voxel.
+at evenly spaced points, at least six and at most sixteen along each axis. Within these limits, the
+points are no farther apart than a third of a mask voxel.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from cad.mri.imaging.volume import CORNERS, Volume
 MIN_VOXELS = 5
 OCCUPANCY = 0.5
 Box = tuple[slice, slice, slice]
-# A share that rounding made 0.49999 counts as one half.
+# A share that is below one half by no more than this counts as one half, because it may be rounded.
 _ROUNDING = 1e-4
 _PARALLEL_TOLERANCE = 1e-3
 _MIN_SAMPLES = 6
@@ -66,11 +66,11 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
         return grid.with_array(filled)
     box = share.array[bounds]
     low = limits(bounds)[0]
-    # Index (x, y, z) in the grid = step @ index in the cropped mask + start.
+    # An index (x, y, z) in the cropped mask becomes the index step @ index + start in the grid.
     to_grid = np.linalg.inv(grid.affine) @ share.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
-    # The window is the part of the grid that the mask's box can touch.
+    # The window is the part of the grid that the cropped mask can touch.
     index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
     nearest = np.floor(index.min(axis=0) + 0.5)
     furthest = np.ceil(index.max(axis=0) + 0.5)
@@ -91,7 +91,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
 
 
 def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
-    """Interpolate an image on another grid.
+    """Return an image on another grid, its values interpolated by splines.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
         do not overlap, the region leaves the image, or fewer than 5 voxels remain.
     """
     inside = study.mask_of(roi)
-    # numpy's argwhere is slower than this if few voxels are inside.
+    # If few voxels are inside, flatnonzero is faster than numpy's argwhere.
     filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
     points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
     beyond = outside_of(grid, points)
@@ -278,9 +278,9 @@ def outside_of(grid: Volume, points: np.ndarray) -> np.ndarray:
 def overlaps(a: Volume, b: Volume) -> bool:
     """Tell whether two grids may have a place in common.
 
-    False is certain. True may be wrong for grids that are turned against each other and whose edges
-    pass each other closely. The reason is that only planes across the axes of the grids are tried
-    as planes that separate the two grids.
+    The result False is certain. True may be wrong if the grids are turned against each other and
+    their edges pass each other closely. Only planes across the axes of the grids are tried as
+    planes that separate the two grids.
 
     Parameters
     ----------
@@ -308,11 +308,13 @@ def _exact(
     The share of a voxel is the product of overlap lengths along the three axes.
     """
     out = box.astype(float)
-    # For each axis of the grid, the axis of the mask that is parallel to it.
+    # ``order`` has, for each axis of the grid, the number of the mask's axis that is parallel to
+    # it.
     order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]
     out = out.transpose([2 - order[a] for a in (2, 1, 0)])
-    # Axes that a file stores may be parallel only up to 1e-7. Positions are therefore measured from
-    # the middle of the mask, so that a mirrored image gives the same result.
+    # Positions are measured from the middle of the mask. The axes in files may be parallel only up
+    # to 1e-7. With positions from a corner, a mirrored image would then give a slightly different
+    # result.
     middle = start + step @ ((np.array(box.shape[::-1]) - 1) / 2)
     for grid_axis in range(3):
         mask_axis = order[grid_axis]
@@ -331,8 +333,8 @@ def _exact(
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Return the shares, shape (z, y, x), by sampling evenly spaced points in every voxel."""
     inverse = np.linalg.inv(step)
-    # The number of points follows from the length of a grid step in mask voxels, so that the points
-    # are at most a third of a mask voxel apart.
+    # The number of points in a voxel follows from the length of a grid step in mask voxels. Up to
+    # the largest number of points, they are at most a third of a mask voxel apart.
     reach = np.abs(inverse).max(axis=0)
     samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
     offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]

@@ -1,6 +1,6 @@
 """Read from the entries of a MetaImage or NRRD header where an image lies in the patient.
 
-A library replaces entries that it does not understand by steps of 1 mm, its own axes and an origin
+SimpleITK replaces entries that it does not understand by steps of 1 mm, its own axes and an origin
 of 0, and ignores the unit of length. Here an entry is read as it is meant, or the header is
 refused.
 """
@@ -18,19 +18,21 @@ from cad.mri.imaging.volume import LARGEST_MM, Volume, triple
 _HINT = "convert it to NIfTI, NRRD or MetaImage with a tool that keeps the geometry"
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _VECTOR = rf"\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)"
-# Signs that turn the axes of an NRRD space to LPS. Other spaces have no relation to the patient.
+# Signs that turn x, y and z of an NRRD space to left, back and head of the patient (LPS). Spaces
+# with other names have no relation to the patient.
 _SPACES = {
     "left-posterior-superior": (1.0, 1.0, 1.0),
     "right-anterior-superior": (-1.0, -1.0, 1.0),
     "left-anterior-superior": (1.0, -1.0, 1.0),
 }
-# MetaImage keys of one entry; the reader takes any of them.
+# The keys under which a MetaImage header may state each entry. The reader takes any of them.
 _META_ENTRIES = {
     "ElementSpacing": ("ElementSpacing",),
     "Offset": ("Offset", "Position", "Origin", "ImagePosition"),
     "TransformMatrix": ("TransformMatrix", "Orientation", "Rotation"),
 }
-# For each letter of AnatomicalOrientation: the axis of the patient, and the sense along it in LPS.
+# For each letter of the entry AnatomicalOrientation: the number of the patient's axis, and the
+# sense along it, 1 to the left, back or head.
 _LETTERS = {"L": (0, 1), "R": (0, -1), "P": (1, 1), "A": (1, -1), "S": (2, 1), "I": (2, -1)}
 
 
@@ -111,7 +113,7 @@ def meta_grid(path: Path, entries: dict[str, str], lengths: tuple[int, int, int]
     spacing = _meta_numbers(path, entries, "ElementSpacing", 3)
     origin = _meta_numbers(path, entries, "Offset", 3)
     axes = _meta_numbers(path, entries, "TransformMatrix", 9).reshape(3, 3).T
-    # Zero or negative steps would turn the axes round.
+    # A negative step between voxels would turn its axis round, and a step of 0 has no direction.
     if not (spacing > 0).all():
         raise _unplaced(
             path, f"ElementSpacing = {entries['ElementSpacing'][:40]!r}, read are steps above 0"
@@ -143,7 +145,10 @@ def _unplaced(path: Path, reason: str) -> CadError:
 
 
 def _space_signs(space: str) -> tuple[float, float, float] | None:
-    """Return the signs for a space of NRRD in one of its spellings; None for any other space."""
+    """Return the signs that turn a space of NRRD to LPS; None for a space that is not known.
+
+    A space may be written in several spellings, such as ``right-anterior-superior`` or ``RAS``.
+    """
     spelling = space.lower()
     for name, signs in _SPACES.items():
         letters = "".join(word[0] for word in name.split("-"))
@@ -158,11 +163,11 @@ def _row(count: int) -> str:
 
 
 def _meta_numbers(path: Path, entries: dict[str, str], name: str, count: int) -> np.ndarray:
-    """Return the numbers of an entry that may stand under several keys, but with only one value."""
+    """Return the numbers of a MetaImage entry; refuse two of its keys with different numbers."""
     keys = [key for key in _META_ENTRIES[name] if key in entries]
     values = [_numbers(path, entries, key, _row(count)) for key in keys]
     for key, numbers in zip(keys, values, strict=True):
-        # Programs differ in the key that they read. With two values the file would lie in two
+        # Programs differ in the key that they read. With two values, the image would lie in two
         # places.
         if not np.array_equal(numbers, values[0]):
             raise CadError(
@@ -188,11 +193,12 @@ def _numbers(path: Path, entries: dict[str, str], name: str, pattern: str) -> np
 
 
 def _check_letters(path: Path, letters: str, axes: np.ndarray) -> None:
-    """Refuse letters of the axes that contradict their matrix.
+    """Refuse letters for the directions of a MetaImage's axes that contradict the matrix of its
+    axes.
 
-    For each axis ITK writes the letter of the side from which the axis comes. By the reference of
-    MetaImage it is the side to which the axis goes. RAI and LPS may therefore both stand for the
-    axes of LPS.
+    Each axis has a letter. ITK writes the letter of the side from which the axis comes. By the
+    reference of MetaImage it is the letter of the side to which the axis goes. RAI and LPS may
+    therefore both stand for axes that go to the left, back and head.
     """
     if letters == "???":
         return
@@ -214,7 +220,7 @@ def _check_letters(path: Path, letters: str, axes: np.ndarray) -> None:
 def _grid(
     path: Path, lengths: tuple[int, int, int], matrix: np.ndarray, origin: np.ndarray
 ) -> Volume:
-    """Return a grid by its steps, in the columns of a matrix, and its first voxel."""
+    """Return a grid from the steps of its axes (columns of ``matrix``) and its first voxel (mm)."""
     with located(file=path):
         spacing = np.linalg.norm(matrix, axis=0)
         array = np.broadcast_to(np.uint8(0), lengths[::-1])

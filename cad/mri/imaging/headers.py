@@ -311,34 +311,8 @@ def check_header(path: Path) -> _Voxels:
 
 
 def _of_meta(path: Path, start: bytes) -> _Voxels:
-    entries: dict[str, str] = {}
-    offset = 0
-    while "ElementDataFile" not in entries:
-        end = start.find(b"\n", offset)
-        # The last line of a header in a file of its own may end with the file.
-        if end < 0 and offset < len(start) < _HEADER_BYTES:
-            end = len(start)
-        if end < 0:
-            raise CadError(
-                f"a MetaImage header without ElementDataFile in its first {_HEADER_BYTES:,} bytes",
-                file=path,
-                hint=_HINT,
-            )
-        text, equals, value = _text(start[offset:end]).partition("=")
-        key = text.strip()
-        offset = end + 1
-        _check_line(path, text, value, _LONGEST_FIELD)
-        # The library takes a colon for an equals sign, so that a key with one has two meanings.
-        if not equals or not _META_KEY.fullmatch(key) or key in entries:
-            raise CadError(
-                f"no entry of a MetaImage header, or one that stands twice: {key[:60]!r}",
-                file=path,
-                hint=_HINT,
-            )
-        usual = _META_SPELLINGS.get(key.lower(), key)
-        if key != usual:
-            raise CadError(f"the key {key!r}, read is {usual}", file=path, hint=_HINT)
-        entries[key] = value.strip()
+    """Return where the voxels of a MetaImage file are, by the text of its header."""
+    entries, offset = _meta_entries(path, start)
     _require_value(path, entries, "NDims", "3")
     _require_value(path, entries, "BinaryData", "True", "False")
     _require_value(path, entries, "HeaderSize", "0")
@@ -372,27 +346,45 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
     return _Voxels(file, first, size, packed, grid, "True" in orders, nrrd=False)
 
 
-def _of_nrrd(path: Path, start: bytes) -> _Voxels:
-    end = re.search(rb"\r?\n\r?\n", start)
-    head = start[: end.start()] if end else start.rstrip(b"\r\n")
+def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
+    """Return the entries of a MetaImage header by key, and the number of bytes that they fill."""
     entries: dict[str, str] = {}
-    for row in head.split(b"\n")[1:]:
-        line = _text(row)
-        # As in the library, the first of the two marks tells a field from a note.
-        field, colon, value = line.partition(": ")
-        key, note, _ = line.partition(":=")
-        if line.startswith("#") or (note and len(key) < len(field)):
-            _check_line(path, line, "", _LONGEST_NOTE)
-            continue
-        _check_line(path, field, value, _LONGEST_FIELD)
-        name = _NRRD_NAMES.get(field.strip().lower(), "")
-        if not colon or note or not name or name in entries:
+    offset = 0
+    while "ElementDataFile" not in entries:
+        end = start.find(b"\n", offset)
+        # The last line of a header in a file of its own may end with the file.
+        if end < 0 and offset < len(start) < _HEADER_BYTES:
+            end = len(start)
+        if end < 0:
             raise CadError(
-                f"no entry of an NRRD header, or one that stands twice: {field.strip()[:60]!r}",
+                f"a MetaImage header without ElementDataFile in its first {_HEADER_BYTES:,} bytes",
                 file=path,
                 hint=_HINT,
             )
-        entries[name] = value.strip()
+        text, equals, value = _text(start[offset:end]).partition("=")
+        key = text.strip()
+        offset = end + 1
+        _check_line(path, text, value, _LONGEST_FIELD)
+        # The library takes a colon for an equals sign, so that a key with one has two meanings.
+        if not equals or not _META_KEY.fullmatch(key) or key in entries:
+            raise CadError(
+                f"no entry of a MetaImage header, or one that stands twice: {key[:60]!r}",
+                file=path,
+                hint=_HINT,
+            )
+        usual = _META_SPELLINGS.get(key.lower(), key)
+        if key != usual:
+            # The library ignores a key in another spelling, and its entry would be lost.
+            raise CadError(f"the key {key!r} must be spelled {usual}", file=path, hint=_HINT)
+        entries[key] = value.strip()
+    return entries, offset
+
+
+def _of_nrrd(path: Path, start: bytes) -> _Voxels:
+    """Return where the voxels of an NRRD file are, by the text of its header."""
+    end = re.search(rb"\r?\n\r?\n", start)
+    head = start[: end.start()] if end else start.rstrip(b"\r\n")
+    entries = _nrrd_entries(path, head)
     _require_value(path, entries, "dimension", "3")
     _require_value(path, entries, "lineskip", "0")
     _require_value(path, entries, "byteskip", "0")
@@ -420,6 +412,29 @@ def _of_nrrd(path: Path, start: bytes) -> _Voxels:
     size = math.prod(lengths) * width
     grid = nrrd_grid(path, entries, lengths)
     return _Voxels(file, first, size, packed, grid, entries.get("endian") == "big", nrrd=True)
+
+
+def _nrrd_entries(path: Path, head: bytes) -> dict[str, str]:
+    """Return the fields of an NRRD header by their usual names; notes are left out."""
+    entries: dict[str, str] = {}
+    for row in head.split(b"\n")[1:]:
+        line = _text(row)
+        # As in the library, the first of the two marks tells a field from a note.
+        field, colon, value = line.partition(": ")
+        key, note, _ = line.partition(":=")
+        if line.startswith("#") or (note and len(key) < len(field)):
+            _check_line(path, line, "", _LONGEST_NOTE)
+            continue
+        _check_line(path, field, value, _LONGEST_FIELD)
+        name = _NRRD_NAMES.get(field.strip().lower(), "")
+        if not colon or note or not name or name in entries:
+            raise CadError(
+                f"no entry of an NRRD header, or one that stands twice: {field.strip()[:60]!r}",
+                file=path,
+                hint=_HINT,
+            )
+        entries[name] = value.strip()
+    return entries
 
 
 def _text(line: bytes) -> str:

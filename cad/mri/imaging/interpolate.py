@@ -1,9 +1,9 @@
 """Interpolate images to a common voxel size, with grids aligned as IBSI defines.
 
-Images of all sites then have one voxel size; different voxel sizes would change measures of
-texture. The new grid has the centre and directions of the old grid, and as many voxels as the
-extent of the old grid needs, rounded up. Values are interpolated linearly between voxel centres, or
-by cubic splines.
+The images of all sites then have one voxel size. Without this, measures of texture would differ
+with the voxel size of the scanner. The new grid has the centre and directions of the old grid, and
+as many voxels as the extent of the old grid needs, rounded up. Values are interpolated linearly
+between voxel centres, or by cubic splines.
 """
 
 from dataclasses import replace
@@ -43,18 +43,18 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     old = np.array(image.spacing)
     new = np.where(np.array(spacing) > 0, spacing, old)
     count = np.array(image.shape[::-1])
-    # Files store the spacing with seven digits. The tolerance keeps this rounding from adding a
-    # voxel.
+    # Files store the voxel size with seven digits. The tolerance of 1e-3 keeps this rounding from
+    # adding a voxel.
     size = np.ceil(count * old / new - 1e-3).astype(int)
-    # The number of voxels is checked before the array is made: with a typing error such as 1e-3 mm
-    # the array would need terabytes.
+    # The number of voxels is checked before the array is made. With a voxel size of 1e-3 mm by a
+    # typing error, the array would need terabytes.
     if int(np.prod(size)) > MOST_VOXELS:
         raise CadError(
             f"a spacing of {tuple(new)} mm makes {np.prod(size):,} voxels of one image",
             hint="choose a coarser images.spacing",
         )
-    # Index, in old voxels, of the first new voxel if both grids have one centre. If the new grid is
-    # larger, it extends beyond the old one equally on both sides.
+    # ``first`` is the place of the first new voxel as an index in the old grid. Both grids have one
+    # centre, so that a larger new grid extends beyond the old grid equally on both sides.
     first = (count - 1) / 2 - (size - 1) / 2 * new / old
     grid = image.beginning_at(np.zeros(size[::-1], np.float32), first)
     return replace(grid, spacing=triple(new))
@@ -87,8 +87,8 @@ def interpolate(
     if spacing is None:
         return image
     grid = aligned_grid(image, spacing)
-    # If the grid stays the same, values are not interpolated, since interpolation would round them
-    # even at voxel centres.
+    # If the grid stays the same, the values are not interpolated, because interpolation rounds
+    # values even at voxel centres.
     if grid.same_grid(image):
         return image
     values = resample_image(image, grid, kind)
@@ -96,7 +96,7 @@ def interpolate(
 
 
 def at_spacing(study: Study, settings: ImageSettings) -> Study:
-    """Return a study with T2 and ADC at the voxel sizes that settings name; masks stay.
+    """Return a study with T2 and ADC at the voxel sizes that settings name; its masks are the same.
 
     Parameters
     ----------

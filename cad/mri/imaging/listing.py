@@ -49,7 +49,7 @@ class Listing:
     owners : dict of str to set of str
         Every PatientID found in a study, in its images and its objects.
     persons : dict of str to set of tuple
-        By study, what its headers state of the patient beside the PatientID, as digests
+        By study, hashes of everything but the PatientID that its headers state of the patient
         (:func:`cad.mri.imaging.frame_headers.persons`).
     unreadable : list of CadError
         An error for each damaged DICOM file.
@@ -121,8 +121,8 @@ def list_files(paths: Iterable[Path]) -> Listing:
             with reading(path, "damaged DICOM header"):
                 _add_file(listing, path, twins)
         except NotDicom as error:
-            # Files of other kinds may lie beside images, but a file that is named .dcm must be
-            # DICOM.
+            # Files that are not DICOM may lie beside images. But a file whose name ends in .dcm
+            # must be DICOM.
             if path.suffix.lower() in _NAMED_DICOM:
                 reason = "its name says DICOM, its content is none"
                 hint = "export it again, or remove or rename it"
@@ -153,7 +153,7 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
         return
     dataset = dataset_of(extract) if extract else read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
-        return  # a DICOMDIR, whatever name the file has
+        return  # the table of contents of a disc (DICOMDIR) lists files and has no image
     study = str(dataset.get("StudyInstanceUID", "") or "")
     kind = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
     image = "Image Storage" in kind or "Parametric Map" in kind
@@ -207,14 +207,14 @@ def check_copy(path: Path, first: Path, uid: str) -> None:
     Raises
     ------
     CadError
-        When they differ, or one of them cannot be read.
+        When the files differ, or one of them cannot be read.
     """
     dataset = read_dataset(first, force=True)
     copy = read_dataset(path, force=True)
     same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or dataset == copy
     if not same and dataset.file_meta.get("TransferSyntaxUID") != copy.file_meta.get(
         "TransferSyntaxUID"
-    ):  # the same image with another compression
+    ):  # both files may be one image with different compression
         a = frames_of(dataset, path)
         b = frames_of(copy, path)
         same = a == b and bool((decoded(dataset, first) == decoded(copy, path)).all())

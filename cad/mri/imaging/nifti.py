@@ -29,24 +29,27 @@ from cad.mri.imaging.headers import check_header, read_own_voxels
 from cad.mri.imaging.volume import CORNERS, GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
-# ISA-L's best level takes a sixth of the time of zlib's level 4, and makes MR images .4 % larger.
+# Level of gzip compression: the best level of the library ISA-L. Compared with level 4 of zlib, it
+# takes a sixth of the time, and files of MR images are .4 % larger.
 COMPRESSION = 3
 _SCANNER = 1
-# By length of the header: nibabel's class, and the place where the header states the start of the
-# voxels. nibabel imports pydicom with all decoders. It is therefore loaded with the first image,
-# and not when a command starts.
+# By length of the NIfTI header (bytes): the name of nibabel's class, and the place and type of the
+# number that says where the voxels begin. The class is named and not imported: nibabel imports
+# pydicom with all decoders, and is therefore loaded with the first image only.
 _NIFTI = {348: ("Nifti1Header", 108, "f"), 540: ("Nifti2Header", 168, "q")}
-# Position of the magic number, and its value for a file that contains its own voxels. A file with
-# `ni1` has its voxels in another file.
+# By length of the header: position of the magic number, and its value for a file that contains its
+# own voxels. A file with the value `ni1` has its voxels in another file.
 _MAGIC = {348: (344, b"n+1\0"), 540: (4, b"n+2\0\r\n\x1a\n")}
 _NIFTI_START = 540
 _LAST_START = MIB
-# Largest distance of a corner by sform and by qform. A qform stores a rotation by three numbers of
-# 32 bits; read back, a slightly tilted axial image of 400 mm lies up to .45 mm beside its sform.
+# Largest distance (mm) of two places of one corner of an image, as its header states them by sform
+# and by qform. A qform stores a rotation by three numbers of 32 bits. Read back, a slightly tilted
+# axial image of 400 mm lies up to .45 mm beside its sform.
 _FORM_TOLERANCE_MM = 1.0
 _LARGEST = 1e30
-# Decimals of the middle of an image in mm. Files store positions to some 1e-5 mm, and differently
-# for each storage order. The middle does not depend on the order.
+# Decimals (mm) to which the middle of an image is rounded. Files store positions with errors of
+# some 1e-5 mm, which differ with the order in which axes are stored. The middle of an image does
+# not depend on this order.
 _PLACES = 3
 _NUMPY_TYPES = {
     sitk.sitkInt8: "i1",
@@ -60,7 +63,7 @@ _NUMPY_TYPES = {
     sitk.sitkFloat32: "f4",
     sitk.sitkFloat64: "f8",
 }
-_LENGTH_UNITS = (0, 1, 2, 3)  # codes of the format: unknown, metre, millimetre, micrometre
+_LENGTH_UNITS = (0, 1, 2, 3)  # codes in NIfTI: unknown, metre, millimetre, micrometre
 _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
@@ -130,8 +133,8 @@ def read_label_map(path: Path) -> Volume:
     array = volume.array
     if array.dtype.kind == "f":
         whole = np.round(array)
-        # Some programs store a label map with a scale factor. The labels that are read then differ
-        # slightly from whole numbers.
+        # Some programs store a label map with a scale factor. Its labels then differ slightly from
+        # whole numbers when they are read.
         if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
             raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
         array = whole.astype(np.int32)
@@ -200,10 +203,10 @@ def read_grid(path: Path) -> sitk.Image:
 
 @door("in", "MetaImage", limit=MAX_IMAGE)
 def _stored_image(path: Path) -> sitk.Image:
-    """Return the image of a MetaImage or NRRD file, after its header was checked.
+    """Return the image of a MetaImage or NRRD file; refuse a header that states no certain place.
 
-    The library reads only the header, and its place must be the checked one; the voxels are read
-    from where the checked header says.
+    SimpleITK reads only the header, and must find the same place of the image as the check did. The
+    voxels are read by this program, from where the checked header says.
     """
     if not path.is_file():
         raise CadError("no such image file", file=path)
@@ -346,7 +349,7 @@ def write_sidecar(path: Path, entries: JsonObject) -> None:
 
 
 def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
-    """Return a positive number of an image's sidecar; None where it has no such entry.
+    """Return a positive number of an image's sidecar; None where the sidecar has no entry ``key``.
 
     Parameters
     ----------
@@ -369,7 +372,7 @@ def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
 
 
 def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
-    """Return a finite number of an image's sidecar; None where it has no such entry.
+    """Return a finite number of an image's sidecar; None where the sidecar has no entry ``key``.
 
     Parameters
     ----------
@@ -397,7 +400,7 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
 
 @door("in", "NIfTI", limit=MAX_IMAGE)
 def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
+    """Return voxels, shape (x, y, z[, t]), and the 4 x 4 matrix from voxel indices to LPS mm."""
     if not path.is_file():
         raise CadError("no such image file", file=path)
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
@@ -414,7 +417,8 @@ def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
         )
         begin = header.get_data_offset()
         end = begin + voxels * kind.itemsize
-        # reading beyond the voxels makes the library compare the checksum
+        # More bytes are read than the voxels have, so that the library reaches the checksum of the
+        # file and compares it.
         with _unpacked(path) as stream:
             content = stream.read(end + MIB)
         _check_behind(content, end)
@@ -424,10 +428,12 @@ def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _stated_affine(header: Any) -> np.ndarray:
-    """Return the voxel-to-LPS matrix in mm of nibabel's header; call it inside :func:`reading`.
+    """Return the 4 x 4 matrix from voxel indices to LPS mm of nibabel's header.
 
-    Where a file states its place by sform and by qform, programs differ in the one that they take.
-    Both must therefore be one place.
+    Call the function inside :func:`reading`, which names the file in an error.
+
+    If a file states its place twice, by sform and by qform, some programs take one and some the
+    other. Both must therefore state the same place.
     """
     sform_code = int(header["sform_code"])
     qform_code = int(header["qform_code"])
@@ -452,7 +458,7 @@ def _stated_affine(header: Any) -> np.ndarray:
         corners = np.ones((8, 4))
         corners[:, :3] = CORNERS * last_voxel
         gap = float(np.abs((affine - other) @ corners.T).max())
-        # The test is written with "not", so that NaN is refused as well.
+        # The condition is written with "not", so that a distance of NaN is refused as well.
         if not gap <= _FORM_TOLERANCE_MM:
             raise CadError(
                 f"the file lies in two places, up to {gap:.4g} mm apart: the middle of the image "
@@ -471,9 +477,7 @@ def _middle_text(affine: np.ndarray, last_voxel: np.ndarray) -> str:
 
 
 def _check_behind(content: bytes, end: int) -> None:
-    """Raise an error for data after the voxels that the header states; padding with zeros is
-    allowed.
-    """
+    """Raise an error if anything but zeros follows the voxels that the header states."""
     behind = content[end:]
     if len(behind) >= MIB or behind.count(0) != len(behind):
         raise CadError(f"the header states voxels up to byte {end:,}, and others follow them")
@@ -481,7 +485,7 @@ def _check_behind(content: bytes, end: int) -> None:
 
 @door("in", "NIfTI", limit=MAX_IMAGE)
 def _unpacked(path: Path) -> Any:
-    # For gzip, ISA-L takes half the time of Arrow.
+    # Files packed by gzip are unpacked by ISA-L, which takes half the time of Arrow.
     unpacked: Callable[[Path], Any] = igzip.open if path.suffix == ".gz" else pa.input_stream
     return unpacked(path)
 
@@ -489,8 +493,8 @@ def _unpacked(path: Path) -> Any:
 def _nifti_header(path: Path) -> Any:
     """Return nibabel's header of a NIfTI file whose voxels begin near its start.
 
-    Nothing but the header is given to nibabel. Extensions behind it, which state their size
-    themselves, are not read.
+    nibabel gets only the bytes of the header. Extensions after the header are not read, because
+    each states its own size, which may be wrong.
     """
     import nibabel
 
@@ -500,7 +504,8 @@ def _nifti_header(path: Path) -> Any:
         for length, (kind, place, form) in _NIFTI.items():
             if struct.unpack_from(f"{order}i", start)[0] == length:
                 (first,) = struct.unpack_from(order + form, start, place)
-                # The header is followed by four bytes on extensions.
+                # Four bytes on extensions follow the header, so that the voxels cannot begin
+                # earlier.
                 if not length + 4 <= first <= _LAST_START:
                     raise CadError(
                         f"the voxels begin at byte {first:g}, where the header has {length + 4}"
@@ -515,8 +520,8 @@ def _nifti_header(path: Path) -> Any:
 def _settled(stored: Volume) -> Volume:
     """Return a volume with its axes in the order of :meth:`Volume.upright`, and a rounded place.
 
-    Files of one image that store its axes in different orders state its place with slightly
-    different numbers. The middle of the image is rounded, so that all of them give the same place.
+    Two files of one image that store its axes in different orders state its place with slightly
+    different numbers. The middle of the image is rounded, so that both files give the same place.
     """
     volume = stored.upright()
     middle = volume.centre
@@ -541,8 +546,8 @@ def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
     image.set_sform(image.affine, code=_SCANNER)
     image.set_qform(image.affine, code=_SCANNER)
     image.header.set_xyzt_units("mm", "sec")
-    # qform can store only a pure rotation. It is left out if it would move a corner of the image by
-    # more than the tolerance.
+    # A qform can store only a pure rotation, so that axes that are not quite at right angles
+    # change. It is left out if it would move a corner of the image by more than the tolerance.
     gap = np.abs((image.get_qform() - image.affine) @ np.array([*image.shape[:3], 1.0])).max()
     if gap > GEOMETRY_TOLERANCE_MM:
         image.set_qform(None, code=0)

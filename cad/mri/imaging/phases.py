@@ -12,11 +12,11 @@ from cad.mri.imaging.stacks import BY_ORDER, Stack
 from cad.mri.imaging.volume import Dynamic
 
 _DAY = 86400.0
-# Clocks in the order in which they are tried; the first clock with different times for all phases
-# is used.
+# Times in the headers (clocks), in the order in which they are tried. The first clock with
+# different times for all phases is used.
 CLOCKS = ("trigger", "acquisition", "content")
-# A repetition time of at least this many seconds is that of a whole volume, and not that of a line
-# of its raw data.
+# Least repetition time (s) of a whole volume. A shorter one is the time for one line of the
+# volume's raw data.
 _VOLUME_TR = 0.3
 
 
@@ -31,7 +31,7 @@ class Phases:
     clock : str
         Source of the times, such as ``acquisition`` for the acquisition time in the headers.
     notes : tuple of str
-        Sentences on how the times were found if the wanted clock, or any clock, was missing.
+        Sentences on how the times were found, if the wanted clock or all clocks were missing.
     """
 
     timed: tuple[tuple[float, Stack], ...]
@@ -96,8 +96,8 @@ def order_phases(
         ``description`` (a number of seconds in the series description); or ``auto``, the first of
         the header times that gives every phase a different time. If ``auto`` finds none, the phases
         keep the scanner's order. The repetition time is then taken as the time from phase to phase,
-        if it is long enough for a whole volume. The same holds for any ``clock`` if only the
-        instance numbers tell phases apart.
+        if it is long enough for a whole volume. If only the instance numbers tell phases apart,
+        this is done for any ``clock`` that gives no times.
     pattern : str
         For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional
@@ -154,8 +154,8 @@ def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, 
 def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[float, Stack], ...]:
     timed = [(_time_of(stack, clock, pattern), stack) for stack in stacks]
     if clock in ("acquisition", "content"):
-        # These clocks state the time of day (VR TM, PS3.5 6.2), which starts again at midnight.
-        # Times after midnight therefore get a day more.
+        # Both clocks state the time of day (VR TM, PS3.5 6.2), which starts again at midnight. If a
+        # series runs past midnight, 24 hours are added to the times after midnight.
         times = [time for time, _ in timed]
         if max(times) - min(times) >= _DAY / 2:
             timed = [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]
@@ -198,7 +198,7 @@ def _time_of(stack: Stack, clock: str, pattern: str) -> float:
         except (IndexError, ValueError):
             value = None
     else:
-        # A phase begins with its earliest slice.
+        # The time of a phase is that of its earliest slice.
         times = [getattr(item, f"{clock}_time") for item in stack.slices]
         value = None if None in times else min(times)
     if value is None:

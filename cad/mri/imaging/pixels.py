@@ -25,7 +25,8 @@ from cad.mri.imaging.pixel_checks import check_lines, check_order, check_pixels,
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume
 
-# How a user can decompress a file, by a part of the name of its transfer syntax.
+# How a user can decompress a file that no installed package can decode. The key is a part of the
+# name of the file's transfer syntax (its compression).
 _TOOLS = {
     "High-Throughput": "have the archive export the series without compression",
     "JPEG 2000": "decompress it with `gdcmconv --raw`",
@@ -34,26 +35,28 @@ _TOOLS = {
 }
 _JPEG_TOOL = "decompress it with `dcmdjpeg`"
 _GREY = ("MONOCHROME1", "MONOCHROME2")
-_BITS_STORED = b"\x28\0\1\1"  # the tag as it is stored in a file
-# Lossy JPEG of up to 12 bits; the last two syntaxes are retired.
+_BITS_STORED = b"\x28\0\1\1"  # the bytes of the tag BitsStored in a file
+# Transfer syntaxes of lossy JPEG with up to 12 bits. DICOM has retired the last two.
 _LOSSY_JPEG = {
-    "1.2.840.10008.1.2.4.51",  # Extended, processes 2 and 4
-    "1.2.840.10008.1.2.4.53",  # Spectral Selection, 6 and 8
-    "1.2.840.10008.1.2.4.55",  # Full Progression, 10 and 12
+    "1.2.840.10008.1.2.4.51",  # JPEG Extended, processes 2 and 4
+    "1.2.840.10008.1.2.4.53",  # JPEG Spectral Selection, processes 6 and 8
+    "1.2.840.10008.1.2.4.55",  # JPEG Full Progression, processes 10 and 12
 }
 
 
 class PixelReader:
     """Read the pixels of planes, one plane at a time.
 
-    The last decoded file is kept in memory, because the next plane often lies in the same file.
+    The pixels of the last file are kept in memory, because the next plane often lies in the same
+    file.
     """
 
     def __init__(self) -> None:
         self._path = Path()
         self._array: np.ndarray = np.empty(0)
-        # For files that need no pydicom. The key is all that a file states about its pixels; the
-        # value is the pixels' type, their shape and their number of unused bits.
+        # How to read the pixels of a file without pydicom, if this worked for an earlier file. The
+        # key is all that a file states about its pixels. The value is their type, their shape, and
+        # the number of unused bits in a pixel.
         self._alike: dict[tuple[object, ...], tuple[np.dtype[Any], tuple[int, ...], int]] = {}
 
     def plane(self, frame: Frame) -> np.ndarray:
@@ -89,8 +92,8 @@ class PixelReader:
     def _stored(self, frame: Frame) -> np.ndarray:
         """Return the pixels of a file.
 
-        They are read without pydicom if this worked for an earlier file that states the same about
-        its pixels.
+        The pixels are read without pydicom if this worked for an earlier file that states the same
+        about its pixels.
         """
         lying = frame.lying
         # The file may have been removed or cut off since its header was read.
@@ -108,12 +111,13 @@ class PixelReader:
             for element in lying.layout
             if element[:4] == _BITS_STORED
         ]
-        # The bytes after the pixels must be looked at in every file, so such files are not alike.
+        # More bytes follow the pixels than one of padding. Only pydicom checks them, so that a file
+        # like this is always read by pydicom.
         if len(pixels) > array.nbytes + 1:
             return array
         form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)
-        # Some files cannot be read without pydicom, such as files with one bit per pixel. They
-        # raise an error here, or give other pixels, and are not stored in _alike.
+        # The pixels are read again without pydicom. If this raises an error or gives other pixels,
+        # as for one bit per pixel, files like this one are not stored in _alike.
         with suppress(ValueError, TypeError):
             if np.array_equal(_as_they_lie(pixels, *form), array):
                 self._alike[lying.layout] = form
@@ -186,7 +190,8 @@ def _stored(path: Path) -> np.ndarray:
         dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
         colours = str(dataset.get("PhotometricInterpretation", "") or "").strip()
-        # A file without a preamble does not state its transfer syntax.
+        # A file without a preamble does not state its transfer syntax. It is then uncompressed, and
+        # pydicom has found out the byte order.
         if not dataset.file_meta.get("TransferSyntaxUID"):
             implicit, little = dataset.original_encoding
             explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
@@ -235,7 +240,9 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
 
 
 def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
-    """Return the frames of a lossy JPEG with 9 to 12 bits, which pydicom passes to no decoder."""
+    """Return the frames of a lossy JPEG image with 9 to 12 bits, decoded by GDCM; pydicom has no
+    decoder for it.
+    """
     syntax = dataset.file_meta.TransferSyntaxUID
     if dataset.PixelRepresentation != 0 or int(dataset.BitsAllocated) != 16:
         raise CadError(
@@ -266,7 +273,7 @@ def _deep_jpeg(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         image.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.GetTSType(str(syntax))))
         bits = int(dataset.BitsStored)
         image.SetPixelFormat(gdcm.PixelFormat(1, 16, bits, bits - 1, 0))
-        # GDCM returns bytes as characters.
+        # GDCM returns the bytes as a text, from which they are restored.
         content = image.GetBuffer().encode("utf-8", "surrogateescape")
         planes.append(np.frombuffer(content, np.uint16).reshape(shape))
     return planes[0] if len(planes) == 1 else np.stack(planes)

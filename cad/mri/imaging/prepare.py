@@ -34,9 +34,9 @@ def prepare_study(
     -------
     prepared : Study
         A copy of the study. If the study has no ADC map, the map is fitted to its diffusion images.
-        If it has no high-b image and the image is wanted, the image is taken or computed from them,
-        too. Images are aligned where the settings say so. The notes say what was done, and what was
-        not possible.
+        If the study has no high-b image and ``modalities`` names it, this image is taken or
+        computed from the diffusion images, too. Images are aligned where the settings say so. The
+        notes say what was done, and what was not possible.
     registrations : list of Registration
         Empty without registration or without a T2 image.
     """
@@ -84,12 +84,13 @@ def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequen
         if is_moved:
             moved.append(displacement)
             words += ": moved back"
-        # An image that is not measured takes no decision away.
+        # A displaced image withdraws the decision on a region only if the image is measured.
         is_measured = not modalities or displacement.name in modalities
         if is_measured and displacement.most_mm >= settings.withdraw_from_mm:
             words += "; no decision is stated (images.registration: rigid may align it)"
-        # Moving an image changes what is measured in its regions, so that small shifts are noted as
-        # well. A shift within its uncertainty counts as none.
+        # A displacement is noted from SAID_MM on. If the image is moved back, which changes what is
+        # measured in its regions, a smaller displacement is noted, too, unless it lies within its
+        # uncertainty.
         if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_notable):
             out.notes.append(words)
     mended = mend(out, moved)

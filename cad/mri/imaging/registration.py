@@ -2,7 +2,7 @@
 
 The image that is aligned is called the moving image, and T2 the fixed image. The moving image is
 not resampled. Only its origin and direction change, so that every voxel keeps its measured value.
-Regions are brought onto the moving image by its new geometry.
+Regions are then resampled from the grid of T2 to the moving image in its new place.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,12 @@ from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# Patients do not move more than this between series; with a larger result the search failed.
+# Largest shift and rotation of a patient between two series. If the search finds a larger one, it
+# has failed.
 MAX_SHIFT_MM = 20.0
 MAX_ANGLE_DEG = 15.0
-# Images are compared in the prostate and this margin around it. Most of bladder, bowel and coil
-# lies farther away.
+# Two images are compared in the prostate and in this margin (mm) around it. Most of bladder, bowel
+# and coil lies farther away.
 MARGIN_MM = 20.0
 _BINS = 32
 _WORKING_MM = 1.5
@@ -40,7 +41,8 @@ class Registration:
     name : str
         Image that was moved: ``adc`` or ``dce``.
     matrix : ndarray, shape (4, 4)
-        Rigid transform that moves the image: old LPS coordinates (mm) to new ones.
+        Rigid transform that moves the image: old coordinates in the patient (LPS: left, back, head;
+        mm) to new coordinates.
     before, after : float
         Mutual information (nats) of the two images in the compared region, in old and new place.
     accepted : bool
@@ -51,8 +53,8 @@ class Registration:
     moving : Volume
         The moving image, in its old place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre (mm), and angle of the rotation (degrees); both 0 when
-        the result is not accepted.
+        Displacement of the centre of the compared region (mm), and angle of the rotation (degrees);
+        both 0 when the result is not accepted.
     """
 
     name: str
@@ -77,11 +79,12 @@ class RigidSearch:
     Parameters
     ----------
     matrix : ndarray, shape (4, 4)
-        Rigid transform that moves the image: old LPS coordinates (mm) to new ones.
+        Rigid transform that moves the image: old coordinates in the patient (LPS: left, back, head;
+        mm) to new coordinates.
     before, after : float
         Mutual information (nats) of the two images in the compared region, in old and new place.
     shift_mm, angle_deg : float
-        Displacement of the region's centre (mm), and angle of the rotation (degrees).
+        Displacement of the centre of the compared region (mm), and angle of the rotation (degrees).
     """
 
     matrix: np.ndarray
@@ -92,7 +95,9 @@ class RigidSearch:
 
     @property
     def plausible(self) -> bool:
-        """Tell whether the search ended no farther away than a patient moves."""
+        """Return whether the found shift and rotation are no larger than a patient moves between
+        series.
+        """
         return self.shift_mm <= MAX_SHIFT_MM and self.angle_deg <= MAX_ANGLE_DEG
 
 
@@ -151,8 +156,8 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
         Takes an image and returns it in its new place.
     """
     if name == "adc" and study.adc is not None:
-        # Diffusion images move together with the ADC map, because they were acquired in the same
-        # minutes.
+        # The diffusion images move with the ADC map, because they were acquired in the same minutes
+        # as the images from which the map was made.
         study.diffusion = [(b, move(volume)) for b, volume in study.diffusion]
         if study.hbv is not None and study.hbv.same_grid(study.adc):
             study.hbv = move(study.hbv)
@@ -174,8 +179,8 @@ def moved_together(study: Study, name: str, move: Callable[[Volume], Volume]) ->
 def dce_reference(dynamic: Dynamic) -> Volume:
     """Return the image of a dynamic series that registration uses: the mean of its last third.
 
-    In these frames the tissue holds contrast agent, whose first passage through the vessels is
-    over. The mean of many frames has little noise.
+    In these frames the contrast agent has passed through the vessels for the first time, and the
+    tissue holds contrast agent. The mean of many frames has little noise.
 
     Parameters
     ----------
@@ -253,7 +258,8 @@ def register_rigid(
 def search_rigid(
     moving: Volume, fixed: Volume, region: np.ndarray | None = None, name: str = "moving"
 ) -> RigidSearch:
-    """Search as :func:`register_rigid` does, and return the result without judging it.
+    """Search for an alignment as :func:`register_rigid` does, and return the result without judging
+    it.
 
     Parameters
     ----------
@@ -288,22 +294,23 @@ def search_rigid(
             hint="check that both belong to one study and one frame of reference",
         )
     target = _working_grid(fixed, region)
-    # The information before and after is computed on the same voxels, because it depends on them.
+    # Mutual information depends on the compared voxels. It is therefore computed on the same voxels
+    # before and after the alignment.
     where = _covered_voxels(target, fixed, region, moving)
     fixed_image = geometry.resample_image(fixed, target)
     before = image_information(fixed_image, geometry.resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
-    # ITK's transform maps points of the fixed image to points of the moving image. The moving image
-    # itself moves the opposite way.
+    # ITK's transform maps points of the fixed image (T2) to points of the moving image. The moving
+    # image itself moves the opposite way.
     matrix = np.linalg.inv(_matrix(transform))
     after = image_information(
         fixed_image, geometry.resample_image(moved(moving, matrix), target), where
     )
     centre = target.centre
-    # The shift is that of the region's middle. The matrix alone would not tell it: in a rotation
-    # about a distant origin, the translation of the matrix is large.
+    # The shift is that of the middle of the compared region. The translation in the matrix would
+    # not do: for a rotation about a distant origin it is large.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
-    # For a rotation matrix R about any axis, trace R = 1 + 2 cos(angle).
+    # The angle of a rotation follows from the trace of its matrix R: trace R = 1 + 2 cos(angle).
     angle = float(np.degrees(np.arccos(np.clip((np.trace(matrix[:3, :3]) - 1) / 2, -1.0, 1.0))))
     return RigidSearch(matrix, before, after, shift, angle)
 
@@ -401,8 +408,8 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     clipped = []
     for image in (a, b):
         values = image.array[both].astype(float)
-        # The lowest and highest percent of the values are cut off, because with one bright vessel
-        # nearly all other values would fall into two of the 32 bins.
+        # The lowest and highest percent of the values are cut off. Otherwise, with one bright
+        # vessel, nearly all other values would fall into two of the 32 bins.
         low, high = np.percentile(values, (1, 99))
         if not high > low:
             raise CadError(f"an image is constant ({low:g}) in the region that is compared")
@@ -434,7 +441,8 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
         if box is not None:
             break
     else:
-        # All slices are used: a stack of the prostate is short, but its field of view is wide.
+        # Without gland and regions, the middle half of the rows and columns is compared, on all
+        # slices. An image of the prostate has few slices, but a wide field of view.
         middle = np.array([0, fixed.shape[1] // 4, fixed.shape[2] // 4])
         box = geometry.box_between(middle, fixed.shape - middle, fixed.shape)
     region = np.zeros(fixed.shape, bool)
@@ -443,12 +451,13 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
 
 
 def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
-    """Crop the fixed grid to the region, with in-plane voxels of at least the working size."""
+    """Return the part of the fixed grid around the region, with voxels of at least 1.5 mm."""
     box = geometry.bounding_box(np.ones(fixed.shape, bool) if region is None else region)
     if box is None:
         raise ValueError("the region is empty")
     low, high = geometry.limits(box[::-1])
-    # Finer voxels would tell no more about motion, and would take more time at each step.
+    # Voxels are at least _WORKING_MM wide. Finer voxels would tell no more about motion, and would
+    # take more time at each step of the search.
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
     count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
     grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
@@ -458,12 +467,12 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
 def _covered_voxels(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
-    """Return the voxels of the working grid that the moving image covers in its old place."""
+    """Return the voxels of ``target`` in the region that both images cover as they lie."""
     covered: np.ndarray = np.isfinite(geometry.resample_image(moving, target).array)
     covered &= np.isfinite(geometry.resample_image(fixed, target).array)
     if region is not None:
         covered &= np.asarray(geometry.resample_mask(fixed.with_array(region), target).array, bool)
-    # A histogram of 32 x 32 bins is useless with fewer voxels.
+    # With fewer voxels, a histogram of 32 x 32 bins says nothing of the mutual information.
     if covered.sum() < 1000:
         raise CadError(
             f"only {int(covered.sum())} voxels of the region are covered by both images",
@@ -478,15 +487,16 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
     )
     moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
     start = sitk.Euler3DTransform()
-    # With a rotation about the middle, rotation and translation are independent for the descent.
+    # The rotation is about the middle of the fixed image. Rotation and translation are then
+    # independent in the search.
     start.SetCenter(triple(fixed.centre))
     method = descent(fixed.with_array(where), start, step_mm=2.0, iterations=100, fine_mm=1.0)
     try:
         method.Execute(fixed_image, moving_image)
     except RuntimeError as error:
         raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
-    # Sums over threads may differ in their last bits. The result is therefore rounded, so that it
-    # is always the same.
+    # The parameters are rounded to _DIGITS decimals, so that differences in their last bits do not
+    # change the result.
     start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
     return start
 
@@ -494,7 +504,7 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
 def descent(
     where: Volume, start: sitk.Transform, *, step_mm: float, iterations: int, fine_mm: float
 ) -> sitk.ImageRegistrationMethod:
-    """Return a search for the largest mutual information, to be executed on two images.
+    """Return an object that searches for the largest mutual information of two images.
 
     The search uses Mattes' estimate on one thread without random sampling, so that the same images
     always give the same result. The first scale takes every second voxel along each axis, smoothed
@@ -524,7 +534,8 @@ def descent(
         learningRate=step_mm, minStep=0.01, numberOfIterations=iterations, relaxationFactor=0.6
     )
     # A rotation by one radian moves the edge of an image much farther than a translation by one
-    # millimetre. So both are measured by how far they move voxels.
+    # millimetre does. Steps of rotation and translation are therefore scaled by how far they move
+    # voxels.
     method.SetOptimizerScalesFromPhysicalShift()
     method.SetShrinkFactorsPerLevel([2, 1])
     method.SetSmoothingSigmasPerLevel([2.0, fine_mm])
@@ -534,7 +545,7 @@ def descent(
 
 
 def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
-    """Return the 4 x 4 matrix of a rigid transform about its centre."""
+    """Return the 4 x 4 matrix of a rigid transform that rotates about its own centre."""
     rotation = np.array(transform.GetMatrix()).reshape(3, 3)
     centre = np.array(transform.GetCenter())
     matrix = np.eye(4)
@@ -551,7 +562,8 @@ def moved(image: Volume, matrix: np.ndarray) -> Volume:
     image : Volume
         Not changed.
     matrix : ndarray, shape (4, 4)
-        Rigid transform of old LPS coordinates (mm) to new ones.
+        Rigid transform of old coordinates in the patient (LPS: left, back, head; mm) to new
+        coordinates.
 
     Examples
     --------
@@ -571,8 +583,8 @@ def moved(image: Volume, matrix: np.ndarray) -> Volume:
     )
 
 
-# On the page, edges of T2 are drawn over the moving image. A checkerboard of both images would show
-# little, because their contrasts differ too much.
+# The patient's page shows an alignment by the edges of T2, drawn over the image that was moved. A
+# checkerboard of both images would show little, because their contrasts differ too much.
 EDGE_SCALE_MM = 1.4
 EDGE_SHARE = (0.80, 0.93)
 

@@ -15,11 +15,11 @@ from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
-# Least difference of the direction cosines of slices in two planes, such as axial and sagittal. The
-# slices of one image differ by less on every scanner.
+# If a direction cosine of two slices differs by at least this much, the slices lie in two planes,
+# such as axial and sagittal. The slices of one image differ by less on every scanner.
 _OTHER_PLANE = 0.2
 POSITION_TOLERANCE_MM = 0.1
-SPACING_TOLERANCE = 0.02  # share of the slice distance
+SPACING_TOLERANCE = 0.02  # largest difference of two slice distances, as a share of the median
 MISSING_FACTOR = 1.5
 BY_ORDER = "order of the instance numbers"
 
@@ -35,9 +35,9 @@ class Stack:
     spacing : tuple of 3 floats
         Voxel size in mm along x, y, z.
     origin : tuple of 3 floats
-        Centre of voxel (0, 0, 0) in the patient, LPS, mm.
+        Centre of voxel (0, 0, 0) in the patient, mm to his left, back and head (LPS).
     direction : ndarray, shape (3, 3)
-        Columns are the unit vectors of the x, y and z voxel axes in LPS.
+        Columns are the unit vectors of the x, y and z voxel axes in LPS: left, back, head.
     told_apart_by : str
         What distinguishes this stack from the stacks of other time points at the same positions,
         such as ``acquisition time``. Empty where there is only one time point.
@@ -62,7 +62,7 @@ class Stack:
     @property
     def grid(self) -> Volume:
         """Return the stack's grid as a volume whose values mean nothing."""
-        # All voxels share one value in memory, so that a grid takes no memory.
+        # The array has one value in memory, which all voxels share.
         empty = np.broadcast_to(np.zeros((), bool), self.shape)
         return Volume(empty, self.spacing, self.origin, self.direction)
 
@@ -133,7 +133,10 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
 
 
 def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
-    """Return the number of the plane (orientation) of a slice; a new one is added to ``planes``."""
+    """Return the number of a slice's orientation in ``planes``; None if the header states none.
+
+    An orientation that is not in ``planes`` is added to it.
+    """
     if item.orientation is None:
         return None
     axes = np.array(item.orientation)
@@ -149,7 +152,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _split_times(group: list[Frame]) -> list[Stack]:
-    """Return one stack, or a stack for each time point if every position occurs several times."""
+    """Return one stack of slices, or one for each time point if a position has several slices."""
     positions = Counter(_where(item) for item in group)
     repeats = max(positions.values())
     if repeats == 1:
@@ -167,7 +170,8 @@ def _split_times(group: list[Frame]) -> list[Stack]:
         once = all(_all_apart(items) for items in times.values())
         if len(times) == repeats and once and None not in times:
             return [_stack(items, name.replace("_", " ")) for items in times.values()]
-    # The instance numbers can tell phases apart only if no two planes have the same number.
+    # The instance numbers can tell the phases of a dynamic series apart only if no two planes have
+    # the same number.
     numbered = len({(item.instance_number, item.index) for item in group}) == len(group)
     if set(positions.values()) == {repeats} and numbered:
         return [_stack(items, BY_ORDER) for items in _by_order(group)]
@@ -254,7 +258,7 @@ def _check_alike(item: Frame, head: Frame) -> None:
 
 
 def _distance(along: np.ndarray, ordered: list[Frame]) -> float:
-    """Return the distance between neighbouring slices, mm; refuse gaps and copies."""
+    """Return the distance (mm) of neighbouring slices; refuse a missing or duplicate slice."""
     if len(along) == 1:
         thickness = ordered[0].thickness
         if not thickness or thickness <= 0:

@@ -22,18 +22,18 @@ from cad.mri.imaging.geometry import bounding_box, resample_mask
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Volume
 
-# Percentiles of Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: the nine deciles, and the
-# percentiles 1 and 99 at both ends.
+# Percentiles of an image that Nyul's method maps to a standard scale (Nyul et al., IEEE Trans Med
+# Imaging 19 (2000) 143): the nine deciles, and the percentiles 1 and 99 at both ends.
 PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
-# Voxels whose values lie above this share of the image's 99th percentile are the foreground, that
-# is the body. Air lies below the share. Muscle on T2 lies above, at about a twentieth of the 99th
-# percentile.
+# Share of the image's 99th percentile above which a voxel belongs to the foreground, that is the
+# body. Air lies below it. Muscle on T2 lies above it, at about a twentieth of the 99th percentile.
 _FOREGROUND = 0.03
-# Edges (mm along the image's axes) of the box around the regions in which T2 is scaled if there is
-# no gland mask. The gland with its rim fits into the box, and the box fits into any useful field of
-# view.
+# Edges of a box around the regions (mm along the image's axes). If there is no gland mask, T2 is
+# scaled by the tissue in this box. The gland with its rim fits into the box, and the box fits into
+# any useful field of view.
 BOX_MM = (60.0, 60.0, 30.0)
-_IQR_OF_NORMAL = 1.349  # interquartile range of a normal distribution, in standard deviations
+# Interquartile range of a normal distribution divided by its standard deviation.
+_IQR_OF_NORMAL = 1.349
 _N4_SHRINK_MM = 4.0
 _N4_ITERATIONS = (30, 30, 20)
 _HISTOGRAM_BINS = 256
@@ -75,8 +75,8 @@ class NyulScale:
             )
         for row in rows:
             _check_landmarks(row)
-        # Each patient's landmarks are first scaled to the range 0 to 1, so that the scanner's gain
-        # has no effect.
+        # The landmarks are intensities at 11 percentiles. Those of each patient are first scaled to
+        # the range 0 to 1, so that the gain of the scanner has no effect on the mean.
         return cls(((rows - rows[:, :1]) / (rows[:, -1:] - rows[:, :1])).mean(axis=0))
 
     @property
@@ -179,8 +179,8 @@ def standardise_t2(
     with located(patient=study.participant_id):
         image = prepared_t2(study, settings)
         name, where = _tissue_of_reference(study, image, settings)
-        # The level is that of the stored values, before standardisation, so that it shows the gain
-        # of the scanner.
+        # ``level`` is the median of the values in the file, before standardisation, so that it
+        # shows the gain of the scanner.
         stored = study.t2w or image
         level = float(np.median(stored.array[foreground(stored) if where is None else where]))
         if settings.t2_standardisation == "zscore":
@@ -208,15 +208,18 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     image = study.t2w.with_array(study.t2w.array.astype(np.float32))
     if not settings.bias_correction:
         return image
-    # An interpolated image is NaN outside its field of view. For N4 these values become 0, like
-    # air.
+    # An interpolated image is NaN outside its field of view. The bias correction N4 needs numbers,
+    # so that these voxels become 0, like air.
     return correct_bias(image.with_array(np.nan_to_num(image.array)))
 
 
 def _tissue_of_reference(
     study: Study, image: Volume, settings: ImageSettings
 ) -> tuple[str, np.ndarray | None]:
-    """Return the tissue that sets the scale, and its mask; None for the whole foreground."""
+    """Return the name of the tissue that sets the T2 scale, and its mask.
+
+    The mask is None if the whole foreground (the body) sets the scale.
+    """
     named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
     if settings.t2_standardisation in named:
         return named[settings.t2_standardisation], None
@@ -264,15 +267,15 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     inside = np.ones(image.shape, bool)
     for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
         along = np.arange(image.shape[2 - axis])
-        # With a tolerance of a thousandth of a mm, the last digit of a header does not decide
-        # whether a voxel lies in the box.
+        # The tolerance of a thousandth of a mm is there so that the last digit of a position in the
+        # header does not decide whether a voxel lies in the box.
         is_near = np.abs(along - middle) * step <= edge / 2 + 1e-3
         inside &= is_near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
     box = bounding_box(inside)
     if box is None:
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
-    # The foreground is found in the box alone, because the 99th percentile of the whole image
-    # depends on the field of view.
+    # The foreground (the body without air) is found from the values in the box alone. The 99th
+    # percentile of the whole image would depend on the field of view.
     inside[box] = foreground(image.with_array(image.array[box]))
     return inside
 
@@ -288,7 +291,8 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
         Voxels of which mean and standard deviation are taken; by default the foreground.
     robust : bool
         Use the median and the interquartile range (scaled to a standard deviation) instead of mean
-        and standard deviation. If bright bladder and fat lie in the mask, they change these less.
+        and standard deviation. Bright bladder or fat in the mask changes median and interquartile
+        range less than mean and standard deviation.
 
     Raises
     ------
@@ -337,12 +341,12 @@ def muscle_level(image: Volume) -> float:
     top = float(np.percentile(image.array[inside], _HISTOGRAM_TOP))
     finite = image.array[np.isfinite(image.array)]
     counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
-    # Scanners round values to integers, which leaves gaps in the histogram. Smoothing over some
-    # bins closes the gaps.
+    # Scanners round values to integers, which leaves empty bins in the histogram. Smoothing over
+    # some bins fills them.
     kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2
-    # Maxima below the foreground are those of air and its noise.
+    # A maximum of the histogram below the foreground is that of air and its noise.
     body = centres > image.array[inside].min()
     peak = np.zeros(len(centres), bool)
     peak[1:-1] = (smooth[1:-1] > smooth[:-2]) & (smooth[1:-1] >= smooth[2:])
@@ -365,7 +369,7 @@ def foreground(image: Volume) -> np.ndarray:
 
 
 def correct_bias(image: Volume) -> Volume:
-    """Remove the coil's smooth intensity field by N4.
+    """Return an image without the smooth intensity field of the coil, which the method N4 finds.
 
     Parameters
     ----------
@@ -385,8 +389,8 @@ def correct_bias(image: Volume) -> Volume:
     inside = foreground(image)
     full = image.with_array(image.array.astype(np.float32)).to_sitk()
     where = image.with_array(inside).to_sitk()
-    # The field is smooth. It is therefore fitted on voxels of about 4 mm and then evaluated on all
-    # voxels.
+    # The bias field is smooth. It is therefore fitted on voxels of about 4 mm, and then evaluated
+    # on all voxels.
     factors = [
         int(max(1, min(round(_N4_SHRINK_MM / s), n // 4)))
         for s, n in zip(image.spacing, image.shape[::-1], strict=True)

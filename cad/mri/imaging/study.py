@@ -40,7 +40,9 @@ class Roi:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Hold how one image was acquired, from its JSON sidecar; None or empty without an entry.
+    """Hold how one image was acquired, from its sidecar (the JSON file beside it).
+
+    A field is None or empty if the sidecar has no entry for it.
 
     Parameters
     ----------
@@ -62,7 +64,8 @@ class Protocol:
         Date of the study, as the sidecar states it.
     phase_encoding : tuple of 3 floats or None
         Unit vector (LPS) of the phase-encoding direction, along which echo-planar images are
-        displaced. If the sidecar states only the axis, the vector may point to either of its ends.
+        displaced. If the sidecar states only the axis of this direction, the vector may point to
+        either end of the axis.
     b_value : float or None
         Diffusion weighting, s/mm2.
     """

@@ -45,12 +45,14 @@ from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.units import in_unit
 from cad.mri.imaging.volume import Dynamic, Volume, triple
 
-# Limits of the transmit field. No body coil at 1.5 or 3 T has a field outside of them. A voxel with
-# such a value was therefore not measured.
+# Least and largest value of a map of the transmit field: the actual over the stated flip angle. No
+# body coil at 1.5 or 3 T has a field outside of these limits. A voxel with a value outside was
+# therefore not measured.
 LEAST = 0.3
 MOST = 2.0
 _FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
-# Units that say nothing: BIDS calls the unit "arbitrary", whether values are fractions or percent.
+# Texts in a sidecar that do not say whether a transmit field is a fraction or in percent. BIDS
+# calls the unit "arbitrary" in both cases.
 _UNSTATED = ("", "arbitrary", "a.u.", "au")
 
 
@@ -77,8 +79,9 @@ def read_b1(path: Path) -> Volume | None:
     values = volume.array.astype(np.float32)
     positive = values[np.isfinite(values) & (values > 0)]
     level = float(np.median(positive)) if positive.size else 0.0
-    # Scanners write the field as a fraction or in percent, often without stating which. The level
-    # shows the form, because no field is a hundredth or a hundred times the nominal field.
+    # Scanners write the transmit field as a fraction or in percent, often without stating which.
+    # The median shows which it is, because no field is a hundredth or a hundred times the nominal
+    # field.
     if LEAST <= level <= MOST:
         factor = 1.0
         unit = "fraction"
@@ -291,7 +294,7 @@ def lost_sidecars(folder: Path) -> list[CadError]:
                 )
             )
         elif not imported:
-            # A damaged sidecar is reported when its image is read.
+            # A damaged sidecar raises no error here, because it is reported when its image is read.
             with suppress(CadError, OSError):
                 imported = "StudyInstanceUID" in read_json(sidecar)
     return problems if imported else []
@@ -341,7 +344,7 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
         if kind and not path.is_dir():
             problem = f"{kind} where files are expected: nothing reads it"
             problems.append(CadError(problem, file=path))
-    # The folder of masks is not searched, because other drawings are allowed there.
+    # Only folders of images are searched, because the folder of masks may hold any other drawings.
     for path in _files_in(folder, {modality.folder for modality in MODALITIES}, "*.nii*"):
         if path in read or kind_of(path):
             continue
@@ -395,7 +398,8 @@ def write_study(folder: Path, study: Study) -> None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         nifti.write_sidecar(path, entries)
     if study.b1 is not None:
-        # 0 stands for "no value" and is read as NaN again: no angle is 0.
+        # A voxel without a value is stored as 0, which is read as NaN again. No actual flip angle
+        # is 0.
         nifti.write_volume(
             b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
         )
@@ -448,9 +452,10 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
 
 @contextmanager
 def _collected(problems: list[CadError]) -> Iterator[None]:
-    """Add an error of one file to the problems of its study, so that the other files are read, too.
+    """Add an error of one file to ``problems``, so that the other files of the study are read, too.
 
-    An error of the machine is raised at once, because it is no problem of the study.
+    An error of the machine, such as a lack of memory, is raised at once, because it is no problem
+    of the study.
     """
     try:
         yield
@@ -463,8 +468,8 @@ def _collected(problems: list[CadError]) -> Iterator[None]:
 def _joined(problems: list[CadError]) -> CadError:
     """Return one error with the reasons of all problems of a study.
 
-    A second damaged file changes the reason. So a failure that somebody has acknowledged does not
-    hide what goes wrong with the study later.
+    If a further file of the study is damaged later, the text of the error changes. A failure that
+    somebody has acknowledged is recognised by its text, and does not hide the later one.
     """
     first, *others = problems
     if not others:
@@ -503,8 +508,8 @@ def _read_protocol(path: Path, grid: Volume) -> Protocol:
 def _b_value(entries: JsonObject) -> float | None:
     """Return the b-value of a sidecar; None where it states none, or several as for an ADC map.
 
-    The b-value only stands in the title of a page, and no measurement uses it. A study is therefore
-    not refused because of a faulty b-value.
+    The b-value stands only in a title on the patient's page, and no measurement uses it. A study is
+    therefore not refused because of a faulty b-value.
     """
     stated = entries.get("BValue")
     if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated < 1e5:
@@ -515,9 +520,9 @@ def _b_value(entries: JsonObject) -> float | None:
 def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[int, ...]:
     """Return the instance numbers of the slices, in the order in which the slices are read.
 
-    A sidecar has them in the order of the file. This order may be the reverse of the order in which
-    the slices are read. The result is empty if the slices that are read follow each other along
-    another axis than the slices of the file.
+    A sidecar has these numbers in the order in which the file stores the slices. The slices may be
+    read in the reverse order. If they are read along another axis than that along which the file
+    stores them, the result is empty.
     """
     stated = entries.get("InstanceNumbers")
     if not isinstance(stated, list) or not stated:
@@ -533,7 +538,7 @@ def _instance_numbers(entries: JsonObject, path: Path, grid: Volume) -> tuple[in
 
 
 def _phase_encoding_direction(entries: JsonObject, path: Path) -> tuple[float, float, float] | None:
-    """Return the phase-encoding direction (LPS) that a sidecar states by an axis of its file."""
+    """Return the phase-encoding direction in LPS; a sidecar states it as an axis of its image."""
     stated = entries.get("PhaseEncodingDirection") or entries.get("PhaseEncodingAxis")
     if stated is None:
         return None

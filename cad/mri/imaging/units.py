@@ -11,7 +11,7 @@ from cad.base.terms.modality import Modality
 from cad.mri.imaging.volume import Volume
 
 _FACTORS: dict[str, dict[str, float]] = table_beside(__file__)
-# Texts of headers that state no unit.
+# Texts under which headers state a unit although the values have none.
 _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 
 
@@ -86,7 +86,7 @@ def factor_between(unit: str, other: str) -> float | None:
 
 
 def plain_unit(unit: str) -> str:
-    """Return a unit in the spelling of the table; empty for a text that states no unit.
+    """Return a unit in the spelling of this module's table of units; empty if a text states none.
 
     Parameters
     ----------

@@ -1,13 +1,18 @@
 """Read private elements, which are header elements that the maker of a scanner has defined.
 
 An element is read only under its private creator, a text in the header that says whose element it
-is; only the number of slices in a grid counts under any creator. Siemens: b-value, gradient
-direction, number of slices in a mosaic, and the CSA image header (slice normal of a mosaic, sense
-of the phase encoding). GE: b-value, pause after a volume, and whether both phase-encoding
-directions were used. United Imaging: b-value, and the slices of a grid with their places. Philips:
-b-value and the scale slope (2005,100E), which undoes the display scaling: signal = (slope * stored
-+ intercept) / (slope * scale slope), where slope and intercept are those of the rescale (Chenevert
-et al., Transl Oncol 7 (2014) 65, PMC3998685).
+is. The only exception is the number of slices in a grid of United Imaging. These elements are read:
+
+- Siemens: b-value, gradient direction, number of slices in a mosaic (an image that holds many
+  slices side by side), and the CSA image header. From this header come the slice normal of a mosaic
+  and the sense of the phase encoding.
+- GE: b-value, pause after a volume, and whether both phase-encoding directions were used.
+- United Imaging: b-value, and the slices of a grid (many slices in one image) with their places.
+- Philips: b-value and the scale slope (2005,100E).
+
+Philips scales the numbers in a file for display. The scale slope undoes this: signal = (slope *
+stored number + intercept) / (slope * scale slope), with the slope and intercept of the rescale
+(Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685).
 """
 
 import math
@@ -76,8 +81,8 @@ _BLOCKS = range(0x10, 0x18)
 def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
     """Return the tags of private elements and of their creators.
 
-    A file may put a private element into any of several blocks. The tags for the blocks 0x10 to
-    0x17 are returned.
+    A file may put a private element into any of several blocks of tags. The tags for the blocks
+    0x10 to 0x17 are returned.
     """
     tags = []
     for private_element in elements:
@@ -91,13 +96,16 @@ def _tags_of_creators(elements: Iterable[PrivateElement]) -> list[int]:
 TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning not in (_OF_MOSAIC, _COPY))
 """Tags of private elements to read from every header.
 
-The copy of the classic header is not among them, because it lies inside another element.
+Neither Siemens' CSA image header nor Philips' copy of the classic header is among them. The first
+is long and seldom needed, and the second lies inside another element.
 """
 CSA_TAGS = _tags_of_creators(row for row in ELEMENTS if row.meaning == _OF_MOSAIC)
-"""Tags of the long private element that is read only where it is needed, such as for a mosaic."""
-# These makers state b only where b is not 0.
+"""Tags of Siemens' CSA image header, a long private element that is read only where it is needed,
+such as for a mosaic.
+"""
+# Makers whose headers state the b-value only if it is not 0.
 NO_ZERO_B = ("Toshiba", "Canon")
-_UNIT = 0.1  # Largest difference of a gradient direction from a unit vector.
+_UNIT = 0.1  # largest difference of the length of a gradient direction from 1
 _GE_B_OFFSET = 1_000_000_000
 _B_IN_COMMENT = re.compile(r"b=(\d+(?:\.\d+)?)\(")
 _B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
@@ -153,10 +161,10 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
 
 
 def philips_scale_slope(dataset: Dataset) -> float | None:
-    """Return Philips' scale slope (2005,100E), by which displayed values were scaled.
+    """Return Philips' scale slope (2005,100E), which turns displayed values back into the signal.
 
-    Values after rescaling, divided by the rescale slope and the scale slope, are the scanner's
-    signal.
+    The signal is the displayed value (the stored number after rescaling), divided by the rescale
+    slope and by the scale slope.
 
     Parameters
     ----------
@@ -166,7 +174,7 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     Returns
     -------
     float or None
-        None where it is absent or 0.
+        None where the scale slope is absent or 0.
 
     Raises
     ------
@@ -183,15 +191,16 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
             hint="export the series again",
         )
     slope = next(iter(slopes), None)
-    # Nothing can be divided by 0, so that 0 states no scale.
+    # The signal is divided by the scale slope, so that a scale slope of 0 counts as none.
     return None if slope == 0 else slope
 
 
 def lay_scale_slope(group: Dataset, flat: Dataset) -> None:
-    """Put Philips' scale slope of one frame where a classic header has it.
+    """Copy Philips' scale slope of one frame to the place where a classic (single-frame) header has
+    it.
 
-    An enhanced image has the scale slope in a copy of the classic header. Nothing else of the copy
-    is used, because its positions are not the frame's positions.
+    The header of an enhanced (multi-frame) image has the scale slope inside a copy of a classic
+    header. Nothing else of this copy is used, because its positions are not the frame's positions.
 
     Parameters
     ----------
@@ -245,8 +254,8 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     CadError
         For a grid that does not say where its slices lie.
     """
-    # The number of slices counts under any private creator. If it were overlooked, a grid would be
-    # taken for a single slice.
+    # The element with the number of slices in a grid is read whatever its private creator is. If it
+    # were overlooked, a grid of slices would be taken for a single slice.
     stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
     slices = max((_private_number(count.value) or 0 for count in stated), default=0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
@@ -341,7 +350,8 @@ def phase_encoding_positive(dataset: Dataset) -> bool | None:
     Returns
     -------
     bool or None
-        False if the direction is the opposite one; None where the CSA image header states neither.
+        True for the direction of growing rows or columns, False for the opposite direction; None
+        where the CSA image header (Siemens' private header) states neither.
     """
     content = _stated_element(dataset, _OF_MOSAIC)
     if not isinstance(content, bytes):
@@ -408,7 +418,8 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
         for _ in range(items):
             sizes = _CSA_ITEM.unpack_from(content, place)
             place += _CSA_ITEM.size
-            # Of four numbers, the second is the length of the item; without SV10 it is the first.
+            # Four numbers come before each item. The second is the length of the item (bytes); in a
+            # header that does not begin with SV10, the first is.
             length = sizes[1] if start else sizes[0]
             if not 0 <= length <= len(content) - place:
                 raise ValueError(f"an item of {length} bytes")
@@ -448,7 +459,7 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
 
 
 def _stated_element(dataset: Dataset, meaning: str) -> Any:
-    """Return the value of an element that a header has, found by its meaning; None without one.
+    """Return the value of the private element with a given meaning; None where a header has none.
 
     ``meaning`` is that of a row of :data:`ELEMENTS`; the first such row with a value counts.
     """

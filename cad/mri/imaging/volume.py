@@ -16,7 +16,8 @@ LARGEST_MM = 1e6
 """Largest number, in mm, that is taken for a place or a step; a patient is a few metres long."""
 CORNERS = np.array(list(itertools.product((0, 1), repeat=3)), float)
 """The corners (x, y, z) of a unit cube, shape (8, 3)."""
-# An axis may be the axis across the slices if its step is at least this share of the longest step.
+# An axis can be the one across the slices only if its voxel size is at least this share of the
+# largest voxel size.
 _THICK = 0.8
 
 
@@ -35,7 +36,7 @@ def triple(values: np.ndarray) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """Hold a 3-D image on an oblique grid.
+    """Hold a 3-D image with the place of its voxels in the patient; its axes may be tilted.
 
     Parameters
     ----------
@@ -44,9 +45,9 @@ class Volume:
     spacing : tuple of 3 floats
         Voxel size in mm along x, y, z.
     origin : tuple of 3 floats
-        Centre of voxel (0, 0, 0) in the patient, LPS, mm.
+        Centre of voxel (0, 0, 0) in the patient, mm to his left, back and head (LPS).
     direction : ndarray, shape (3, 3)
-        Columns are the unit vectors of the x, y and z voxel axes in LPS.
+        Columns are the unit vectors of the x, y and z voxel axes in LPS: left, back, head.
     unit : str
         Unit of the values as their source states it; empty where the source states none.
     """
@@ -60,7 +61,7 @@ class Volume:
     def __post_init__(self) -> None:
         if self.array.ndim != 3:
             raise CadError(f"a volume has 3 axes (z, y, x), found shape {self.array.shape}")
-        # The tests are written with "not", so that NaN is refused as well.
+        # The conditions are written with "not", so that a number that is NaN is refused as well.
         if not all(0 < step <= LARGEST_MM for step in self.spacing):
             raise CadError(
                 f"voxel spacing must be positive and at most {LARGEST_MM:g}, found {self.spacing} "
@@ -86,7 +87,9 @@ class Volume:
 
     @property
     def affine(self) -> np.ndarray:
-        """Return the 4 x 4 matrix from voxel index (x, y, z, 1) to LPS mm."""
+        """Return the 4 x 4 matrix from a voxel index (x, y, z, 1) to a place in the patient (LPS,
+        mm).
+        """
         matrix = np.eye(4)
         matrix[:3, :3] = np.asarray(self.direction) * np.asarray(self.spacing)
         matrix[:3, 3] = self.origin
@@ -94,7 +97,7 @@ class Volume:
 
     @property
     def centre(self) -> np.ndarray:
-        """Return the middle of the grid, LPS mm, shape (3,)."""
+        """Return the place of the middle of the grid in the patient (LPS, mm), shape (3,)."""
         return self.index_to_patient((np.array(self.shape[::-1]) - 1) / 2)
 
     @property
@@ -122,7 +125,9 @@ class Volume:
         )
 
     def outer_corners(self) -> np.ndarray:
-        """Return the eight outer corners of the grid's corner voxels, LPS mm, shape (8, 3)."""
+        """Return the places of the grid's eight outer corners in the patient (LPS, mm), shape (8,
+        3).
+        """
         return self.index_to_patient(CORNERS * np.array(self.shape[::-1]) - 0.5)
 
     def same_grid(self, other: Volume) -> bool:
@@ -136,10 +141,11 @@ class Volume:
     def upright(self) -> Volume:
         """Return the same voxels with their axes in the order in which a radiologist reads slices.
 
-        Voxels are reordered, never interpolated. z crosses the slices: of the axes whose voxel size
-        is at least 0.8 of the largest, z is the axis nearest to head-foot. x runs to the patient's
-        left, in sagittal slices to his back. y runs to his back in axial slices, else to his feet.
-        The sense of z makes the axes right-handed.
+        Voxels are reordered, never interpolated. The axis z crosses the slices: of the axes whose
+        voxel size is at least 0.8 of the largest, it is the one nearest to the line from head to
+        feet. The axis x runs to the patient's left, in sagittal slices to his back. The axis y runs
+        to his back in axial slices, in other slices to his feet. The sense of z makes the axes
+        right-handed.
         """
         step = np.array(self.spacing)
         axes = np.asarray(self.direction, float)
@@ -155,7 +161,8 @@ class Volume:
         return self.turned(turned)
 
     def turned(self, direction: np.ndarray) -> Volume:
-        """Return the same voxels, with axes reordered and flipped to lie nearest to wanted ones.
+        """Return the same voxels, with axes reordered and flipped so that they lie nearest to
+        wanted axes.
 
         Parameters
         ----------
@@ -164,7 +171,7 @@ class Volume:
             axis of this volume.
         """
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
-        # For each wanted axis, the number of the nearest axis of this volume.
+        # ``order`` has, for each wanted axis, the number of the nearest axis of this volume.
         order = [int(k) for k in np.abs(cosine).argmax(axis=1)]
         back = [cosine[new, old] < 0 for new, old in enumerate(order)]
         if order == [0, 1, 2] and not any(back):
@@ -185,7 +192,7 @@ class Volume:
         )
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
-        """Return the positions (x, y, z in LPS mm) of voxel indices.
+        """Return the places of voxel indices in the patient: mm to his left, back and head (LPS).
 
         ``index_xyz`` and the result have shape (..., 3); an index may be a fraction.
         """
@@ -193,7 +200,9 @@ class Volume:
         return points
 
     def patient_to_index(self, point_lps: np.ndarray) -> np.ndarray:
-        """Return voxel indices (x, y, z; not rounded) of positions in LPS mm, shape (..., 3)."""
+        """Return voxel indices (x, y, z; not rounded) of places in the patient (LPS, mm), shape
+        (..., 3).
+        """
         inverse = np.linalg.inv(self.affine)
         return np.asarray(point_lps) @ inverse[:3, :3].T + inverse[:3, 3]
 

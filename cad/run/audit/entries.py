@@ -1,7 +1,7 @@
 """Write the entries of a prediction and of a delivery into an audit trail.
 
-An entry does not identify a patient. It holds hashes of the results, by which it can be proved
-later which numbers were returned.
+An entry does not identify a patient. It holds hashes of the results. A hash proves later which
+numbers were returned.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     """
     last = ""
     for _, rows, entry in _studies_of_run(trail, run, who, more):
-        # The hash proves later which numbers were returned; the numbers themselves are not in the
-        # trail.
+        # The hash of the rows proves later which numbers were returned. The numbers themselves are
+        # not in the trail.
         returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
         event = {"event": "predict", "regions": len(rows), "returned": returned}
         last = append(trail, {**entry, **event})
@@ -95,7 +95,8 @@ def audit_delivery(
     """
     last = ""
     for study, _, entry in _studies_of_run(trail, run, who, more):
-        # With the underscore, sub-1 does not get the objects of sub-10.
+        # The names of a study's objects begin with its id and an underscore. Without the
+        # underscore, sub-1 would also get the objects of sub-10.
         objects = [path for path in files if path.name.startswith(f"{study}_")]
         if objects:
             # Other people read the trail. Therefore only the host of an address such as
@@ -124,7 +125,7 @@ def _studies_of_run(
 
 
 def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
-    """Return name, hash and thresholds of each model that scored these rows."""
+    """Return name, hash and thresholds of each model that scored the given rows."""
     models = (record.get("model") or {}).get("models") or {}
     used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []
     if not used:

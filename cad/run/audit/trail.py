@@ -99,11 +99,11 @@ def append(path: Path, entry: JsonObject) -> str:
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         digest = hashlib.sha256(text).hexdigest()
-        # The hash is joined to the text of the other keys. A dump with sorted keys would not put it
-        # last, behind everything that it covers.
+        # The line's hash is added to the JSON text of the other keys. If all keys were dumped
+        # together, sorted, the hash would not stand last, behind everything that it covers.
         line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
-        # Longer lines are refused, because _end reads only two lines of this length of a trail's
-        # end.
+        # A line longer than ``_LONGEST`` is refused, because ``_end`` reads only twice this length
+        # from the end of a trail.
         if len(line) > _LONGEST:
             raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
         os.ftruncate(handle, whole)
@@ -154,7 +154,7 @@ def verify(path: Path, last: str = "") -> Verified:
             previous = ""
             continue
         digest, n, before = entry
-        # A line may match its own hash and still stand in the wrong place.
+        # A line may match its own hash and still stand in the wrong place in the file.
         if problem := _out_of_place(n, before, number, previous, place):
             problems.append(f"line {line_number} {problem}")
         place.setdefault(digest, line_number)
@@ -233,7 +233,7 @@ def _parsed(line: bytes) -> tuple[str, int, str] | None:
 
 def _is_torn(tail: bytes) -> bool:
     """Tell whether bytes after the last line break may come from a killed :func:`append`."""
-    written = tail.rstrip(b"\0")  # some file systems lengthen a file before they fill it
+    written = tail.rstrip(b"\0")  # some file systems lengthen a file by zeros before they fill it
     whole = _LINE.match(written)
     if whole is not None:  # only the line break is missing
         return whole.end() == len(written) == len(tail) and _parsed(written) is not None
@@ -246,8 +246,8 @@ def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
     Torn bytes are the beginning of a line that a killed process left. Their number is returned.
     """
     size = os.fstat(handle).st_size
-    # Only the end of the trail is read, because a trail of years is long. Two lines of the greatest
-    # length are enough for the last whole line and a torn line after it.
+    # Only the end of the trail is read, because a trail of years is long. Twice the greatest length
+    # of a line is enough for the last whole line and a torn line after it.
     start = max(0, size - 2 * _LONGEST)
     content = os.pread(handle, size - start, start)
     body, _, tail = content.rpartition(b"\n")
@@ -282,7 +282,7 @@ def _held(path: Path) -> Iterator[int]:
         check_file(path, _MAX_FILE)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        import fcntl  # absent on Windows, where nothing is audited
+        import fcntl  # not part of Python on Windows, where nothing is audited
 
         fcntl.flock(handle, fcntl.LOCK_EX)
         if new:

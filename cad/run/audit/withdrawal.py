@@ -3,8 +3,8 @@ them.
 
 All changes of the cohort happen in one step (a commit). The patient's rows are removed from every
 table with a column ``participant_id``; the other rows stay the same to the byte. Every file and
-folder whose name is the patient's is removed, too. The secret key of a cohort with pseudonyms could
-still prove to whom a pseudonym belonged. It is removed with the last patient.
+folder whose name is the patient's is removed, too. When the last patient is removed, the secret key
+of the cohort's pseudonyms is also removed: it could still prove to whom a pseudonym belonged.
 """
 
 import csv
@@ -48,7 +48,8 @@ def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
         if count:
             rows[name] = count
             remaining[name] = text
-    # If no patient is left, the key has no use but to prove who once was in the cohort.
+    # If no patient is left, the secret key of the pseudonyms would only serve to prove who once was
+    # in the cohort. So it is removed.
     if _PATIENTS in rows and len(remaining[_PATIENTS].splitlines()) <= 1:
         places += [name for name in (KEY_FILE, CHECK_FILE) if (root / name).is_file()]
     if rows or places:
@@ -119,8 +120,9 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
     comma = path.suffix == ".csv"
     separator = "," if comma else "\t"
     with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
-        # The lines of the file are kept as they are; no row is written again from its cells. So the
-        # other rows stay the same to the byte, even where a quoted cell holds a line break.
+        # The lines of the file are kept as they are, and no row is written again from its cells. So
+        # the rows of other patients stay the same to the byte, even where a quoted cell holds a
+        # line break.
         lines = list(io.StringIO(table_text(path, separator), newline="\n"))
         if comma:
             rows = csv.reader(lines)
@@ -166,9 +168,9 @@ class Withdrawn:
     studies : dict of str to int
         Number of the patient's studies removed from each node and reader study.
     whole : bool
-        Whether everything that identifies the patient could be searched for. It is False if the
-        cohort had no images of the patient, whose sidecars tell UIDs and PatientID, and if the
-        secret key of a pseudonym is missing. ``clean`` is empty then.
+        Whether everything that identifies the patient could be searched for. It is False in two
+        cases: the cohort had no images of the patient, whose sidecar files tell UIDs and PatientID;
+        or the patient has a pseudonym and its secret key is missing. ``clean`` is then empty.
     """
 
     names: Names
@@ -186,7 +188,7 @@ class Withdrawn:
         return self.whole and not self.holders
 
     def as_dict(self) -> JsonObject:
-        """Return JSON-serialisable content."""
+        """Return the result of the withdrawal as a dictionary that JSON can hold."""
         return {
             "participant_id": self.names.participant,
             "rows": self.rows,
@@ -198,7 +200,7 @@ class Withdrawn:
         }
 
     def as_text(self) -> str:
-        """Return lines for a terminal."""
+        """Return the result of the withdrawal as text for a terminal."""
         patient = self.names.participant
         lines = [f"removed {n} rows of {name}" for name, n in self.rows.items()]
         lines += [f"removed {place}" for place in self.places]
@@ -299,8 +301,8 @@ def withdraw(
         missing. Nothing is removed in these cases.
     """
     patient = patient.strip()
-    # Every named folder and model is opened before anything is removed, so that a misspelt name
-    # does not stop a withdrawal half way.
+    # Every named folder and model is opened before anything is removed. So a misspelt name stops
+    # the withdrawal before its first change.
     folders = {name: find("models", name) for name in models}
     bundles = {name: load_bundle(folder) for name, folder in folders.items()}
     for run in runs:
@@ -310,8 +312,8 @@ def withdraw(
         raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
     for folder in [*runs, *folders.values()]:
         _sweep_leftovers(folder)
-    # All folders are locked first, because a run that is under way would write the patient's data
-    # again.
+    # All run folders are locked first. Otherwise a run that is under way could write the patient's
+    # data again.
     with ExitStack() as held:
         run_folders: list[Path] = []
         for run in runs:
@@ -354,8 +356,9 @@ def withdraw(
         else:
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
-    # Only the images' sidecars tell UIDs and PatientID, and only the key tells to whom a pseudonym
-    # belongs. Without sidecars or key, other places may hold the patient without being recognised.
+    # Only the sidecar files of the patient's images tell UIDs and PatientID, and only the cohort's
+    # secret key tells to whom a pseudonym belongs. Without sidecars or key, other places may hold
+    # the patient and not be recognised.
     proved = proof is not None or not PSEUDONYM.fullmatch(names.participant)
     whole = names.participant in places and proved
     if not whole:
@@ -386,9 +389,9 @@ def _traces_in_model(bundle: Bundle, participant: str) -> list[str]:
 def sweep_run(run: Path, names: Names) -> list[str]:
     """Remove a patient from a run: files named after the patient, rows of tables, and caches.
 
-    The other rows stay as they are. Results of the whole cohort stay, too, until the run's command
-    computes them again. It does so at its next call, because the file ``.complete``, which says
-    that the results are current, is removed.
+    Rows of other patients stay as they are. Results of the whole cohort stay, too, until the run's
+    command computes them again. The command does so at its next call, because the file
+    ``.complete``, which says that the results are current, is removed.
 
     Parameters
     ----------
@@ -420,16 +423,16 @@ def _inner_folders(folder: Path) -> list[Path]:
 def _sweep_leftovers(folder: Path) -> None:
     """Remove files that killed processes of this program left in a folder.
 
-    Nothing is removed from a folder that another program made. It is only searched for the patient
-    later.
+    Nothing is removed from a folder that another program made. Such a folder is only searched for
+    the patient later.
     """
     for leftover in _inner_folders(folder):
         names = [path.name for path in leftover.iterdir()]
         built = [name for name in names if is_ours(name)]
         ours = MARK in names or any(kind.holds(leftover) for kind in _BY_CONTENT)
         if built and (ours or built == names):
-            # ``owned`` removes the leftovers, and raises an error while another process writes
-            # there.
+            # ``owned`` removes the files that killed processes left. It raises an error if another
+            # process is writing there.
             with owned(leftover):
                 pass
 
@@ -447,8 +450,8 @@ def _swept(run: Path, names: Names) -> list[str]:
         lines = _remaining_lines(run, names)
         if removed or lines or traces(run, names):
             # The cached features of the folds were measured on intensity scales that the patient's
-            # images helped to fit. Without the file ``.complete``, the next command computes the
-            # run again.
+            # images helped to fit. So they are removed, and the file ``.complete``, too. Without
+            # this file the next command computes the run again.
             caches = (folder.fold_features("any").parent, folder.complete)
             removed += [path.relative_to(run).as_posix() for path in caches if path.exists()]
             for place, content in lines.items():
@@ -458,7 +461,7 @@ def _swept(run: Path, names: Names) -> list[str]:
 
 
 def _remaining_lines(run: Path, names: Names) -> dict[str, bytes]:
-    """Return the new content of each file of a run that has lines or rows of the patient."""
+    """Return each file of a run that names the patient, without the patient's lines and rows."""
     contents = {}
     for path in sorted(run.iterdir()):
         if path.suffix == ".jsonl":

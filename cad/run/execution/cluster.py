@@ -72,8 +72,8 @@ def _on_dask_worker(
         fault = Fault(
             f"a cluster worker has cad {__version__}, this run has {version}",
             "install the same version on every node",
-            # The study did not cause the error. So the next run measures the study again, although
-            # its input is unchanged.
+            # The version of the program caused the fault, and not the study. So the next run
+            # measures the study again, although its input is unchanged.
             lasting=False,
         )
         return Done(None, None, fault, 0.0)
@@ -114,8 +114,8 @@ def on_cluster(
         from distributed import KilledWorker, as_completed
 
         def start(task: Any, alone: bool = False) -> Any:
-            # ``pure`` is False: otherwise Dask would return a stored result for a task that equals
-            # an earlier one, and ignore the limits.
+            # With ``pure`` Dask would return a stored result for a task that equals an earlier one,
+            # without regard to the limits.
             future = client.submit(
                 _on_dask_worker, function, task, options, __version__, pure=False
             )
@@ -124,7 +124,8 @@ def on_cluster(
 
         task_of: dict[str, tuple[Any, bool]] = {}
         waiting = iter(tasks)
-        # Only so many tasks are at the scheduler at a time, which limits the memory they take here.
+        # At most this number of tasks is at the scheduler at a time. This limits the memory that
+        # tasks take in this process.
         window = max(64, 4 * sum(client.nthreads().values()))
         running = as_completed([start(task) for task in islice(waiting, window)])
         suspects: list[Any] = []
@@ -132,8 +133,9 @@ def on_cluster(
             for future, result in zip(batch, _finished_results(client, batch), strict=True):
                 task, alone = task_of.pop(future.key)
                 if isinstance(result, KilledWorker) and not alone:
-                    # Several Dask workers died while they had this task. Another task that ran
-                    # there at the same time may be the cause, so this one is tried alone later.
+                    # Several Dask workers died while they did this task. The cause may be another
+                    # task that ran on them at the same time. So this task is tried again later,
+                    # without others.
                     suspects.append(task)
                 elif isinstance(result, Exception):
                     lasting = isinstance(result, KilledWorker)
@@ -141,13 +143,13 @@ def on_cluster(
                     yield Done(task, None, fault, 0.0)
                 else:
                     yield replace(result, task=task)
-                # A result takes memory of its Dask worker until it is released.
+                # A result takes up memory on its Dask worker until it is released.
                 future.release()
                 following = next(waiting, NO_MORE)
                 if following is not NO_MORE:
                     running.add(start(following))
-                # No other task is left. Each suspect runs alone on the cluster: if workers die
-                # again, it is the cause.
+                # No other task is left, so one suspect now runs alone on the cluster. If workers
+                # die again, this task is the cause.
                 elif not task_of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 
@@ -156,7 +158,7 @@ def _finished_results(client: Any, futures: list[Any]) -> list[Any]:
     """Return the results of finished tasks, with an exception in place of each lost result."""
     try:
         return list(client.gather(futures))
-    except Exception:  # results are then fetched one by one, which shows which one is lost
+    except Exception:  # fetched one by one below, the results show which of them is lost
         return [_result_or_exception(future) for future in futures]
 
 

@@ -47,7 +47,8 @@ def each(
         When no worker can be started, or no scheduler answers.
     """
     if options.jobs == 0:
-        # Tasks are done in this process, for debugging and tests. A crash in a task ends the run.
+        # With 0 jobs, tasks are done in the calling process, for debugging and tests. A crash in a
+        # task then ends the whole run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
         return _in_this_process(function, tasks, options)
@@ -177,8 +178,8 @@ def _in_this_process(
             while upcoming is not NO_MORE and len(workers) < options.jobs:
                 workers.append(Worker(function, options))
             for worker in list(workers):
-                # No task is left for this worker. It ends now, so that its memory is free while the
-                # last studies are still measured.
+                # No task is left for this worker. It ends now, so that its memory is free while
+                # other workers measure the last studies.
                 if upcoming is NO_MORE and not worker.busy:
                     worker.close()
                     workers.remove(worker)
@@ -187,20 +188,22 @@ def _in_this_process(
                     upcoming = next(waiting, NO_MORE)
             if not workers:
                 return
-            # This waits until a worker sends a message or the first deadline passes.
+            # The loop waits here until a worker sends a message or the first deadline of a worker
+            # passes.
             patience = min(w.deadline for w in workers) - time.monotonic()
             answered = wait([w.connection for w in workers], max(patience, 0.0))
             now = time.monotonic()
             for worker in list(workers):
                 if worker.connection in answered:
                     outcome = worker.take()
-                # The deadline is in clock time. late() tells whether the task itself has waited for
-                # so long, or was only slowed down by other programs.
+                # The deadline is in clock time. late() tells whether the task itself waited for so
+                # long. Other programs may only have slowed it down.
                 elif worker.deadline <= now and worker.late():
                     outcome = worker.stop()
                 else:
                     continue
-                # The worker's process has ended. The loop starts another worker.
+                # The process of this worker has ended, so the worker is removed. The loop starts
+                # another one.
                 if outcome is not None and worker.busy:
                     worker.close()
                     workers.remove(worker)
@@ -214,7 +217,7 @@ def _in_this_process(
 def _end_with(driver: int, forked: bool) -> None:
     """End this process when its driver, the process that started it, has ended.
 
-    Otherwise a worker of joblib would wait for work for ever and keep hundreds of megabytes.
+    Without this, a worker of joblib would wait for work for ever and keep hundreds of megabytes.
     """
 
     def watch() -> None:
@@ -224,8 +227,8 @@ def _end_with(driver: int, forked: bool) -> None:
         parent = parent_process()
         while parent.is_alive() if forked and parent else os.getppid() == driver:
             time.sleep(1.0)
-        # os._exit ends the process at once. An ordinary exit would wait for the main thread, which
-        # may wait for a lock for ever.
+        # os._exit ends the process at once. An ordinary exit would first wait for the main thread,
+        # and the main thread may wait for a lock for ever.
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -47,7 +47,8 @@ def progress(pending: int, n_unchanged: int, options: ExecutionOptions) -> Itera
             now = time.monotonic()
             count = count + 1
             failed = failed + (outcome.state == "failed")
-            # the time to start the workers is left out of the rate
+            # The rate counts from the first finished study, so that the time to start the workers
+            # is left out.
             first = now if count == 1 else first
             forecast = ""
             if count >= _ENOUGH:

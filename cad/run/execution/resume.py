@@ -188,8 +188,8 @@ def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         fault = done.fault or Fault("the worker gave no result", "please report this")
         reason = fault.reason
         hint = fault.hint
-        # A failed study with a key is not tried again while its input is unchanged. Otherwise a run
-        # of every night would wait for the study's time limit every night.
+        # A failed study with a key is not measured again while its input is unchanged. Otherwise a
+        # run that is repeated every night would wait for the study's time limit every night.
         key = "stopped" if fault.lasting else ""
     failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
     return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
@@ -235,7 +235,7 @@ def _last_lines(path: Path) -> dict[str, _EarlierOutcome]:
 
 
 def _compact_lines(path: Path, studies: set[str]) -> None:
-    """Keep one line per study of the cohort, once there are twice as many lines as studies."""
+    """Rewrite ``resume.jsonl`` with a line per study, if it has twice as many lines as studies."""
     lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
     if len(lines) < 2 * len(studies):
         return
@@ -264,8 +264,8 @@ class _Lines:
         flush_names(path.parent)
         begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
         self._stream.seek(begin)
-        # Text after the last line break is the beginning of a line, left by a killed process. It is
-        # removed.
+        # A killed process may leave the beginning of a line after the last line break. It is
+        # removed here.
         self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> _Lines:
@@ -295,7 +295,7 @@ def _summary_of_run(
         statuses[outcome.state] += 1
         if outcome.status != "failed":
             reasons[outcome.why] += 1
-        # A study that was kept from an earlier run has taken no time.
+        # A study whose earlier result is kept has taken 0 seconds in this run.
         if outcome.seconds > 0:
             seconds_in_studies += outcome.seconds
             peak_mb = max(peak_mb, outcome.peak_mb)

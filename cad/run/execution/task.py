@@ -15,8 +15,8 @@ from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import Failure
 from cad.mri.columns import columns_digest
 
-# This number is raised whenever the code measures something in another way. Results of older code
-# are then computed again.
+# Version of the result files of studies. It is raised whenever the code measures something in
+# another way, so that older results are computed again.
 RESULT_VERSION = 6
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
@@ -96,7 +96,7 @@ class StudyOutcome:
 
     @property
     def state(self) -> str:
-        """Return the status as logs and counts state it: ``waiting`` is no ``failed``."""
+        """Return the status for logs: ``waiting``, not ``failed``, if only a region is missing."""
         return "waiting" if self.waiting else self.status
 
 
@@ -137,8 +137,8 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
 def settings_key(settings: PipelineSettings) -> str:
     """Return a text that changes with all that features depend on, except the study's own files.
 
-    The text changes with the settings of images and features, with the list of feature columns, and
-    with the versions of the program and of the result files.
+    The text depends on the settings of images and features and on the list of feature columns. It
+    also depends on the versions of the program and of the result files.
 
     Parameters
     ----------
@@ -146,7 +146,8 @@ def settings_key(settings: PipelineSettings) -> str:
         Settings of the run.
     """
     content = settings.model_dump(mode="json", include={"images", "features"})
-    # This digest changes when a feature is added to the program, so that it gets measured.
+    # The digest of the feature columns changes when a feature is added to the program. Studies are
+    # then measured again.
     made = columns_digest(settings.features)
     return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
 

@@ -31,7 +31,8 @@ Result = TypeVar("Result")
 
 _START_SECONDS = 300.0
 _STARTS = 5
-# Share of the time in which a process is assumed to be busy, where the system does not report it.
+# Share of the time that a process is assumed to be busy where the operating system does not report
+# it. In the rest of the time it waits.
 _UNKNOWN_SHARE = 0.9
 
 
@@ -213,7 +214,7 @@ class Worker:
         return Done(self.task, None, fault, time.monotonic() - self.since)
 
     def do(self, task: Any) -> Done[Any, Any]:
-        """Send one task to the process, wait until it is done, and return it."""
+        """Send one task to the process, wait until it is done, and return it with its result."""
         while not self.idle():
             self._answer()
         self.give(task)
@@ -281,13 +282,14 @@ def serve(connection: Connection[Any, Any]) -> None:
     connection : Connection
         The pipe to the parent process.
     """
-    # SIGPROF is the signal by which a task's timer ends this process.
+    # The timer that limits a task's processor time sends SIGPROF. This signal shall end the
+    # process.
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     function, options, confined = connection.recv()
     limit_memory(options.memory_limit)
     if confined is not None:
-        # The modules are loaded before the restriction: a module that is loaded later could not
-        # store the code that it compiles.
+        # The modules are loaded before the process is restricted. A module that is loaded later
+        # could not store the code that it compiles.
         for name in confined.modules:
             import_module(name)
         if "numba" in sys.modules:
@@ -296,8 +298,8 @@ def serve(connection: Connection[Any, Any]) -> None:
         else:
             compiled = []
         confine((*confined.read, *compiled), confined.write)
-        # Children of this process are made as copies of it. They could not load modules themselves,
-        # where a module stores compiled code beside itself.
+        # From now on children of this process are copies of it, with its loaded modules. After the
+        # restriction a child could not load a module that stores compiled code beside itself.
         share_loaded(threads=2)
     connection.send("ready")
     while True:
@@ -362,8 +364,8 @@ def attempt(
     seconds, megabytes : float
         Time by the clock, and largest resident memory of this process.
     """
-    # This resets the largest memory that Linux has counted for this process. On other systems the
-    # largest memory of all tasks so far is returned.
+    # Writing 5 makes Linux forget the largest memory that this process has used so far. On other
+    # systems the largest memory since the start of the process is returned.
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     start = time.perf_counter()
@@ -391,7 +393,7 @@ def peak_mb() -> float:
                 return int(line.split()[1]) / 1024
     except OSError:
         pass
-    import resource  # absent on Windows, where no study is measured
+    import resource  # not part of Python on Windows, where no study is measured
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 1024)

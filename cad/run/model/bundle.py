@@ -49,8 +49,8 @@ LARGEST = 1e100
 """Largest absolute value of a feature. Learners square differences of features, and 1e200 is still
 finite.
 """
-# Limits of time and memory for the process that recomputes the reference predictions, and the
-# libraries that it loads.
+# Limits of time (seconds) and memory (gigabytes) for the child process that computes a bundle's
+# reference predictions again, and the modules that this process loads.
 _SECONDS = 120.0
 _GIGABYTES = 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
@@ -112,7 +112,7 @@ class Bundle:
         return dict(self.metadata["pipeline"])
 
     def refused_for_images(self) -> CadError:
-        """Return the error for a user who gives images to a model of a table."""
+        """Return the error for a user who gives images to a model that was trained on a table."""
         return CadError(
             f"{self.name} was trained on a table: it scores rows of its columns, not images",
             hint="`cad table predict`, or cad.load_model(...).probability(X)",
@@ -175,7 +175,7 @@ def save_bundle(
     reference_X: np.ndarray,
     training: pd.DataFrame,
 ) -> None:
-    """Write a whole bundle or nothing; equal content gives equal bytes.
+    """Write a bundle completely or not at all; equal content gives equal bytes.
 
     Parameters
     ----------
@@ -213,7 +213,8 @@ def save_bundle(
     (['reference.npz', 'weights.npz'], True)
     """
     structure, arrays = dump_state(estimator)
-    # Check first that the model can be loaded again; otherwise nothing is written.
+    # The model must be loadable from what would be stored. Otherwise an error is raised here and
+    # nothing is written.
     check_stored(load_state(structure, arrays), len(metadata["features"]))
     probability = positive_probability(estimator, reference_X)
     # Keys are sorted and no time is stored, so equal models give equal files and the same hash.
@@ -239,8 +240,8 @@ def save_bundle(
 
 
 def load_bundle(folder: Path) -> Bundle:
-    """Read a bundle and prove that it is the model that was written; there is no other way to load
-    one.
+    """Read a bundle from its folder, and check that it is the model that was written. No other
+    function loads a bundle.
 
     Files, hashes and schema are checked, and every stored object must agree with the declaration of
     its class. The reference predictions are then computed again. This happens in a child process
@@ -274,7 +275,8 @@ def load_bundle(folder: Path) -> Bundle:
             hint="use the release of cad that wrote it, or train again",
         )
     problem = "the bundle's content is not a model"
-    # The hashes are right, but the files may still have been written by anybody.
+    # The hashes only prove that the files belong together. Anybody may have written the files and
+    # their hashes, so the content is checked in a process with limits.
     try:
         with reading(folder, problem):
             gap, training = call_limited(
@@ -306,7 +308,7 @@ def load_bundle(folder: Path) -> Bundle:
 
 
 def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
-    """Restore a bundle and compute its reference predictions again.
+    """Restore a bundle from the contents of its files, and compute its reference predictions again.
 
     Parameters
     ----------
@@ -368,7 +370,7 @@ def _check_training(training: pd.DataFrame, features: list[str]) -> None:
 
 @contextmanager
 def using(bundle: Bundle) -> Iterator[None]:
-    """Turn an error of the code inside this context manager into an error that names the bundle.
+    """Turn an error that a damaged model causes inside this context manager into one with its name.
 
     Correct hashes prove that the files did not change. They do not prove that the files hold a
     valid model.
@@ -441,8 +443,8 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
 
 @door("own", "arrays")
 def _npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
-    """Return the bytes of an npz file. numpy gives all members the same date, so equal arrays give
-    equal bytes.
+    """Return the bytes of an npz file with the given arrays. numpy gives all files inside it the
+    same date, so equal arrays give equal bytes.
     """
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]

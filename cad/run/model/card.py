@@ -115,7 +115,8 @@ def _words_on_features(names: list[str], columns: Mapping[str, Column]) -> JsonO
     return {
         "features": names,
         "units": units_of(names, columns),
-        # A column of no image, such as a region's size, has an empty name of its image.
+        # A feature that is measured on no image, such as a region's size, names its image by an
+        # empty text. This text is left out of the list of images.
         "modalities": sorted(images - {""}),
     }
 

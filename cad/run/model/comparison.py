@@ -76,7 +76,7 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
 
 
 def comparison_text(result: JsonObject) -> str:
-    """Return the comparison of two models as lines for a terminal.
+    """Return the comparison of two models as text for a terminal.
 
     Parameters
     ----------

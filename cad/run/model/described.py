@@ -33,13 +33,13 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         - ``learner`` and ``parameters``: class name and parameters of the learner.
         - ``steps``: class name and parameters of each step before the learner.
         - ``grid``, ``criterion``, ``inner_folds``: only where a grid search chose parameters.
-        - ``members``: smallest and largest number of machines that one fit averages (1 and 1 for a
-          single machine).
+        - ``members``: smallest and largest number of support vector machines that one fit averages
+          (1 and 1 for a single machine).
         - ``trees``: number of trees.
         - ``start``: what a fit starts from. "convex" means that the problem has one minimum, so
           that the start does not matter; for trees the text has their seed.
-        - ``weights``: for a learner that averages machines of several settings, the weight of each
-          value of each setting, as a mean over the fits.
+        - ``weights``: for a learner that averages support vector machines of several settings, the
+          weight of each value of each setting, as a mean over the fits.
         - ``sentence``: these weights in words; empty without weights.
         - ``fits``: number of estimators.
 
@@ -81,7 +81,7 @@ def _learner_of(estimator: Any) -> Any:
 
 
 def _steps_before(estimator: Any) -> list[JsonObject]:
-    """Return the class name and the parameters of each step before the learner."""
+    """Return the class name and the parameters of each step of a pipeline before its learner."""
     if not isinstance(estimator, Pipeline):
         return []
     steps = []
@@ -103,7 +103,7 @@ def _parameters(step: Any) -> JsonObject:
 
 
 def _weights_of_settings(learners: Sequence[Any]) -> JsonObject | None:
-    """Return how much each value of a setting counts in the averages of machines.
+    """Return how much each value of a setting counts in averages of support vector machines.
 
     For each setting and each of its values, the weights of the machines with this value are summed,
     and the sums are averaged over the fits. The result is None where a learner is no average of
@@ -139,8 +139,8 @@ def _trees(learner: Any) -> int | None:
 
 
 def _start_of_fit(learner: Any) -> str | None:
-    """Return what a fit starts from: "convex" where the start does not matter, and the seed of
-    trees.
+    """Return what the fit of a learner starts from: "convex" where the start does not matter;
+    for trees, a text with their seed.
     """
     if isinstance(learner, ProbabilisticEnsemble):
         return f"convex; trees of seed {learner.trees_.seed}"
@@ -152,7 +152,8 @@ def _start_of_fit(learner: Any) -> str | None:
 
 
 def _weights_sentence(weights: JsonObject | None) -> str:
-    """Say how much weight the values of eta0 and of the scaling have; empty without weights.
+    """Say how much weight the values of eta0 and of the scaling have in an average of support
+    vector machines; empty without weights.
 
     kappa, which says how far the readers' spread counts, is left out. Its weight is no evidence
     that the spread helps; :mod:`cad.learning.evaluation.folds.disagreement` tests this.

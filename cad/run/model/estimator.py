@@ -38,8 +38,9 @@ def make_estimator(settings: PipelineSettings) -> Any:
         exist, or a value of the wrong type.
     """
     learner = _unfitted_learner(settings.learner, settings.labels)
-    # A semi-supervised learner also takes rows without a label. The steps before it are fitted to
-    # labelled rows only; otherwise a further row without a label would change the features of all.
+    # A semi-supervised learner also takes rows without a label. The steps before the learner are
+    # fitted to labelled rows only. Otherwise one more row without a label would change the features
+    # of all rows.
     kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
     pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
     search = settings.learner
@@ -57,8 +58,8 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
         ``learner.scaling``, ``selection`` and ``n_features``.
     """
     steps: list[tuple[str, Any]] = [
-        # The order matters for a column that is empty in a fold: imputation makes it constant, and
-        # it is then dropped. Scaling would divide such a column by zero.
+        # The order matters for a column that has no value in a fold. Imputation makes this column
+        # constant, and the next step drops it. Scaling would divide a constant column by zero.
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
     ]
@@ -105,7 +106,8 @@ def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         eta0, kappa = labels.precision
         require_value_kind("labels.eta0", parameters["eta0"], eta0)
         require_value_kind("labels.kappa", parameters["kappa"], kappa)
-        # Parameters in learner.params have priority over the settings of labels.
+        # A parameter of the learner that the settings name in ``learner.params`` has priority over
+        # the same parameter in the section ``labels``.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
@@ -133,7 +135,7 @@ def require_value_kind(where: str, default: Any, value: Any) -> None:
         )
     word = any(isinstance(item, str) for item in (default if several else [default]))
     for item in value if isinstance(value, list | tuple) else [value]:
-        # In Python True is the number 1, so "C: yes" in YAML would be a cost of 1.
+        # In Python True is the number 1. So "C: yes" in a YAML file would set the cost C to 1.
         number = isinstance(item, Real) and (default is None or not isinstance(item, bool))
         if not (number or (word and isinstance(item, str)) or (item is None and default is None)):
             raise CadError(
@@ -164,7 +166,8 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     p = np.arange(24) % 2
     with suppress(CadError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # A learner that cannot be fitted to this small table is checked after its training.
+        # A learner that cannot be fitted to this small generated table passes here. It is checked
+        # again after its training.
         learner.fit(rows, p)
     dump_state(learner)
     if "gamma" in pipeline[-1].get_params():  # a learner with a kernel keeps training rows

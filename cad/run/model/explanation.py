@@ -177,8 +177,9 @@ def contributions(
         order = rng.permutation(len(titles))
         orders.append(order)
         orders.append(order[::-1])
-    # A state says which families still have the medians. In the state k of an order, the first k
-    # families of the order have the region's values, and the other families the medians.
+    # A state says which families of features still have the training medians. In state k of an
+    # order of the families, the first k families have the region's values, and the others have the
+    # medians.
     states = []
     for order in orders:
         turn = np.argsort(order)
@@ -275,9 +276,9 @@ class _Mixtures:
     Parameters
     ----------
     estimator : object
-        Fitted.
+        Fitted estimator.
     rows : ndarray, shape (n, d)
-        Regions.
+        Features of the regions.
     median : ndarray, shape (d,)
         The training median, which replaces values.
     """
@@ -296,7 +297,8 @@ class _Mixtures:
         if not steps or not all(type(step) in LABEL_FREE for step in steps):
             return
         names = front.get_feature_names_out([str(i) for i in self.source])
-        # An imputer may add columns that mark missing values; they belong to no single feature.
+        # An imputer may add columns that mark missing values. Such a column comes from no single
+        # feature, so the rows are then not transformed in advance.
         if not all(str(name).isdigit() for name in names):
             return
         prepared = np.asarray(front.transform(np.vstack([rows, median])), float)
@@ -356,7 +358,8 @@ def _percentiles(training: np.ndarray, rows: np.ndarray) -> np.ndarray:
     percentiles = np.full(rows.shape, np.nan)
     for j in range(rows.shape[1]):
         column = training[:, j]
-        # Sorting once is faster than comparing every row with every training row.
+        # The training values are sorted once, and each row is found among them. This is faster than
+        # comparing every row with every training row.
         ordered = np.sort(column[np.isfinite(column)])
         if not len(ordered):
             continue

@@ -86,14 +86,15 @@ class Preparation:
         values: np.ndarray = X.to_numpy(float, copy=True)
         if self.harmoniser is not None and self.medians is not None:
             missing = np.isnan(values)
-            # The harmoniser does not accept NaN. Its result in a column depends on no other column,
-            # so any value can replace NaN.
+            # The harmoniser does not accept NaN. Its result in one column depends on no other
+            # column. So any number can stand for NaN while the harmoniser works.
             filled = np.where(missing, self.medians, values)
             values = self.harmoniser.transform(filled, site=np.asarray(sites, str))
             # Missing values become NaN again, because the learner imputes them from its own
             # training rows.
             values[missing] = np.nan
-        # Columns are emptied and not dropped, so that a bundle has the columns of its pipeline.
+        # The columns of unstable features are emptied and not dropped, so that a bundle has all
+        # columns of its pipeline.
         values[:, X.columns.isin(self.unstable)] = np.nan
         return values
 
@@ -232,7 +233,7 @@ class FoldFeatures:
             self._read()
 
     def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
-        """Return an object with the same settings and study files for a longer table.
+        """Return a copy of this object for a longer table, with the same settings and study files.
 
         Parameters
         ----------
@@ -244,7 +245,7 @@ class FoldFeatures:
 
     @property
     def notes(self) -> list[str]:
-        """Return sentences on the fitted steps, which a run must show."""
+        """Return the sentences on fitted steps that a run must show."""
         remarks = [NYUL_NOTE] if self._nyul else []
         if self._stable:
             stable = set(stable_features(self._copies)) & set(self.X.columns)
@@ -276,11 +277,12 @@ class FoldFeatures:
         scale = None
         unstable = ()
         if self._nyul:
-            # The scale comes first, because site effects are estimated on features that use it.
+            # Nyul's scale of T2 is fitted first. Site effects are then estimated on features that
+            # are measured on this scale.
             scale = self._scale(rows)
         if self._stable:
-            # All redrawn copies of the training patients' regions are used. A region without a
-            # label shows as well as another how its features change with the outline.
+            # All copies of the training patients' regions with redrawn outlines are used. A region
+            # without a label also shows how features change with the outline.
             patients = sorted(set(self.keys["participant_id"].iloc[rows]))
             stable = stable_features(self._copies, patients, MIN_LOWER_BOUND)
             unstable = tuple(name for name in self.X.columns if name not in set(stable))
@@ -328,8 +330,9 @@ class FoldFeatures:
                 hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
             )
         values = self.measured(made.scale).to_numpy(float)[rows]
-        # The harmoniser does not accept NaN. Missing values get the median of their feature, and 0
-        # where no training row has a value. ``Preparation.adjust`` makes them NaN again.
+        # The harmoniser does not accept NaN. A missing value gets the median of its feature, or 0
+        # where no training row has a value. ``Preparation.adjust`` turns these values into NaN
+        # again.
         some = np.isfinite(values).any(axis=0)
         medians = np.zeros(values.shape[1])
         medians[some] = np.nanmedian(values[:, some], axis=0)
@@ -338,7 +341,7 @@ class FoldFeatures:
         return replace(made, harmoniser=harmoniser, medians=medians)
 
     def _scale(self, rows: np.ndarray) -> NyulScale:
-        # Each study counts once, whatever its number of regions.
+        # Each study counts once in the fit of the scale, however many regions it has.
         studies = self.keys["study_id"].iloc[rows].unique()
         landmarks = [self._landmarks[study] for study in studies if study in self._landmarks]
         if not landmarks:
@@ -358,8 +361,8 @@ class FoldFeatures:
         n_rows = 0
         for path in self.results:
             with open_study(path) as archive:
-                # The key is a hash of images, regions and settings, so a changed study gives
-                # another cache file.
+                # The key of a study is a hash of its images, regions and settings. So a changed
+                # study gives the cache file another name.
                 digest.update(str(archive["key"]).encode())
                 n_rows += len(archive["roi_ids"])
                 unscaled = UnscaledT2.from_arrays(archive)
@@ -386,12 +389,12 @@ class FoldFeatures:
     @door("own", "arrays")
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
         """Return the T2 features of all rows on a scale; they are cached by studies and scale."""
-        # The columns are cached, because the same scale occurs several times: the same training
-        # patients come again in permutations and in inner folds.
+        # The columns are cached in a file, because the same training patients, and with them the
+        # same scale, come again in permutations and in inner folds.
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         shape = (len(self.keys), len(names))
-        # If the file is missing or damaged, it is made again.
+        # A cache file that is missing or damaged is made again.
         with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
             stored: np.ndarray = read_array(path)
             if stored.shape == shape and stored.dtype == float:

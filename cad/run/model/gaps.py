@@ -66,7 +66,8 @@ def reasons(
     for study in keys["study_id"].iloc[list(lacks)].unique():
         gaps = gaps_of(study)
         counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
-        # Images in which other regions of the study are measured: there the cause is the region.
+        # Images in which the study has features of other regions. If a region lacks such an image,
+        # the cause lies in the region and not in the study.
         elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
         for row in by_study[study]:
             if row not in lacks:
@@ -85,7 +86,7 @@ def reasons(
 
 
 def _cause_of_study(study: str, failures: Sequence[Failure]) -> str:
-    """Return why the measurement of a whole study failed, as the end of a sentence."""
+    """Return why the measurement of a whole study failed, as text for the end of a sentence."""
     sentence_end = ""
     for failure in failures:
         if failure.study_id != study or failure.roi_id:

@@ -16,13 +16,14 @@ from cad.learning.joint_model import from_dict
 from cad.mri.features.typicality import Typicality
 from cad.run.model.fold_features import Preparation
 
-# No training gives a reader's score or the tool a larger weight. Weights beyond it add up to
-# infinity, and infinity minus infinity is no probability.
+# Largest weight that a stored model may give a reader's score or its own log-odds. No training
+# gives a larger one. The sum of larger weights can be infinite, and infinity minus infinity is no
+# probability.
 _LARGEST_WEIGHT = 1e6
 
 
 class TrainingCohort(TypedDict, total=False):
-    """Hold the numbers of a training cohort."""
+    """Hold the numbers of patients and regions of a training cohort."""
 
     patients: int
     regions: int
@@ -55,7 +56,10 @@ class MenMetadata(TypedDict, total=False):
 
 
 class Recalibration(TypedDict, total=False):
-    """Hold on whom a model was recalibrated; a model of simulated men needs real ones to decide."""
+    """Hold whether the men on whom a model was recalibrated were simulated.
+
+    A model that was trained on simulated men may decide only after recalibration on real men.
+    """
 
     simulated: bool
 
@@ -82,7 +86,7 @@ class FittedSites(TypedDict, total=False):
 
 
 class FittedPreparation(TypedDict, total=False):
-    """Hold the steps that were fitted on features before the learner."""
+    """Hold the steps on features, such as harmonisation, that were fitted before the learner."""
 
     nyul_landmarks: list[float] | None
     unstable: list[str]
@@ -116,7 +120,8 @@ class Metadata(TypedDict, total=False):
     recalibrated_on: list[str]
 
 
-# Entries that every model of a pipeline has, and that code reads without asking whether they exist.
+# Entries of ``metadata.json`` that every model trained by a pipeline has. Code reads them without
+# asking whether they exist.
 _OF_A_PIPELINE = ("training", "carries_training_rows", "modalities")
 
 
@@ -132,8 +137,9 @@ def check_metadata(content: JsonObject) -> None:
     ------
     CadError
         For an entry that is missing or of another kind than declared, and for numbers that no
-        training gives: thresholds outside 0 to 1 or in the wrong order, weights of readers that are
-        too large, limits and site effects that do not fit the features, an impossible joint model.
+        training gives. These are thresholds outside 0 to 1 or in the wrong order, too large weights
+        of readers, limits and site effects that do not fit the features, and an impossible joint
+        model.
     TypeError
         For an entry of another kind; the message names the entry.
     """
@@ -191,7 +197,8 @@ def _check_typicality(content: JsonObject | None) -> None:
     limits = content["limits"]
     earlier = any(isinstance(of_counts, float) for of_counts in limits.values())
     if earlier:
-        # A model of an earlier version: what uses the limits refuses it with the way out.
+        # The limits are those of an earlier version of the program. They are not checked here: the
+        # code that uses them raises an error, whose hint is to train the model again.
         return
     typical = Typicality.from_dict(content, {})
     features = len(typical.features)

@@ -1,4 +1,8 @@
-"""Add conformal p-values and each reader's probability with the tool to a prediction."""
+"""Add to a prediction conformal p-values, and each reader's probability combined with the tool's.
+
+A conformal p-value says how well a region fits the benign, or the malignant, training regions. The
+tool is the model.
+"""
 
 from collections.abc import Sequence
 
@@ -53,7 +57,7 @@ def of_bundles(
 
 
 def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
-    """Return a result table with p-values and readers' probabilities with the tool added.
+    """Return a table of results with conformal p-values and readers' probabilities with the tool.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """Write a new bundle of a model whose probabilities were fitted to a site.
 
-The joint model, which leads from beliefs to probabilities of cancer, is another one. The learner
-and its beliefs stay the same. Two things depend on the size of the probabilities: the thresholds,
-and the weights by which a reader's score is combined with the tool (the model). The thresholds are
-chosen again on the site's men, and the weights are converted.
+The joint model, which leads from beliefs to probabilities of cancer, is replaced. The learner and
+its beliefs stay the same. Two things depend on the size of the probabilities: the thresholds of
+decisions, and the weights by which a reader's score is combined with the tool (the model). The
+thresholds are chosen again on the site's men, and the weights are converted.
 """
 
 from dataclasses import replace
@@ -27,8 +27,7 @@ from cad.run.model.card import card
 class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Wrap a fitted learner so that its log-odds become ``intercept + slope * log-odds``.
 
-    Bundles that an earlier version of the program recalibrated hold this wrapper. New bundles do
-    not.
+    A bundle holds this wrapper only if an earlier version of the program recalibrated it.
 
     Parameters
     ----------
@@ -84,7 +83,8 @@ def save_recalibrated(
     bundle : Bundle
         The model before recalibration.
     training : DataFrame
-        The model's training regions, with out-of-fold probabilities that are recalibrated, too.
+        The model's training regions with their out-of-fold probabilities, which are recalibrated,
+        too.
     outcome : dict
         Metadata that replace those of the model. ``joint`` is the site's joint model.
         ``operating_point`` and ``man`` are thresholds chosen at the site. ``combinations`` are the
@@ -122,8 +122,9 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
 
 
 def _rescaled_combination(combination: Any, intercept: float, slope: float) -> Any:
-    # With x the tool's old log-odds and w their old weight, the combination had the term w x. The
-    # new log-odds are intercept + slope x. With the weight w / slope they give w x, as before, and
-    # also the constant w / slope * intercept, which is subtracted again.
+    # Let x be the tool's old log-odds and w their old weight. The combination then had the term w
+    # x. The new log-odds are intercept + slope x. With the weight w / slope they give w x, as
+    # before, and also the constant w / slope * intercept. This constant is subtracted from the
+    # intercept.
     tool = combination.tool / slope
     return replace(combination, tool=tool, intercept=combination.intercept - tool * intercept)

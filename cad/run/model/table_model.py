@@ -1,4 +1,4 @@
-"""Store a learner as a bundle that was fitted to a user's own table and not to measured images."""
+"""Store as a bundle a learner that was fitted to a user's own table, and not to measured images."""
 
 import json
 from copy import deepcopy

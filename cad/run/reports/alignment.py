@@ -76,12 +76,12 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
 def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Return an RGB image at three times the size, with edges drawn in.
 
-    At this size the edges are one third of a voxel wide and hide little of the image.
+    At this size the line of an edge is one third of a voxel wide and hides little of the image.
     """
     large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
     marked = np.zeros(large.shape[:2], bool)
     marked[1::3, 1::3] = edges > 0
-    for axis in (0, 1):  # neighbouring edge voxels are joined
+    for axis in (0, 1):  # gaps between neighbouring edge voxels are filled
         edge = np.argwhere(np.roll(edges > 0, -1, axis) & (edges > 0)) * 3 + 1
         for step in (1, 2):
             place = edge.copy()

@@ -11,8 +11,8 @@ import numpy as np
 from cad.run.reports.images import data_url
 from cad.run.reports.pages import template
 
-# Largest number of series of a role on the page. With the series of all men the page would be too
-# long.
+# Largest number of candidate series that the page shows for one role, such as T2. With the series
+# of all men the page would be too long.
 MOST = 24
 _IMAGES = {"t2w": "T2", "adc": "ADC", "dce": "dynamic series", "hbv": "high-b image"}
 
@@ -20,7 +20,7 @@ _IMAGES = {"t2w": "T2", "adc": "ADC", "dce": "dynamic series", "hbv": "high-b im
 def candidates_page(
     undecided: Mapping[str, Sequence[tuple[str, Sequence[np.ndarray]]]],
 ) -> str:
-    """Return the page as HTML: one file that loads no other file.
+    """Return the page for choosing between series as HTML: one file that loads no other file.
 
     Parameters
     ----------

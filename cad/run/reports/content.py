@@ -21,12 +21,13 @@ class PatientContent(NamedTuple):
     Parameters
     ----------
     studies : list of StudyView
-        His studies.
+        The man's studies.
     regions : list of RegionView
         All regions of the man, with the first to look at on top. If his results are held back until
         a reader has scored one of his regions, the regions stay in the order of his studies.
     models : list of dict
-        Name of each model that scored his regions, and the patients that it was trained on.
+        Name of each model that scored his regions, and a description of the patients that it was
+        trained on.
     head : dict
         Content of the head of the page (:func:`cad.run.reports.headline.headline`).
     earlier : EarlierView or None
@@ -61,7 +62,7 @@ def patient_content(
     scroller : bool
         Whether the slices of each study are prepared for the viewer that scrolls through them.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------
@@ -72,7 +73,8 @@ def patient_content(
     regions = []
     for study in studies:
         regions += study.regions
-    # If a man's results are held back, an order by suspicion would reveal them.
+    # If a man's results are held back from a reader, his regions stay in the order of his studies.
+    # An order by suspicion would reveal his results.
     if not patient.blinded:
         ranked = [id(region) for region in (*patient.head, *patient.ranked)]
         regions.sort(key=lambda view: ranked.index(id(view.region)))
@@ -93,9 +95,9 @@ def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
 
 
 def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
-    """List the models that scored these regions, each with the entry that ``run.json`` has on it.
+    """Return for each model that scored the given regions its name and its entry in ``run.json``.
 
-    Its ``training`` describes the patients that the model was trained on; None where unknown.
+    The key ``training`` describes the patients that the model was trained on; None where unknown.
     """
     model = results.run.get("model") or {}
     by_name = model.get("models") or {model.get("name"): model}

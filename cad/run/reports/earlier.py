@@ -90,11 +90,11 @@ def earlier_view(
     patient : str
         The man.
     studies : sequence of StudyView
-        His studies.
+        The man's studies.
     regions : sequence of RegionResult
         His regions, with those probabilities that are not held back.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def earlier_view(
 
 @dataclass(frozen=True)
 class _Shown:
-    """Hold sizes and results of the regions of both studies.
+    """Hold sizes and results of the regions of the two studies of a man that are compared.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def _facts(
     earlier: StudyView | None,
     words: Wording,
 ) -> list[list[str]]:
-    """Return a row each for date, gland volume, PSA and PSA density, at both studies.
+    """Return a row each for date, gland volume, PSA and PSA density, at earlier and latest study.
 
     A fact that is known of neither study is left out.
     """
@@ -265,7 +265,7 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
-    """Return the cells of a region of the latest study, or of an earlier one with none near it."""
+    """Return the cells of a region of the latest study, or of an earlier region far from these."""
     none_near = words.say("none within {limit} mm", limit=f"{NEAR_MM:g}")
     size_now = shown.sizes_now.get(row.roi_id, {})
     size_then = shown.sizes_then.get(row.earlier_roi_id, {})

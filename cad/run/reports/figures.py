@@ -202,7 +202,9 @@ def _unit_square(axes: Any, x: str, y: str) -> None:
 
 def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "roc")
-    curve = measured and _arrays(measured.roc, "fpr", "tpr")
+    if measured is None:
+        return False
+    curve = _arrays(measured.roc, "fpr", "tpr")
     if curve is None:
         return False
     axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
@@ -244,7 +246,9 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "precision_recall")
-    curve = measured and _arrays(measured.precision_recall, "recall", "precision")
+    if measured is None:
+        return False
+    curve = _arrays(measured.precision_recall, "recall", "precision")
     if curve is None:
         return False
     share = measured.positive / measured.n
@@ -259,9 +263,9 @@ def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "reliability")
-    curve = measured and _arrays(
-        measured.calibration_curve, "predicted", "observed", "lower", "upper", "n"
-    )
+    if measured is None:
+        return False
+    curve = _arrays(measured.calibration_curve, "predicted", "observed", "lower", "upper", "n")
     if curve is None:
         return False
     predicted, observed, lower, upper, n = curve
@@ -288,7 +292,9 @@ def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "decision_curve")
-    curve = measured and _arrays(measured.decision_curve, "threshold", "model", "all", "none")
+    if measured is None:
+        return False
+    curve = _arrays(measured.decision_curve, "threshold", "model", "all", "none")
     if curve is None:
         return False
     t, model, everyone, none = curve

@@ -177,7 +177,7 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
         All regions of the same man. If all have one size, they are taken for marks that were set
         and not for drawn lesions, and the size is called that of the mark.
     words : Wording
-        The language.
+        Language of the text.
     """
     size = []
     if "diameter" in view.facts:
@@ -199,7 +199,7 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
     view : RegionView
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     if view.slice_number is None or view.z_mm is None:
         return words.say("not on the shown slices")
@@ -208,8 +208,8 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
     height = f"{view.z_mm:.1f}".replace("-", "−")
     number = str(view.slice_number)
     text = words.say("T2 slice {number} (z {height} mm)", number=number, height=height)
-    # No-break spaces keep the text on one line. At the beginning of a line, the minus of a negative
-    # height would be read as a dash.
+    # No-break spaces keep "z", the height and "mm" on one line. At the beginning of a line, the
+    # minus of a negative height would look like a dash.
     return text.replace(f"z {height} mm", f"z\u00a0{height}\u00a0mm")
 
 
@@ -221,7 +221,7 @@ def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
     view : RegionView
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     region = view.region
     if region.probability is None:
@@ -249,7 +249,7 @@ def belief_words(view: RegionView, words: Wording = ENGLISH) -> str:
     view : RegionView
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     if view.region.probability is None:
         return ""
@@ -261,14 +261,14 @@ def belief_words(view: RegionView, words: Wording = ENGLISH) -> str:
 
 
 def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
-    """Say a range of probabilities in whole per cent.
+    """Say a range of probabilities in whole per cent, the lower end rounded down, the upper up.
 
     Parameters
     ----------
     ends : (float, float)
         Lower and upper end.
     words : Wording
-        The language.
+        Language of the text.
 
     Examples
     --------
@@ -276,7 +276,8 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
     '12 to 41%'
     """
     low, high = ends
-    # The ends are rounded outwards, so that the rounded probability lies within the rounded range.
+    # The ends of the range are rounded outwards. So the rounded probability always lies between
+    # the rounded ends.
     return words.say("{low} to {high}%", low=f"{floor(100 * low):d}", high=f"{ceil(100 * high):d}")
 
 
@@ -290,7 +291,7 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
     readers : sequence of str
         All readers who scored any region of this man.
     words : Wording
-        The language.
+        Language of the text.
     """
     if not region.scores:
         return words.say("not scored by a reader")
@@ -318,8 +319,8 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
 def _estimate_disagrees(region: RegionResult) -> bool:
     """Tell whether the tool's estimate of the readers' mean contradicts their actual mean.
 
-    The two contradict each other if they are far apart, or if one is above one half (suspicious)
-    and the other below (not suspicious).
+    They contradict each other if they are far apart, or if one of them is above one half
+    (suspicious) and the other below (not suspicious).
     """
     if region.belief is None or region.readers_mean is None:
         return False
@@ -338,7 +339,7 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         Reasons that the page states for the man. If the region has the same reasons, the text does
         not repeat them.
     words : Wording
-        The language.
+        Language of the text.
     """
     region = view.region
     limits = view.thresholds
@@ -361,8 +362,8 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     if histology:
         by_tool = region.decision_before_histology
         if by_tool == region.decision_model != region.decision:
-            # The decision that is stated comes from histology. The text adds what the tool decided
-            # without histology.
+            # The decision in the text comes from histology. So the text adds the decision by the
+            # tool (the model) alone.
             decision = words.say(region.decision_model)
             alone = words.say("the tool alone, without histology: {decision}", decision=decision)
             return f"{histology}; {alone}"
@@ -425,7 +426,7 @@ def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> 
     cancer : str
         What counts as malignant, in words: ``cancer of ISUP 2 or more``.
     words : Wording
-        The language.
+        Language of the text.
     """
     if not patient.histology_known:
         return ""
@@ -550,7 +551,7 @@ def man_words(
     none : str
         Reason why no man of the run has a probability; stated if this man has none.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------
@@ -568,7 +569,8 @@ def man_words(
     reasons = man.decision_reason if man is not None else []
     histology_known = patient.histology_known
     if histology_known:
-        # The text on histology, before the word of the decision, already says what to do.
+        # Before the word of the decision the page states the result of histology. That text already
+        # says what to do.
         sentences = [f": {_reasons(reasons, words)}." if reasons else "."]
     else:
         sentences = [_follows(decision, order, words)]
@@ -657,15 +659,15 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
             clauses.append(proof)
         return f": {'; '.join(clauses)}."
     if decision == "refer":
-        # If no region is referred, the reason lies with the man as a whole. Then the regions called
-        # malignant are read again, or else all regions without histology.
+        # If no region is referred, the reason for "refer" lies with the man as a whole. Then the
+        # regions called malignant are read again, or else all regions without histology.
         regions_to_read = again or targets or unproven
         after = f"; {proof}" if proof else ""
         reading = words.say(_WHOM[_whom(again)])
         return f" {reading}: {_regions(regions_to_read, words)}{after}."
     if decision == "benign":
         return f": {words.say('every region is.')}"
-    # Page and sheet say what to do even if the tool decides nothing.
+    # A page or sheet without a decision also says what to do.
     alone = words.say("proceed as without the tool")
     return f": {proof}; {alone}." if proof else f": {alone}."
 
@@ -685,8 +687,8 @@ _READ_AGAIN = {
 def _whom(regions: Sequence[RegionResult]) -> str:
     """Return who reads regions again: ``joint``, ``second``, or ``other`` if they differ.
 
-    If several readers scored a region, they read it again together. If one reader or none did, a
-    second radiologist reads it.
+    If several readers scored a region, they read the region again together. If one reader or none
+    did, a second radiologist reads it.
     """
     whom = {"joint" if len(region.scores) > 1 else "second" for region in regions}
     return whom.pop() if len(whom) == 1 else "other"
@@ -709,7 +711,7 @@ def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
 
 
 def _disagreements(patient: PatientView, words: Wording) -> list[str]:
-    """Name the regions on which the tool's estimate of the readers and the readers disagree."""
+    """Name the regions where the tool's estimate of the readers' mean contradicts this mean."""
     against = [region for region in patient.ranked if _estimate_disagrees(region)]
     if not against:
         return []
@@ -750,8 +752,8 @@ def _about(
     age = region.age if region else None
     psa = region.psa if region else None
     density = man.psa_density if man else None
-    # The gland volume of the latest study is shown, if the run knows which study is the latest.
-    # Else the volume of the first study that has one is shown.
+    # If the run knows which study is the latest, the gland volume of this study is shown.
+    # Otherwise, or if it has no volume, the volume of the first study that has one is shown.
     studies_with_gland = [study for study in studies if study.gland_ml]
     studies_with_gland.sort(key=lambda study: study.study != latest)
     gland = studies_with_gland[0].gland_ml if studies_with_gland else None
@@ -796,8 +798,8 @@ def _reliable(
     """Return sentences on how far the man's probabilities can be trusted.
 
     The sentences name the patients that the model was trained on, the regions that are unlike the
-    training regions, and the number of failures. With each sentence comes whether it asks for
-    caution.
+    training regions, and the number of failures. Each sentence is paired with a bool, which is
+    True if the sentence asks for caution.
     """
     simulated = bool(results.run.get("cohort_simulated"))
     sentences = [_trained(metrics, models, simulated, words)]
@@ -853,7 +855,7 @@ def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
     regions : sequence of RegionResult
         Regions that are unlike the training regions.
     words : Wording
-        The language.
+        Language of the text.
     """
     images = {}
     for region in regions:
@@ -911,8 +913,9 @@ def _trained(
     histology = metrics.histology
     measured_here = histology is not None and isfinite(histology.auc.lower)
     if not measured_here and (simulated or not caution):
-        # For real patients and a model that was trained on simulated patients, the sentence on
-        # accuracy at the training is left out. It would tell nothing about real patients.
+        # The text added here says how accurate the model was in its training. It is left out for
+        # real patients if the training patients were simulated, because it would tell nothing
+        # about real patients.
         text += f" {_at_training(metrics, models, words)}"
     if histology is not None and measured_here:
         chance = histology.auc.lower <= 0.5
@@ -938,12 +941,14 @@ def _trained(
 def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording) -> str:
     """Say how often each model's decisions were right in the validation of its training.
 
-    The sentence is for a run whose own histology is missing or too little to measure this.
+    The sentence is for a run that has no histology, or too little of it to measure its own
+    decisions.
     """
     sentences = []
     for model in models:
         point = metrics.at_training.get(str(model["name"]))
-        # The shares were measured with the thresholds of the training, and hold only for these.
+        # The shares of right decisions were measured with the thresholds of the training. They do
+        # not hold for other thresholds.
         if point is None or list(point.thresholds) != model.get("thresholds"):
             continue
         benign = point.benign.observed.value

@@ -28,12 +28,12 @@ NEAR_MM = 8.0
 RIM_MM = 4.0
 """Width of the shown surroundings of the gland on every side, mm."""
 SCALE_BAR_MM = 10
-# The slices of a page are compressed without loss if they need no more bytes than this, and else
-# with loss. So a page stays below 6 MB.
+# Largest size in bytes of a page's slices that are compressed without loss. Larger slices are
+# compressed with loss, so that a page stays below 6 MB.
 SLICES_BYTES = 4_500_000
 LOSSY_QUALITIES = (92, 80, 60)
-# For these layers the values shown as black and as white are the same in all studies, so that
-# pictures of different studies can be compared.
+# The values that are shown as black and as white, for layers in which they are the same in all
+# studies. So pictures of different studies can be compared.
 FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (400.0, 2000.0)}
 NO_VALUE = 0  # grey level in a sprite for a voxel outside the image's field of view
 
@@ -54,8 +54,8 @@ class StudyImages:
     """Hold the images of one study for its page, read from ``studies/<study_id>.npz``.
 
     The arrays are turned so that rows run to the patient's back and columns to his left. H and W
-    are the numbers of rows and columns, T is the number of time points of the dynamic series, and n
-    is the number of images that were aligned.
+    are the numbers of rows and columns. T is the number of time points of the dynamic series, and n
+    the number of images whose alignment was tried.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
         meta = {**meta, "slice_numbers": [*numbers[:-1][place[0]], numbers[-1]]}
     z_mm = np.asarray(arrays["z_mm"], float)[place[0]]
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
-        z_mm = -z_mm  # the order of slices was reversed, so the normal now runs to the head
+        z_mm = -z_mm  # if the slices were reversed, the slice normal now runs to the head
     layers = {}
     for key in LAYERS:
         if key in arrays:
@@ -361,8 +361,8 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     if images.frame is not None:
         frame = images.frame[z]
         if not frame.any():
-            # The region lies on a slice without gland. The frame is then what the gland covers on
-            # any slice.
+            # The region lies on a slice that shows no gland. The picture then shows the rows and
+            # columns that the gland covers on any slice.
             frame = np.asarray(images.frame.any(axis=0))
     rows, columns = _crop(inside, frame, images.spacing)
     other_regions = (images.roi_map[z] > 0) & ~inside
@@ -403,7 +403,7 @@ def _b_words(images: StudyImages) -> str:
 def _neighbours(
     images: StudyImages, other_regions: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, float, float]]:
-    """Return name and position (mm) of the other regions on a cropped slice."""
+    """Return name and position (mm) of each region on a picture besides the region it shows."""
     sx, sy = images.spacing
     neighbours = []
     for name, facts in images.rois.items():
@@ -456,8 +456,8 @@ def outline(mask: np.ndarray) -> str:
     'M0 0h2M0 1h2M0 0v1M2 0v1'
     """
     padded = np.pad(mask, 1).astype(np.int8)
-    across = np.diff(padded, axis=0)[:, 1:-1] != 0  # edges above row y
-    along = (np.diff(padded, axis=1)[1:-1] != 0).T  # edges left of column x
+    across = np.diff(padded, axis=0)[:, 1:-1] != 0  # edges above the voxels of row y
+    along = (np.diff(padded, axis=1)[1:-1] != 0).T  # edges to the left of the voxels of column x
     pieces = [f"M{a} {y}h{n}" for y, a, n in runs(across)]
     pieces += [f"M{x} {a}v{n}" for x, a, n in runs(along)]
     return "".join(pieces)
@@ -645,8 +645,8 @@ def data_url(grey: np.ndarray, quality: int | None = None) -> str:
     stream = io.BytesIO()
     image = Image.fromarray(grey)
     if quality is None:
-        # For lossless pictures ``quality`` is the effort of compression. An effort of 40 takes a
-        # third longer than 0 and saves only .02 % of the bytes.
+        # For lossless pictures ``quality`` is the effort that compression takes. Compared with an
+        # effort of 0, an effort of 40 takes a third longer and saves only .02 % of the bytes.
         image.save(stream, "WEBP", lossless=True, method=2, quality=0)
     else:
         image.save(stream, "WEBP", quality=quality, method=4)

@@ -53,9 +53,10 @@ def validation_html(
 
 
 def _cell(row: object) -> str:
-    """Return a value as text.
+    """Return the measure in a row of the comparison as text.
 
-    A star marks a value that differs from that of the validated learner by more than chance.
+    A star marks a measure that differs from the same measure of the validated learner by more than
+    chance.
     """
     text = interval_text(row.value, MEASURES[row.measure].digits)  # type: ignore[attr-defined]
     return f"{text} *" if row.beyond_chance else text  # type: ignore[attr-defined]

@@ -69,8 +69,9 @@ def write_report(run: Path) -> Path:
             page = _patient_page(results, metrics, patient, (before, after))
             write_atomic(folder.page(patient.page), page.encode())
 
-    # Threads save time, because pictures are compressed without the interpreter's lock. list() gets
-    # the results of all threads, and raises the error of the first page that cannot be written.
+    # Several pages are written at the same time by threads. This saves time, because pictures are
+    # compressed without the interpreter's lock. list() waits for all threads, and raises the error
+    # of the first page that cannot be written.
     with ThreadPoolExecutor(_THREADS) as threads:
         drawn = threads.submit(draw_figures, metrics, results.thresholds)
         if results.pictured:
@@ -95,14 +96,15 @@ def _patient_page(
     studies = content.studies
     regions = content.regions
     viewers: list[JsonObject] = []
-    # The place of each study's viewer among all viewers; empty for a study without a viewer.
+    # For each study the position of its viewer in ``viewers``; empty for a study without a viewer.
     view_index: dict[str, int | str] = {}
     for study in studies:
         view_index[study.study] = ""
         if study.viewer is not None:
             view_index[study.study] = len(viewers)
             viewers.append(study.viewer)
-    # If a man's results are held back, an order by suspicion would reveal them.
+    # If a man's results are held back from a reader, his regions keep their order. An order by
+    # suspicion would reveal his results.
     if not patient.blinded:
         order = [view.region.roi for view in regions]
         for viewer in viewers:
@@ -135,7 +137,8 @@ def _index_page(
 ) -> str:
     shown = [p for p in patients if not p.blinded]
     warnings = []
-    # Warnings of the run as a whole could reveal results that are held back.
+    # If results of some patients are held back from a reader, warnings of the run as a whole are
+    # not shown. They could reveal these results.
     if len(shown) == len(patients):
         run_warnings = results.run.get("warnings") or []
         warnings = list(dict.fromkeys([*metrics.warnings, *run_warnings]))
@@ -167,7 +170,7 @@ def _index_page(
 
 
 def _rivals(metrics: Summary) -> JsonObject:
-    """Return a table of the measures of the learner and of those that it is compared with.
+    """Return a table of measures of the learner and its rivals (learners for comparison).
 
     The measures compare predictions with the readers and with histology.
     """
@@ -195,7 +198,7 @@ def _rivals(metrics: Summary) -> JsonObject:
 
 
 def _common(results: Results) -> JsonObject:
-    """Return the values that the templates of both kinds of pages need."""
+    """Return the values that the templates of index page and patients' pages both need."""
     run = results.run
     decision_settings = (run.get("settings") or {}).get("decision") or {}
     return {
@@ -219,7 +222,7 @@ def _record(run: JsonObject) -> list[tuple[str, str]]:
 
 
 def _digest(text: str) -> Markup:
-    """Return the hash of a style or script, by which a page's content security policy allows it."""
+    """Return the hash by which a page's content security policy allows a style or script."""
     value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Markup("sha256-{}").format(value)
 

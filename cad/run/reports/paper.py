@@ -45,7 +45,7 @@ class Run(NamedTuple):
     Parameters
     ----------
     text : str
-        The text. If it does not begin with a space, it continues the last word of the run before.
+        The text. If it does not begin with a space, it continues the last word of the piece before.
     bold : bool
         Whether the type is bold.
     colour : str
@@ -150,7 +150,7 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
                     words[-1].append(styled)
                 else:
                     words.append([styled])
-                # Each further piece of a word that was cut counts as a new word.
+                # If a word was cut into pieces, each further piece counts as a new word.
                 joined = False
             joined = True
     return words
@@ -384,8 +384,8 @@ class Paper:
         """Draw a picture, given as a data URL, into a rectangle in mm."""
         self.content.append(source)
         pixels = _pixels(source)
-        # aspect="auto" stretches the picture into the rectangle. Voxels need not be square, and any
-        # other aspect would change the axes, whose units are mm.
+        # With aspect="auto" the picture fills the rectangle. Voxels need not be square. Any other
+        # aspect would change the axes of the sheet, whose units are mm.
         self._axes.imshow(
             pixels,
             cmap="gray",
@@ -417,7 +417,7 @@ class Paper:
         """
         from matplotlib.patches import PathPatch
 
-        self.content.append(path)  # the property `identity` is a hash of all that was drawn
+        self.content.append(path)  # for the property `identity`, a hash of all content
         patch_style = {"facecolor": "none", "edgecolor": "none", **style}
         self._axes.add_patch(PathPatch(_path(path, (x, y), scale), **patch_style))
 
@@ -484,7 +484,7 @@ class Paper:
         for number, text in enumerate(texts):
             self._take(number)
             self.line([MARGIN, PAGE_WIDTH - MARGIN], [BOTTOM + 1, BOTTOM + 1], RULE, 0.6)
-            # A long text gets smaller type, so that no name is cut off.
+            # A text that is too long for the line gets smaller type, so that no name is cut off.
             room = PAGE_WIDTH - 2 * MARGIN
             size = min(6.5, 6.5 * room / text_width(readable(text), 6.5))
             self.lines([[Run(readable(text), colour=DIM)]], MARGIN, BOTTOM + 1.6, size)
@@ -506,8 +506,8 @@ class Paper:
         from matplotlib.backends.backend_pdf import PdfPages
 
         stream = io.BytesIO()
-        # The PDF gets no date, because with a date equal content would not give equal bytes. With
-        # fonts of type 42 the text can be searched.
+        # The PDF states no date, so that equal content gives equal bytes. Fonts of type 42 keep its
+        # text searchable.
         stated = {"Title": title, "Creator": "cad", "Producer": None, "CreationDate": None}
         with rc_context({"pdf.fonttype": 42}), PdfPages(stream, metadata=stated) as pages:
             for figure in self._figures:
@@ -526,8 +526,8 @@ class Paper:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         shown = []
-        # Hinting (fitting letters to pixels) would make letters up to 4 % wider than ``text_width``
-        # computes, and words would overlap.
+        # Hinting fits letters to pixels and would make them up to 4 % wider than ``text_width``
+        # computes. Words would then overlap.
         with rc_context({"text.hinting": "none"}):
             for figure in self._figures:
                 canvas = FigureCanvasAgg(figure)

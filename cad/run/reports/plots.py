@@ -107,7 +107,8 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     raw = max(high - low, 1e-9) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
-    # Values may reach a little beyond the first and last tick, as noise does, without another tick.
+    # Noise may carry values a little beyond the first and the last tick. No further tick is added
+    # for these values.
     first = math.floor(low / step + 0.15)
     last = math.ceil(high / step - 0.15)
     return [round(k * step, 10) for k in range(first, last + 1)]

@@ -134,24 +134,28 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
         Measures of the run; results that the run does not have are left out.
     """
     decisions = {name: decision.sentence for name, decision in metrics.decisions.items()}
-    stated = decisions.get("stated")
-    before = decisions.get("before_histology")
-    point = metrics.operating_point
-    tool = metrics.assisted
-    ceiling = metrics.ceiling
-    results = (
-        ("Decisions", stated),
-        ("Before histology was looked at", before if before != stated else None),
-        ("By the thresholds alone", decisions.get("thresholds")),
-        ("Thresholds for the aim", point and point.sentence()),
-        ("Rivals", metrics.rivals and metrics.rivals["sentence"]),
-        ("The readers' disagreement", metrics.disagreement and metrics.disagreement.sentence()),
-        ("Readers with the tool", tool and tool.sentence()),
-        ("What the readers allow", ceiling and ceiling.sentence()),
-        ("Readers", metrics.reader_skill and metrics.reader_skill["sentence"]),
-        ("Regions without histology", metrics.unverified and metrics.unverified.sentence),
-        ("Calibration without a model", metrics.venn_abers and metrics.venn_abers.sentence),
-    )
+    stated = decisions.get("stated", "")
+    before = decisions.get("before_histology", "")
+    results = [("Decisions", stated)]
+    if before != stated:
+        results.append(("Before histology was looked at", before))
+    results.append(("By the thresholds alone", decisions.get("thresholds", "")))
+    if metrics.operating_point is not None:
+        results.append(("Thresholds for the aim", metrics.operating_point.sentence()))
+    if metrics.rivals:
+        results.append(("Rivals", metrics.rivals["sentence"]))
+    if metrics.disagreement is not None:
+        results.append(("The readers' disagreement", metrics.disagreement.sentence()))
+    if metrics.assisted is not None:
+        results.append(("Readers with the tool", metrics.assisted.sentence()))
+    if metrics.ceiling is not None:
+        results.append(("What the readers allow", metrics.ceiling.sentence()))
+    if metrics.reader_skill:
+        results.append(("Readers", metrics.reader_skill["sentence"]))
+    if metrics.unverified is not None:
+        results.append(("Regions without histology", metrics.unverified.sentence))
+    if metrics.venn_abers is not None:
+        results.append(("Calibration without a model", metrics.venn_abers.sentence))
     return [(title, sentence) for title, sentence in results if sentence]
 
 

@@ -102,21 +102,21 @@ class ReasonSum:
 
     @property
     def sentence(self) -> str:
-        """Return the English sentence of :meth:`sentence_in`."""
+        """Say in English which families of features raised and lowered the region's belief."""
         return self.sentence_in(ENGLISH)
 
     def sentence_in(self, words: Wording) -> str:
         """Say in one line which families raised and lowered the belief, in a radiologist's words.
 
-        There are at most three phrases, and families with little effect are left out. Of the
-        others, the family that raised the belief most and the one that lowered it most are always
-        named, even if a radiologist has no word for them. The reason is that a sheet of paper has
-        no table of all families.
+        There are at most three phrases, and families with little effect are left out. Two of the
+        others are always named: the family that raised the belief most and the one that lowered it
+        most. They are named even if a radiologist has no word for them, because a sheet of paper
+        has no table of all families.
 
         Parameters
         ----------
         words : Wording
-            The language.
+            Language of the text.
         """
         raised: list[str] = []
         lowered: list[str] = []
@@ -178,8 +178,8 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
         word = ""
     elif _LOW <= percentile <= _HIGH:
         word = "ordinary"
-    # A family is called low or high only by a level, such as a mean or a percentile. A wide spread
-    # of ADC, for example, is no high ADC.
+    # A family is called low or high only if its main feature is a level, such as a mean or a
+    # percentile. A wide spread of ADC, for example, is no high ADC.
     elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
         word = low if percentile < _LOW else high
         lowers = (reason.contribution or 0.0) < 0
@@ -232,8 +232,8 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
 def _dictated(reason: Reason, column: Column | None) -> str:
     """Return a radiologist's words for a family and its level, such as ``low ADC``.
 
-    The text is empty if there are no such words, if the value is neither low nor high, or if the
-    effect on the belief is the opposite of what a radiologist expects.
+    The text is empty if there are no such words, or if the value is neither low nor high. It is
+    also empty if the effect on the belief is the opposite of what a radiologist expects.
     """
     words = _DICTATED.get(reason.group)
     percentile = reason.percentile

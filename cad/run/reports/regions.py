@@ -15,10 +15,11 @@ from cad.run.reports.sectors import Mark, mark
 from cad.run.reports.wording import ENGLISH, Wording
 
 KEY_LAYERS = ("t2w", "adc", "hbv", "enhancement")
-# A page warns of a fit of the perfusion model with an R² below this. The limit changes no result.
+# Least R² at which the fit of the perfusion model counts as good. Below it a page gives a warning;
+# no result changes.
 POOR_FIT_R2 = 0.8
 REDRAWN = " redrawn"
-SMALL_MM3 = 65.0  # a ball of 5 mm diameter
+SMALL_MM3 = 65.0  # volume of a ball of 5 mm diameter
 
 CURVE_TYPES = {1: "1, still rising", 2: "2, plateau", 3: "3, wash-out"}
 
@@ -72,8 +73,8 @@ class RegionView:
         Range of the belief over several outlines of the region, in words; empty if other outlines
         were not tried.
     unmeasured : str
-        Names, in a sentence, the images in which nothing was measured in a region that therefore
-        has no result; else empty.
+        Names, in a sentence, of the images in which nothing was measured, for a region that
+        therefore has no result; else empty.
     """
 
     region: RegionResult
@@ -102,7 +103,8 @@ class RegionView:
     def diameter(self) -> str:
         """Return the region's diameter for a table.
 
-        The word ``(mark)`` follows the diameter of a mark, which is not that of a lesion.
+        The word ``(mark)`` follows if the region is a mark: a ball or box that was set at a lesion
+        and does not have its size.
         """
         text = self.facts.get("diameter", "–")
         return f"{text} (mark)" if self.mark and "diameter" in self.facts else text
@@ -147,8 +149,8 @@ def region_view(
         thresholds=limits,
         where=_where(region, place, in_image),
         place=_place_words(region, place, in_image, words),
-        # If a person named the sector, the measured position is not used. A dot outside this sector
-        # would contradict the person.
+        # If a person named the sector in ``rois.tsv``, the measured position is not used. A dot
+        # outside the named sector would contradict this person.
         sector=mark(sector, None if region.sector else place) if sector else None,
         images=key_images(images, region.label, _key_layers(images)) if images else [],
         slice_number=None if z is None or images is None else images.slice_numbers[z],
@@ -187,7 +189,7 @@ def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
     results : Results
         Content of the run folder.
     words : Wording
-        The language.
+        Language of the text.
     """
     labels = (results.run.get("settings") or {}).get("labels") or {}
     grade = labels.get("isup_min", 2)
@@ -204,7 +206,7 @@ def histology_in(region: RegionResult, words: Wording) -> str:
     region : RegionResult
         The region.
     words : Wording
-        The language.
+        Language of the text.
     """
     phrases = []
     for phrase in region.histology_words.split(", "):
@@ -223,7 +225,7 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
     region : RegionResult
         The region, which holds the lowest and highest belief over several outlines.
     words : Wording
-        The language.
+        Language of the text.
 
     Returns
     -------
@@ -255,7 +257,7 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
 def _key_layers(images: StudyImages) -> tuple[str, ...]:
     """Return the layers of a region's pictures.
 
-    A study without a dynamic series has no layer of enhancement; a map of Ktrans takes its place.
+    If a study has no dynamic series, the map of Ktrans takes the place of the layer of enhancement.
     """
     if "enhancement" in images.layers:
         return KEY_LAYERS

@@ -15,8 +15,8 @@ from scipy.ndimage import distance_transform_edt
 from cad.base.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 from cad.run.reports.images import outline, runs
 
-# Numbers of columns and rows of the raster of a level, and number of columns between two levels. A
-# cell of the raster is one drawing unit.
+# Size of the drawing of one level (base, mid or apex) in cells of a raster: columns, rows, and
+# empty columns between two levels. One cell is one drawing unit.
 WIDE = 80
 HIGH = 62
 GAP = 10
@@ -159,14 +159,15 @@ def _within(
     cost = np.linalg.norm(roomy - wanted, axis=1)
     for point in taken:
         distance = np.linalg.norm(roomy - point, axis=1)
-        # The penalty is so high that marks overlap only if the sector has no other room.
+        # A place where the mark would overlap an earlier mark gets a penalty. The penalty is so
+        # high that marks overlap only if the sector has no other room.
         cost = cost + 100.0 * np.clip(2 * _MARK_RADIUS + 1 - distance, 0.0, None)
     x, y = roomy[cost.argmin()]
     return float(x), float(y)
 
 
 def _left(level: str) -> int:
-    """Return the first column of a level in the whole drawing."""
+    """Return the column of the sector map at which a level (base, mid or apex) begins."""
     return list(SECTORS).index(level) * (WIDE + GAP)
 
 

@@ -169,7 +169,7 @@ _CALLS = {
 
 
 def _decision(decision: str, words: Wording) -> Run:
-    """Return the word of a decision with its sign."""
+    """Return the word of a decision with its symbol, in its colour."""
     return Run(words.say(_CALLS[decision]), bold=True, colour=COLOURS[decision])
 
 
@@ -190,7 +190,8 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
     decided = [decision]
     if content.head["histology"]:
         decision[0] = decision[0]._replace(colour=DIM)
-        # Histology is written first. The tool's decision follows only for comparison.
+        # The result of histology is written first. The decision by the tool (the model) follows,
+        # for comparison only.
         comparison = Run(f"{words.say('Tool, for comparison:')} ", colour=DIM)
         decided = [[Run(content.head["histology"], bold=True)], [comparison, *decision]]
     reliable: Passage = []
@@ -367,7 +368,7 @@ class _Lesion(NamedTuple):
     passages: list[Passage]
 
     def lines(self, layout: _Layout) -> list[Passage]:
-        """Break the text into lines."""
+        """Break the text on the lesion into lines; they are shorter beside an enhancement curve."""
         beside = self.view.curve is not None and not layout.curve_below
         return wrapped(self.passages, _INNER - 5 - (_CURVE[0] if beside else 0), _TEXT)
 
@@ -385,7 +386,7 @@ class _Lesion(NamedTuple):
         room = int((_INNER - 3 + _GAP) // (layout.side + _GAP))
         if layout.curve_below and self.view.curve is not None:
             room -= 1
-        n_rows = -(-len(images) // room)  # rounded up
+        n_rows = -(-len(images) // room)  # the number of rows is rounded up
         in_row = -(-len(images) // n_rows)
         return [list(images[start : start + in_row]) for start in range(0, len(images), in_row)]
 
@@ -404,8 +405,8 @@ class _Lesion(NamedTuple):
 def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
     """Draw the lesions that are in the head of the man's page.
 
-    If all of them and everything that follows fit on one sheet, they get one sheet. If not, the
-    first sheet gets three lesions.
+    If these lesions and everything below them fit on one sheet, they are drawn on one sheet. If
+    not, the first sheet gets three lesions.
     """
     lesions = []
     for lesion, name in content.head["lesions"]:
@@ -422,7 +423,8 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
     layout = _fitting(lesions, room - below)
     if layout is None:
         first = _fitting(lesions[:FIRST_SHEET], room) or LAYOUTS[-1]
-        # The second sheet has room for the other lesions and everything below them.
+        # The second sheet needs room for the other lesions and for everything that is drawn below
+        # them.
         room = BOTTOM - TOP - 10 - below
         later = _fitting(lesions[FIRST_SHEET:], room, LAYOUTS[4:]) or LAYOUTS[-1]
     else:
@@ -611,7 +613,7 @@ def _picture(
     below = y + height + 2.4
     paper.label(title, x, below, 6.5, colour=INK, bold=True)
     after = 0.0 if two_lines else text_width(f"{title}  ", 6.5, True)
-    # A long text gets smaller type, so that the caption does not run into the next one.
+    # A long text gets smaller type. Otherwise it would run into the caption of the next picture.
     size = min(6.0, 6.0 * (side - after) / text_width(window, 6.0))
     paper.label(window, x + after, below + (_CAPTION - 0.3 if two_lines else 0), size)
 
@@ -636,8 +638,8 @@ def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
     if not _has_table(content):
         return
     head, rows, places = _table_cells(content, words)
-    # Room for several lines is made, so that the head of the table is on one sheet with its first
-    # row.
+    # The head of the table must be on the same sheet as the first row. So room for several lines is
+    # made at once.
     paper.make_room(5 * line_height(_SMALL))
     paper.y += 1
     _row(paper, head, places, DIM)
@@ -711,8 +713,8 @@ def _earlier(paper: Paper, earlier: EarlierView | None) -> None:
         return
     passages = _earlier_words(earlier)
     height = len(wrapped(passages, _INNER, _SMALL)) * line_height(_SMALL)
-    # Room for several lines is made, so that the head of the table is on one sheet with its first
-    # row.
+    # The head of the table must be on the same sheet as the first row. So room for the text and
+    # several lines is made at once.
     paper.make_room(height + 3 * line_height(_SMALL) + 1)
     paper.y += 1
     paper.block(passages, MARGIN, _INNER, _SMALL)

@@ -283,7 +283,7 @@ def _urgency_key(patient: PatientView) -> tuple[bool, int, float, str]:
         return True, 0, 0.0, patient.patient
     urgency = 0 if patient.failures else _URGENCY[patient.decision]
     if urgency == _URGENCY["refer"] and patient.histology_known:
-        urgency = _URGENCY[""]  # nothing is left to be read again
+        urgency = _URGENCY[""]  # nobody reads him again: histology is known of all his regions
     return False, urgency, -patient.order, patient.patient
 
 

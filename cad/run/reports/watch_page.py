@@ -15,7 +15,7 @@ _MARGIN = 6.0
 
 
 def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
-    """Return the page as HTML: one file that loads no other file.
+    """Return the page on models in use as HTML: one file that loads no other file.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Wording:
         for pattern, sentence in _patterns():
             match = pattern.fullmatch(stored)
             if match is not None:
-                # A value can be a sentence of the catalogue itself.
+                # A value that is itself a sentence of the catalogue is translated, too.
                 values = {name: self.again(value) for name, value in match.groupdict().items()}
                 return self.say(sentence, **values)
         return stored

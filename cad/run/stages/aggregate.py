@@ -66,8 +66,8 @@ class Table:
             Names of the columns of ``rows`` that are features. A feature that only this table or
             only the added rows have is NaN in the other rows.
         """
-        # The cohort's columns come first and keep their order, because added rows must not reorder
-        # features.
+        # The cohort's columns come first and keep their order, so that added rows do not reorder
+        # the features.
         names = list(self.X.columns)
         names += [name for name in features if name not in self.X.columns]
         X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
@@ -140,8 +140,8 @@ class FoldLabels:
         rows : ndarray of int
             Numbers of the training rows; the rule is fitted to these rows alone.
         """
-        # The rule is fitted to the training rows. It then gives labels to all rows, also to those
-        # that are left out of the training.
+        # The rule is fitted to the training rows alone. It then gives labels to all rows, also to
+        # those that this fold leaves out.
         y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
         if self.eta is not None:
             spread = np.where(np.isfinite(spread), self.eta, spread)
@@ -151,10 +151,9 @@ class FoldLabels:
         return labels, spreads
 
     def note(self) -> str:
-        """Fit the rule to all rows, and return its note.
+        """Fit the consensus rule to all rows, and return a note if it could not be used.
 
-        The note says why the rule could not be used and the plain mean took its place; else it is
-        empty.
+        The note says why the plain mean took the place of the rule; else it is empty.
         """
         rows = np.arange(len(self.y))
         return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
@@ -215,7 +214,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     Parameters
     ----------
     loaded, extracted : Loaded, Extracted
-        Results of the earlier stages.
+        Results of the stages ``load`` and ``extract``.
 
     Returns
     -------
@@ -225,8 +224,9 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     """
     cohort = loaded.cohort
     settings = loaded.settings.labels
-    # Patients without a measured region are left out, because their scores would change what a
-    # consensus rule learns about readers.
+    # Patients without a measured region are left out of the tables. Otherwise their scores would
+    # change what a consensus rule (which makes one label from several readers' scores) learns about
+    # readers.
     measured_patients = set(extracted.features["participant_id"])
     rois = cohort.rois[cohort.rois["participant_id"].isin(measured_patients)].reset_index(drop=True)
     scores = cohort.scores[cohort.scores["participant_id"].isin(measured_patients)].reset_index(
@@ -234,8 +234,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     )
     labels = reader_labels(scores, rois, cohort.readers, settings)
     labels["label_kind"] = label_kinds(labels, loaded.settings)
-    # ``truth`` is histology, against which predictions are measured. Whether histology is also the
-    # label is in the column ``certain``, by the setting labels.histology.
+    # The column ``truth`` holds histology, with which predictions are compared. The column
+    # ``certain`` says whether histology is also the label (setting ``labels.histology``).
     labels["truth"] = malignant(rois, settings.isup_min)
     labels["site"] = loaded.sites(labels["participant_id"])
     grades = reader_probabilities(scores, rois, settings)
@@ -387,8 +387,8 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
         region = ["participant_id", "roi_id"]
-        # A region in both tables would count twice, and one of its rows would be validated by a
-        # model that was trained on the other.
+        # A region in both tables would count twice. In a validation, a model that was trained on
+        # one of its rows would predict the other row.
         both = _kept_rows(loaded, bundle)[region].merge(regions[region])
     if len(both):
         raise CadError(
@@ -402,7 +402,8 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
 
 def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
     """Return a model's training rows without the patients who withdrew."""
-    # Otherwise patients who withdrew would come back with the rows of an earlier model.
+    # The rows of an earlier model may hold patients who have withdrawn since. They are removed
+    # here.
     withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
     return bundle.training[~withdrew].reset_index(drop=True)
 
@@ -440,7 +441,7 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
         One row for each row of ``features``, in the same order; ``y`` is NaN for a region of which
         ``labels`` has no row.
     """
-    # A left join keeps a region that has no label in the table.
+    # A left join keeps the regions for which the table ``labels`` has no row.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
     return Table(
         keys=features[KEYS].reset_index(drop=True),
@@ -479,12 +480,13 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
         "kappa": kappa,
         "boundary": settings.labels.boundary,
     }
-    # As in the fit, parameters of the learner replace the settings of labels.
+    # Parameters of the learner replace the settings of labels here, as they do when the learner is
+    # fitted.
     learner_keywords |= {
         name: value for name, value in settings.learner.params.items() if name in learner_keywords
     }
-    # Where several values are tried, the largest gives the widest interval, and so the least that a
-    # label can say.
+    # Several values may be tried for each parameter. The largest value gives the widest interval
+    # around a label, and so the weakest label.
     precision, share = (float(np.max(learner_keywords[name])) for name in ("eta0", "kappa"))
     boundary: Rule = "paper" if learner_keywords["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
@@ -494,8 +496,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     codes = soft_labels(p[labelled], half_width, boundary, precision).kinds
     kinds[labelled] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
-    # These kinds are set last, because histology that overrides the readers makes a label certain,
-    # whatever their scores are.
+    # These two kinds are set last. Histology that overrides the readers makes a label certain,
+    # whatever the readers' scores are.
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
     return pd.Series(kinds, index=labels.index)

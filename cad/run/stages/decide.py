@@ -191,9 +191,9 @@ def decide_regions(
 
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a region on which its model makes no decision."""
-    # No conformal set is shown. Like the thresholds, it holds only for men like those of the
-    # training, who were simulated.
+    """Return the decision columns of a region whose model may not decide on real men."""
+    # The classes that conformal prediction leaves possible are not shown. Like the thresholds, they
+    # hold only for men like those of the training, and these men were simulated.
     return {**_decision_columns("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}
 
 
@@ -217,16 +217,16 @@ def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
             against.append(row["displaced"])
         if model == "benign" and not values and unseen(row.get("confidence")):
             against.append(UNSEEN)
-        # A biopsy may miss a lesion, and the tool may miss cancer. So a person has to look at a
-        # contradiction between them.
+        # A biopsy may miss a lesion, and the tool (the model) may miss cancer. So a person has to
+        # look at a region where histology contradicts the decision.
         if model == "malignant" and row["truth"] == 0.0:
             histology.append("histology found it benign")
         if model == "benign" and row["truth"] == 1.0:
             histology.append("histology found it malignant")
     suspicion = np.fmax(row["belief"], mean)
     if readers:
-        # The page sorts by suspicion. A region that one reader suspects would come late if only
-        # the readers' mean counted.
+        # The page sorts regions by suspicion. If only the readers' mean counted, a region that a
+        # single reader suspects would come late.
         suspicion = np.fmax(row["belief"], max(values))
     return {
         "decision_model": model,
@@ -253,9 +253,9 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
     Returns
     -------
     dict of str to str
-        ``decision_before_histology`` is ``refer`` where there is a reason in ``against``, and
-        ``decision`` where there is a reason in any of the two lists. ``decision_reason`` has all
-        reasons as text.
+        ``decision_before_histology`` is ``refer`` where ``against`` has a reason. ``decision`` is
+        ``refer`` where any of the two lists has a reason. ``decision_reason`` has all reasons as
+        text.
     """
     before = model
     if against:
@@ -309,8 +309,8 @@ def _readers_against(model: str, values: list[float], mean: float, gap: float) -
     if not values or model not in ("malignant", "benign"):
         return []
     readers_do = "the readers on average do" if len(values) > 1 else "the reader does"
-    # Opposite sides of one half are reported rather than the distance, because this sentence also
-    # says whether the tool or the readers suspect cancer.
+    # The text says whether readers and tool (the model) are on opposite sides of one half, and not
+    # only how far apart they are. So it also tells which of them suspects cancer.
     side = side_of_half(mean)
     if model == "malignant" and side == "not suspicious":
         return [f"the tool suspects cancer, {readers_do} not"]
@@ -419,7 +419,7 @@ def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
 
 
 def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
-    """Return the reasons against calling a man benign that do not come from histology."""
+    """Return the reasons other than histology against calling a man benign."""
     reasons = []
     if failed or regions["probability"].isna().any():
         reasons.append("a study or region gave no result")
@@ -450,7 +450,7 @@ def measures_of_decisions(results: pd.DataFrame, settings: DecisionSettings) -> 
         Regions with their decisions (:func:`decide_regions`), ``truth`` and ``participant_id``;
         without rows for a run in which no region was scored.
     settings : DecisionSettings
-        Costs and aims.
+        Costs of errors, and aims for predictive values.
 
     Returns
     -------
@@ -486,7 +486,8 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
         ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each tell how many
         men have that decision (``n``), how many of these have histology (``known``) and how many
         histology confirms (``right``). ``lately`` has the share of men called benign or malignant,
-        and the calibration, among the latest 100 men with a decision, where drift shows first.
+        and the calibration, among the latest 100 men with a decision. Drift, such as a change of
+        scanner, shows there first.
     """
     decision = men["decision_before_histology"]
     has_histology = men["truth"].notna()
@@ -504,7 +505,7 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
 
 
 def _lately(men: pd.DataFrame) -> JsonObject:
-    """Return measures of the latest men with a decision, where drift shows first.
+    """Return measures of the latest men with a decision, in whom a change of scanner shows first.
 
     The measures are the share of men called benign or malignant, and the calibration.
     """
@@ -518,7 +519,8 @@ def _lately(men: pd.DataFrame) -> JsonObject:
     if len(last):
         share = float(decided.mean())
     if len(judged):
-        # Standard error of the intercept: 1 / sqrt(sum of p (1 - p)).
+        # Standard error of the calibration intercept: 1 / sqrt(sum of p (1 - p)), with p the
+        # probabilities.
         error = 1 / np.sqrt(np.sum(probability * (1 - probability)))
         intercept = calibration_intercept(truth, probability)
     content: JsonObject = json_safe(

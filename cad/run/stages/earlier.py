@@ -49,12 +49,13 @@ class Pair:
 
 
 def has_pairs(measured: Measured) -> bool:
-    """Tell whether a man has several measured studies. If one has, the run has ``earlier.csv``.
+    """Tell whether any man has several measured studies. If so, the run gets a file
+    ``earlier.csv``.
 
     Parameters
     ----------
     measured : Measured
-        The run so far.
+        Result of measuring the cohort.
     """
     return bool(_men_with_several(measured))
 
@@ -64,8 +65,8 @@ def of_latest_study(
 ) -> np.ndarray:
     """Tell which regions are of the latest study of their man.
 
-    A latest study that could not be measured has no region here. Then no region of the man is one
-    of the latest study. In this way an earlier study does not take its place unnoticed.
+    If a man's latest study could not be measured, it has no region here. Then no region of this man
+    counts as one of his latest study, so that an earlier study does not take its place unnoticed.
 
     Parameters
     ----------
@@ -104,7 +105,8 @@ def of_latest_study(
     for patient, of_man in studies_of_men.items():
         dates = {}
         for study in of_man:
-            # A study that failed has no file and so no date, and neither has a study of a table.
+            # A study that failed has no file, and so no date is known. The same holds for the
+            # studies of a user's own table.
             if len(of_man) > 1 and folder.study(study).is_file():
                 dates[study] = study_date(folder, study)
         ordered, _ = in_order(of_man, dates)
@@ -122,7 +124,8 @@ def compare_earlier(loaded: Loaded, measured: Measured) -> list[EarlierRow]:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far; studies that could not be measured are left out.
+        Results of the stages ``load`` and ``measure``. Studies that could not be measured are left
+        out.
 
     Returns
     -------
@@ -237,13 +240,15 @@ def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
 def _still_current(
     loaded: Loaded, measured: Measured, pairs: Sequence[Pair]
 ) -> dict[str, list[EarlierRow]]:
-    """Return, by man, the rows of an earlier run whose two studies have not changed since."""
+    """Return, by man, the rows of an earlier run that still hold: neither of the two studies
+    changed.
+    """
     if not loaded.options.resume:
         return {}
     try:
         rows_of_men = read_earlier(loaded.folder)
         keys_before = records.read_record(loaded.folder).get("inputs") or {}
-    except CadError:  # the folder holds no finished run; all pairs of studies are compared
+    except CadError:  # the folder holds no finished run, so all pairs of studies are compared
         return {}
     keys = {outcome.study_id: outcome.key for outcome in measured.outcomes}
     current = {}
@@ -270,13 +275,14 @@ def _still_current(
 def _in_cohort_order(
     loaded: Loaded, pairs: Sequence[Pair], rows_of_men: Mapping[str, list[EarlierRow]]
 ) -> list[EarlierRow]:
-    """Return the rows of all men in the order of the cohort, with the order of studies and PSA.
+    """Return the rows of all men in the order of the cohort, with order of studies and PSA set.
 
-    Both are set in every row. A kept row has those of an earlier run, and the tables may have
-    changed since. A new row has no PSA.
+    Order and PSA are set anew in every row. In a row that is kept from an earlier run they may be
+    out of date, because the cohort's tables may have changed since. A new row has no PSA yet.
     """
     rows = []
-    # Results are ready in any order; the pairs have the order of the cohort.
+    # The comparisons become ready in any order, but the pairs of studies have the order of the
+    # cohort.
     for pair in pairs:
         stated = _stated_psa(loaded, pair.earlier)
         for row in rows_of_men[pair.latest.participant_id]:
@@ -341,7 +347,7 @@ def _rows_without_match(pair: Pair, blank: EarlierRow) -> list[EarlierRow]:
 
 
 def _row_of_pair(pair: Pair, alignment: str) -> EarlierRow:
-    """Return a row for a pair of studies, without a region."""
+    """Return a row of ``earlier.csv`` that holds a pair of studies and no region."""
     return EarlierRow(
         participant_id=pair.latest.participant_id,
         study_id=pair.latest.study_id,
@@ -369,8 +375,8 @@ def _stated_psa(loaded: Loaded, ref: StudyRef) -> dict[str, float | None]:
     stated: dict[str, float | None] = {"psa": None, "psa_density": None}
     if rows.empty:
         return stated
-    # The row of a man and session has the same columns as a row of participants.tsv. So the same
-    # function computes the PSA density.
+    # The row of a man and session has the same columns as a row of ``participants.tsv``. So the
+    # function for that table also computes the PSA density here.
     values = men_stated(rows, loaded.settings.labels.isup_min).iloc[0]
     for name in stated:
         if pd.notna(values[name]):

@@ -127,10 +127,12 @@ class Emitted:
         rois: dict[tuple[str, str, str], list[str]] = {}
         for f in [*self.kinds.new, *self.kinds.repeated]:
             rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)
-        return [
-            f"{study}{' ROI ' * bool(named[0])}{', '.join(named)} ({where}): {reason}"
-            for (study, where, reason), named in rois.items()
-        ]
+        lines = []
+        for (study, step, reason), names in rois.items():
+            # The id of a region is empty where the whole study failed.
+            regions = f" ROI {', '.join(names)}" if names[0] else ""
+            lines.append(f"{study}{regions} ({step}): {reason}")
+        return lines
 
 
 class NothingScored(CadError):
@@ -160,8 +162,8 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far. Its settings, input and models are compared with the settings, input and
-        models of the finished run.
+        Results of the stages load and measure. Their settings, input and models are compared with
+        those of the finished run.
 
     Returns
     -------
@@ -200,7 +202,7 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages load and measure.
 
     Raises
     ------
@@ -238,7 +240,7 @@ def emit_nothing(
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages load and measure.
     unscored : sequence of Failure
         The regions that were measured and that no model could score.
 
@@ -274,7 +276,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages load and measure.
     judged : Judged
         Probabilities, decisions (:func:`cad.run.stages.decide.decide_run`) and measures.
 

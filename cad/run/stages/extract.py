@@ -96,7 +96,7 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        Results of the stages ``load`` and ``measure``.
     scale : NyulScale, optional
         The intensity scale of T2 of a trained model, for a prediction. In any other run this
         argument is ignored, and the scale is fitted to all patients if the settings ask for one.
@@ -112,8 +112,8 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
         loaded.sites(keys["participant_id"]),
         loaded.folder,
     )
-    # Features for a prediction use the intensity scale of the model's training. A scale that is
-    # fitted to the new men would give other features.
+    # The features of a prediction use the intensity scale of T2 from the model's training. A scale
+    # that is fitted to the new men would give other features.
     complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
     features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)
     provenance = read_provenance(measured.results)
@@ -127,6 +127,6 @@ def extract_nothing(loaded: Loaded) -> None:
 
 
 def _measured_with(loaded: Loaded) -> PipelineSettings:
-    # Redrawn copies of regions serve only to choose stable features. For a trained model they have
-    # been chosen.
+    # Redrawn copies of regions serve only to choose stable features. For a prediction this choice
+    # was made when the model was trained, so no copies are measured.
     return without_copies(loaded.settings) if loaded.kind == "predict" else loaded.settings

@@ -118,7 +118,7 @@ def judge(
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     scored : DataFrame, shape (n, ...)
         Columns ``belief, probability, probability_images, decision_value`` for the rows of
         ``aggregated.table``, NaN where there is no value. A validation also has ``centred_belief,
@@ -160,7 +160,8 @@ def judge(
     results = _described_regions(loaded, aggregated).assign(warnings="")
     if summary.rows is not None:
         results = with_given(results, summary.rows)
-    # Rows of an earlier model's table come after the rows of the cohort, and are left out here.
+    # ``scored`` may end with rows from the training table of an earlier model. They are left out
+    # here.
     for name in scored:
         results[name] = scored[name].to_numpy()[:rows]
     far = settings.images.withdraw_from_mm
@@ -181,9 +182,7 @@ def unseen(confidence: object) -> bool:
 
 
 def _described_regions(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
-    """Return one row per region of the cohort, with its columns in the tables of the cohort and in
-    the labels.
-    """
+    """Return a row for each region of the cohort, with what the cohort's tables and labels say."""
     rois = aggregated.rois
     scores = aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]

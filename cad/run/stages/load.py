@@ -39,7 +39,7 @@ class Loaded:
     folder : RunFolder
         The run folder.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     kind : str
         ``run``, ``train`` or ``predict``.
     basis : dict
@@ -110,7 +110,7 @@ def load(
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     kind : {"run", "train", "predict"}
         Purpose of the run folder.
     basis : dict, optional
@@ -125,7 +125,7 @@ def load(
         for a cohort that cannot be read. Except for ``predict``, also when one man has two ids in
         the cohort. For ``train``, also for a learner that cannot be stored.
     """
-    # This raises an error for costs that cannot be used.
+    # Reading the thresholds raises an error for costs that cannot be used.
     _ = settings.decision.thresholds
     check_filters(settings.features)
     if kind != "predict":
@@ -134,12 +134,13 @@ def load(
             require_storable(estimator, settings.learner)
     withdrawn = tuple(labels_of(without))
     cohort = leave_out(read_cohort(root), withdrawn)
-    # A prediction trains no model, so a man with two ids changes none of its results.
+    # A man with two ids is an error only where a model is trained or validated: he could be in
+    # training and test at once. A prediction trains no model.
     same = twins(cohort.studies()) if kind != "predict" else []
     if same:
         raise same[0]
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
-    # Each setting "auto" becomes one choice for the whole cohort, so that a column has the same
+    # Each setting "auto" becomes one choice for the whole cohort. So a feature column has the same
     # meaning in all rows.
     settings = resolve_auto(facts, settings)
     folder = RunFolder(out)

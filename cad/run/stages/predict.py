@@ -78,8 +78,8 @@ def shared_settings(
     parsed = [settings_of(bundle) for bundle in bundles]
     first = parsed[0]
     for bundle, settings_of_bundle in zip(bundles[1:], parsed[1:], strict=True):
-        # Models may need different images. But all must measure an image in the same way, because
-        # each study is measured only once.
+        # Models may need different images. But all models must measure an image in the same way,
+        # because each study is measured only once for all of them.
         same = settings_of_bundle.features.model_copy(
             update={"modalities": first.features.modalities}
         )
@@ -109,7 +109,7 @@ def settings_of(bundle: Bundle) -> PipelineSettings:
 
 
 def basis(bundles: Sequence[Bundle]) -> dict[str, str]:
-    """Return what identifies models: their hashes by their names, in the given order.
+    """Return the hash of each model by its name, in the given order, to identify the models.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def predict(
     Parameters
     ----------
     loaded, extracted, aggregated : Loaded, Extracted, Aggregated
-        The run so far.
+        Results of the stages ``load``, ``extract`` and ``aggregate``.
     bundles : sequence of Bundle
         Models in order of preference.
     failures : sequence of Failure
@@ -175,8 +175,8 @@ def predict(
     """
     start = time.perf_counter()
     decision = loaded.settings.decision
-    # Predictions for a user's own table are written into this table, which has no columns for
-    # explanations.
+    # Explanations (the features with the largest effects) are not computed for a user's own table,
+    # because the table with its predictions has no columns for them.
     scores = score_rows(
         bundles,
         extracted,
@@ -203,14 +203,15 @@ def predict(
     for bundle in bundles:
         point = operating_point(bundle, decision)
         points[bundle.name] = point
-        # Without a point the costs give the limits.
+        # If the model has no operating point for a stated aim, the thresholds follow from the costs
+        # of errors.
         limits[bundle.name] = decision.thresholds
         if point is not None:
             promised[bundle.name] = point
             limits[bundle.name] = point.thresholds
     first = bundles[0].name
     keys = aggregated.table.keys
-    # A row that no model could score has the limits of the first model.
+    # A row that no model could score has the thresholds of the first model.
     limits_of_rows = np.array([limits.get(model, limits[first]) for model in table["model"]])
     results, summary = judge(
         loaded,
@@ -229,7 +230,8 @@ def predict(
             undecided.append(name)
     return Judged(
         results,
-        # Measures of the thresholds at the training are not results of this run.
+        # The measures that the thresholds reached at the training are not results of this run. They
+        # are passed on under ``at_training``.
         replace(summary, operating_point=None, at_training=promised, patient_level=of_men),
         scores.explanations,
         failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
@@ -293,15 +295,17 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
-    # The setting ``blinded`` changes no threshold, so it is left out of the comparison below.
+    # The setting ``blinded`` changes no threshold, so the comparison of settings below must not
+    # depend on it.
     settings = settings_of(bundle).decision.model_copy(update={"blinded": decision.blinded})
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
-        # The stored thresholds are for the aims and costs of the training. For other aims and
-        # costs, thresholds are chosen on the same out-of-fold probabilities.
+        # The stored thresholds belong to the aims and costs of the training. For other aims or
+        # costs, thresholds are chosen again on the out-of-fold probabilities that the model stores.
         if settings == decision and stored is not None:
             return typed(OperatingChoice, stored)
-        # For a model without a joint model of regions and men, the belief is the probability.
+        # In a model without a joint model of regions and men, the out-of-fold belief takes the
+        # place of the probability.
         probability = "out_of_fold"
         if "out_of_fold_probability" in bundle.training:
             probability = "out_of_fold_probability"
@@ -311,7 +315,7 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
         patients = training["participant_id"].to_numpy()
         try:
             return choose_operating_point(truth, q, patients, decision)
-        # the training had no histology or no validation, so there is nothing to choose on
+        # the training had no histology or no validation, so thresholds cannot be chosen
         except CadError:
             return None
 
@@ -349,7 +353,8 @@ def _records_of_models(
             joint = joint_of(bundle, None)
             shares: dict[str, float | None] = {"stated": None, "men": None, "regions": None}
             if joint is not None:
-                # Without a joint model there are only beliefs, which a prevalence does not change.
+                # A model without a joint model gives only beliefs, and these do not depend on the
+                # prevalence.
                 shares["stated"] = prevalence
                 shares["men"] = joint.taught.prevalence_of_men
                 shares["regions"] = joint.taught.prevalence_of_regions
@@ -453,8 +458,8 @@ def score_rows(
     if transductive:
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
-    # Regions that were scored are included: only if all regions of a study lack an image, it is the
-    # study that lacks it.
+    # A missing image is blamed on the study if all its regions lack the image, and else on the
+    # region. So regions that a model has scored are included here, too.
     absent_images = {}
     for row, by_model in lacks.items():
         absent_images[row] = sorted(set(chain(*by_model.values())))
@@ -466,7 +471,7 @@ def score_rows(
         for name, images in lacks[row].items():
             needs.append(f"model {name} needs {' and '.join(images)} features")
         scores.refused[row] = f"{'; '.join(needs)} and {reason}"
-    # If no region was scored at all, an error is better than a table of empty rows.
+    # If no model could score any region, an error is better than a table of empty rows.
     if len(unscored) == n:
         causes = []
         for row, text in scores.refused.items():
@@ -502,7 +507,7 @@ def _score_open(
     for row in np.flatnonzero(list(map(bool, missing))).tolist():
         lacks.setdefault(row, {})[bundle.name] = missing[row]
     takes = np.array([not images for images in missing], dtype=bool)
-    # A row that a preferred model has scored keeps this score.
+    # A row that was scored by a model earlier in the order of preference keeps this score.
     open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
     if len(open_rows):
         adjusted = preparation.adjust(X, source.sites)
@@ -534,8 +539,8 @@ def _rows_by_estimator(
         yield rows, bundle.estimator
         return
     patients = extracted.features["participant_id"].to_numpy(str)[rows]
-    # The model is fitted for each man by himself, so that no number depends on other men of the
-    # cohort.
+    # The model is fitted again for each man separately. So no result of a man depends on the other
+    # men of the cohort.
     for patient in np.unique(patients):
         rows_of_patient = rows[patients == patient]
         yield rows_of_patient, fit_with(bundle, training_rows(bundle), adjusted[rows_of_patient])

@@ -98,8 +98,8 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
     of_men = rows.groupby(rows["participant_id"].astype(str))[["age", "psa_density", "man_truth"]]
     stated = of_men.first().reindex(names)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # The model takes the logarithm of the PSA density. It takes age in decades, so that its
-        # weights are of similar size.
+        # The joint model takes the logarithm of the PSA density, and age in decades. Its weights
+        # then have similar sizes.
         density = np.log(stated["psa_density"].to_numpy(float))
     data = of_arrays(
         belief,
@@ -266,11 +266,11 @@ def predicted_risk(
                     " its numbers are what readers would say"
                 )
             continue
-        # A bundle's joint model takes only the regions that this bundle scored, because beliefs of
-        # different bundles do not have the same meaning.
+        # A bundle's joint model gets only the regions that this bundle scored, because the beliefs
+        # of different bundles do not mean the same.
         if (chosen & ~latest).any():
             earlier = rows.loc[chosen & ~latest]
-            # Each earlier study is taken for a man of its own.
+            # Each earlier study is treated as if it were the only study of another man.
             earlier = earlier.assign(participant_id=earlier["study_id"])
             data, _ = evidence(earlier, earlier["belief"].to_numpy(float))
             predicted = joint.predict(data)
@@ -296,7 +296,7 @@ def predicted_risk(
                 f"{joint.taught.prevalence_of_men:.3g}"
             )
             notes += _contradicted(predicted.man, bundle, prevalence)
-    # Cancer that a biopsy proved in an earlier study also counts for the man.
+    # Cancer that was proved by biopsy in an earlier study also counts as truth of the man.
     men["truth"] = _truth_of_men(rows).reindex(names)
     return Risk(regions.infer_objects(), men.infer_objects(), None, tuple(notes))
 
@@ -423,7 +423,7 @@ def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[st
 
 
 def _require_probabilities(data: MenAndRegions, predicted: JointPrediction, bundle: Bundle) -> None:
-    """Raise an error for a region that has a belief, and no probability from it."""
+    """Raise an error for a region that gets no probability from the joint model for its belief."""
     without = np.isfinite(data.belief) & ~np.isfinite(predicted.probability)
     if without.any():
         raise CadError(
@@ -436,7 +436,7 @@ def _require_probabilities(data: MenAndRegions, predicted: JointPrediction, bund
 def _predicted_region_columns(
     rows: pd.DataFrame, data: MenAndRegions, predicted: JointPrediction
 ) -> pd.DataFrame:
-    """Return the columns of regions from the prediction of the joint model."""
+    """Return the result columns of regions, computed from the prediction of the joint model."""
     low, high = RANGE
     return pd.DataFrame(
         {
@@ -452,7 +452,7 @@ def _predicted_region_columns(
 
 
 def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction) -> pd.DataFrame:
-    """Return the columns of men from the prediction of the joint model."""
+    """Return the result columns of men, computed from the prediction of the joint model."""
     low, high = RANGE
     men = _men_of_readers(rows, names)
     men["probability"] = predicted.man
@@ -465,7 +465,7 @@ def _man_columns(rows: pd.DataFrame, names: pd.Index, predicted: JointPrediction
 
 
 def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> Risk:
-    """Return the columns of regions and men where no joint model can be fitted to histology.
+    """Return the results of regions and men where no joint model can be fitted to histology.
 
     Regions then have their beliefs as probabilities, and men have no probability.
     """
@@ -473,7 +473,7 @@ def _of_readers(rows: pd.DataFrame, names: pd.Index, notes: tuple[str, ...]) -> 
 
 
 def _belief_columns(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of regions, with the belief as probability."""
+    """Return the result columns of regions, with each belief in the place of a probability."""
     low, high = RANGE
     belief = rows["belief"].to_numpy(float)
     return pd.DataFrame(
@@ -526,8 +526,8 @@ def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:
     """Return a validation's probabilities on the scale of a model that leaves nobody out.
 
     The models of the folds were trained at slightly different shares of malignant regions, which
-    moves their probabilities; this is taken out. Whatever is chosen for new patients, such as a
-    threshold, is chosen on these probabilities.
+    moves their probabilities. This shift is taken out. Whatever is chosen for new patients, such as
+    a threshold, is chosen on the result.
 
     Parameters
     ----------

@@ -55,7 +55,8 @@ def process_study(task: StudyTask) -> StudyOutcome:
         if task.resume and study_key(task.result) == key:
             failures = study_failures(task.result)
             return _study_outcome(ref, "kept", "unchanged", failures, start, key)
-        # The same input failed in an earlier run, and would most likely fail again.
+        # If the same input failed in an earlier run, it would most likely fail again. So the study
+        # is not measured.
         if task.failed is not None and task.failed_key == key:
             return _study_outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
         why = "new" if not task.result.exists() else "input, settings or version changed"
@@ -72,7 +73,8 @@ def process_study(task: StudyTask) -> StudyOutcome:
         failure = failure_of(error, ref.participant_id, ref.study_id, stage)
     except MemoryError:
         raise
-    # This error comes from the disk and not from the input. Therefore an earlier result is kept.
+    # An OSError comes from the disk or the system and not from the content of the study. Therefore
+    # an earlier result of the study is kept.
     except OSError as error:
         failure = _failure_of_files(ref, stage, error)
         return _study_outcome(ref, "failed", failure.reason, [failure], start)
@@ -86,7 +88,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
             "please report this with the study's headers",
         )
     with suppress(OSError):
-        task.result.unlink(missing_ok=True)  # a result of earlier input is out of date
+        task.result.unlink(missing_ok=True)  # an earlier result was made from other input
     return _study_outcome(ref, "failed", failure.reason, [failure], start, key)
 
 
@@ -159,8 +161,8 @@ def _redrawn_copies(
     measured_rois = set(features.rows["roi_id"])
     study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in measured_rois])
     if settings.images.t2_standardisation == "nyul":
-        # Nyul's scale is fitted to other patients, too, who are not known here. The z-score of the
-        # patient himself takes its place.
+        # Nyul's scale of T2 intensities is fitted to several patients, who are not known when one
+        # study is measured. The z-score within this study takes its place.
         images = settings.images.model_copy(update={"t2_standardisation": "zscore"})
         settings = settings.model_copy(update={"images": images})
     try:

@@ -30,7 +30,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     judged : Judged
         Result of the validation; its measures and thresholds go into the bundle.
     out : Path
@@ -59,22 +59,22 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     searched = estimator
     estimator = getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
-    # Thresholds and conformal sets for new patients are computed from the training regions'
-    # probabilities by models that were not trained on the region. The model that is fitted here
-    # would be too certain of these regions.
+    # Thresholds and conformal sets for new patients are computed from out-of-fold probabilities:
+    # each region's probability comes from a model that did not learn from its patient. The model
+    # that is fitted here would be too certain of its own training regions.
     labels = table.labels.assign(out_of_fold=np.nan, out_of_fold_probability=np.nan)
     if len(judged.out_of_fold):
         labels["out_of_fold"] = judged.out_of_fold["belief"].to_numpy()
         labels["out_of_fold_probability"] = judged.out_of_fold["probability"].to_numpy()
     labels = labels.loc[labelled].reset_index(drop=True)
     if not carried:
-        # Age and PSA are data of a man, like the features of his regions. Therefore they are
-        # removed, too.
+        # In a bundle that may carry no training rows, no row holds the features of a region. No row
+        # may hold the age and PSA of a man either.
         labels[["age", "psa", "psa_density"]] = np.nan
     used_rows = X[labelled].reset_index(drop=True)
     training = pd.concat([labels, used_rows if carried else unlinked(used_rows)], axis=1)
-    # On its reference rows a bundle is tested when it is loaded. If it may carry no training rows,
-    # these rows must not be rows of a region either.
+    # When a bundle is loaded, its predictions for reference rows are computed again. In a bundle
+    # that may carry no training rows, no reference row may be a row of a region.
     reference = rows[labelled] if carried else unlinked(pd.DataFrame(rows[labelled])).to_numpy()
     columns = loaded.columns
     meta = metadata(
@@ -95,7 +95,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _facts_of_validation(judged.summary, judged.joint)
     if loaded.withdrawn:
-        # The number of patients who withdrew is stored, and their ids are not.
+        # The number of patients who withdrew is stored in the bundle. Their ids are not.
         meta["training"]["withdrawn"] = len(loaded.withdrawn)
     meta["carries_training_rows"] = carried
     if loaded.table_roles:

@@ -57,12 +57,12 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
     """Give every region an out-of-fold probability, by a model that is fitted to other patients.
 
     A region in which an image was not measured gets no probability, because a trained model would
-    give it none either. An image that no region has does not matter.
+    give it none either. An image that no region of the cohort has is left out of account.
 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     measuring : sequence of Failure
         Failures of the measurement, which explain why a study lacks features of an image.
 
@@ -112,7 +112,7 @@ def judge_folds(
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far.
+        Results of the stages ``load`` and ``aggregate``.
     folds : OutOfFold
         Out-of-fold predictions of every row of ``aggregated.table``. If they do not hold the fitted
         estimators, no region is explained.
@@ -129,8 +129,8 @@ def judge_folds(
     table = aggregated.table
     source = aggregated.source
     lacks = _rows_without_image(loaded, aggregated)
-    # These rows got a number from imputed medians. In a prediction such rows get none. Therefore
-    # they are not counted here either.
+    # The learner gave these regions a belief from medians that replace the features of the missing
+    # image. A prediction gives such regions no belief, so the validation leaves them out, too.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,
@@ -144,7 +144,7 @@ def judge_folds(
         loaded.settings.validate_.seed,
     )
     # The thresholds are for new patients. So they are chosen on probabilities that do not depend on
-    # the base rate of the fold in which a region was.
+    # the share of malignant regions in the training of each fold.
     probability = on_common_base(risk, folds)
     operating_point, substitute = _chosen_thresholds(loaded, aggregated, probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
@@ -250,7 +250,8 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far; the setting ``validate.scheme`` says how rows are grouped.
+        Results of the stages ``load`` and ``aggregate``. The setting ``validate.scheme`` says how
+        rows are grouped.
 
     Returns
     -------
@@ -265,8 +266,8 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     table = aggregated.table
     chosen = loaded.settings.validate_
     if chosen.scheme == "patient-folds":
-        # All regions of a patient go to one fold. Two regions of one man are alike: a model that is
-        # trained on one would know something of the other.
+        # All regions of a patient go to the same fold. Two regions of one man are alike. A model
+        # that is trained on one of them would know something of the other.
         return deal_patients(table.groups, chosen.folds, chosen.seed)
     if chosen.scheme != "leave-one-site-out":
         return table.groups
@@ -324,10 +325,10 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
 def _chosen_thresholds(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
 ) -> tuple[operating.OperatingChoice | None, list[str]]:
-    """Choose the thresholds with which decisions reach the aimed predictive values.
+    """Choose the thresholds with which decisions reach the predictive values that a site aims at.
 
-    The result is None where no value is aimed at, and where it cannot be aimed at, with the reason.
-    The thresholds then follow from the costs.
+    The result is None where no predictive value is aimed at, and where the aim cannot be pursued,
+    with the reason. The thresholds then follow from the costs of errors.
     """
     settings = loaded.settings.decision
     table = aggregated.table
@@ -336,7 +337,7 @@ def _chosen_thresholds(
     truth = table.labels["truth"].to_numpy(float)
     try:
         return operating.choose_operating_point(truth, probability, table.groups, settings), []
-    except CadError as error:  # a cohort that has no histology yet can still be scored
+    except CadError as error:  # the cohort has no histology yet, but can still be scored
         return None, [f"{operating.COSTS_INSTEAD}: {error.problem}"]
 
 
@@ -351,7 +352,8 @@ def _validated_rivals(
     settings = loaded.settings
     if not np.isfinite(folds.probability).any():
         return None
-    # A search may have set the steps before the learner to other values than the settings.
+    # A grid search may have given the steps before the learner other values than the settings
+    # state.
     fronts = {}
     for fold in folds.folds:
         if isinstance(fold.estimator, Pipeline):
@@ -386,7 +388,8 @@ def _rows_without_image(loaded: Loaded, aggregated: Aggregated) -> dict[int, lis
     X = aggregated.table.X
     features = loaded.settings.features
     rows = lacking(X, features.modalities, columns_of(features))
-    # An image that no region has is not used by the learner.
+    # The learner uses no image that is missing in every region. So such an image
+    # does not count as lacking.
     nobody = set.intersection(*map(set, rows))
     lacks = {}
     for row, images_of_row in enumerate(rows):
@@ -439,13 +442,14 @@ def _explanations_of_folds(
 
 
 def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
-    """Return the rows that get no explanation: some of a large table of features, none of a cohort.
+    """Return the rows for which no explanation is computed.
 
-    A table counts as large if it has more than :data:`MOST_EXPLAINED` rows.
+    In a cohort all regions are explained. In a user's own table with more than
+    :data:`MOST_EXPLAINED` rows, only so many rows are explained.
     """
     if not loaded.table_columns or n <= MOST_EXPLAINED:
         return np.array([], dtype=int)
-    # The explained rows are spread evenly over the table, so that all its sites and months are
+    # The explained rows are spread evenly over the table. So all sites and months of the table are
     # among them.
     explained = np.linspace(0, n - 1, MOST_EXPLAINED).round().astype(int)
     return np.setdiff1d(np.arange(n), explained)
@@ -469,8 +473,8 @@ def _explained_fold(
     rows = fold.rows[says[fold.rows]]
     if not len(rows) or fold.estimator is None:
         return []
-    # The average region of an explanation is computed from the fold's training rows. The other rows
-    # are those that the fold predicts.
+    # The average region, with which the predicted regions are compared, is computed from the
+    # training rows of the fold: all labelled rows that the fold does not predict.
     training = np.setdiff1d(labelled, fold.rows)
     X = source(training)
     columns = columns_of(source.settings.features)
@@ -533,8 +537,9 @@ def _null_of_validation(
     table = aggregated.table
     if settings.permutations == 0:
         return None
-    # Labels are permuted as a whole, so that the agreement between readers stays the same. A rule
-    # that learns from histology would have to be fitted again to each permutation.
+    # A permutation gives a region the whole label of another region, so that the agreement between
+    # readers stays the same. A consensus rule that learns from histology would have to be fitted
+    # again to each permutation.
     if aggregated.relabel is not None and loaded.settings.labels.consensus != "agreement":
         raise CadError(
             f"labels.consensus {loaded.settings.labels.consensus!r} learns labels in every fold, "

@@ -50,7 +50,7 @@ _GZIP = b"\x1f\x8b"
 _ZIP = b"PK\x03\x04"
 _PARQUET = b"PAR1"
 _OLD_EXCEL = b"\xd0\xcf\x11\xe0"
-# Limits of the child process that reads a workbook.
+# Limits of time (seconds) and memory (gigabytes) for the child process that reads a workbook.
 _SHEET_SECONDS = 120.0
 _SHEET_GIGABYTES = 2.0
 _LONGEST_CELL = 32_767
@@ -77,7 +77,8 @@ case.
 """
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # The byte order mark of UTF-32 begins with that of UTF-16, so UTF-32 is tested first.
+    # The byte order mark (first bytes) of UTF-32 begins with that of UTF-16, so UTF-32 is tested
+    # first.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -219,7 +220,7 @@ def _check_words(dialect: Dialect) -> None:
 
 
 def _decoded_text(content: bytes, encoding: str, notes: list[str]) -> str:
-    """Return the text of a file whose bytes are text."""
+    """Return the text of a file, decoded by the stated encoding or by the one recognised."""
     if not content.strip():
         raise CadError(
             "the file is empty: a table has a first row with the names of its columns",
@@ -267,7 +268,8 @@ def _encoding_of(content: bytes) -> str:
     for mark, name in _MARKS:
         if content.startswith(mark):
             return name
-    # In UTF-16, one of the two bytes of a Latin letter is zero, always the first or the second.
+    # In UTF-16 each Latin letter has two bytes. One of them is zero: always the first, or always
+    # the second.
     head = content[:4096]
     half = len(head) // 2
     if half and head[1::2].count(0) > 0.9 * half:
@@ -278,13 +280,13 @@ def _encoding_of(content: bytes) -> str:
 
 
 def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return the number and the cells of every row that is not blank."""
+    """Return the number and the cells of every row of a CSV text that is not blank."""
     if text.count("\n") > MAX_ROWS:
         raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
     first_line = text.partition("\n")[0].strip().strip('"').lower()
     declared = ""
     if re.fullmatch(r"sep=.", first_line + ("\t" if first_line == "sep=" else "")):
-        # Excel writes a first line such as "sep=;", which states the separator.
+        # Excel writes a first line such as "sep=;", which states the separator of the columns.
         declared = text.partition("=")[2][0]
         text = "\n" + text.partition("\n")[2]
     if separator:
@@ -323,7 +325,10 @@ def _records(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _quoted(text: str, lines: int) -> str:
-    """Return the row after ``lines`` lines, from its first quotation mark on and shortened."""
+    """Return, for a message, the row after the first ``lines`` lines, cut short.
+
+    The text begins at the first quotation mark of the row.
+    """
     row = list(io.StringIO(text, newline=""))[lines].rstrip("\r\n")
     start = row.index('"') if '"' in row else 0
     shown = row[start : start + _SHOWN]
@@ -361,7 +366,8 @@ def _separator_of(text: str) -> str:
             hint="; ".join(cuts),
         )
     if uneven:
-        # Rows have different numbers of cells. The caller raises an error that names the row.
+        # The rows have different numbers of cells with every separator. The caller raises an error
+        # that names the row.
         return max(uneven, key=lambda character: uneven[character])
     return ","
 
@@ -376,8 +382,8 @@ def _widths(text: str, separator: str) -> list[int]:
 def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
     table = read_parquet(content)
     if not isinstance(table.index, pd.RangeIndex):
-        # pandas may have stored a column as the index, the names of the rows. It is a column like
-        # any other.
+        # pandas may have stored a column of the table as the index (the names of the rows). This
+        # column is read like any other.
         table = table.reset_index()
     columns = [[_text_of_cell(value) for value in table[name].tolist()] for name in table.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
@@ -461,7 +467,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
-    """Return the rows that are not empty, without the empty columns at their right."""
+    """Return the rows of a sheet that are not empty, without the empty columns at their right."""
     rows: list[tuple[int, list[Any]]] = []
     width = 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
@@ -538,8 +544,8 @@ def _cells(
         columns[name] = pd.Series(cells, dtype=object)
     table = pd.DataFrame(columns)
     rows = np.array([number for number, _ in body])
-    # A separator at the end of every row gives a column without a name, all of whose cells are
-    # empty. It is left out.
+    # If every row ends with a separator, the table has a last column without a name and without
+    # content. Such a column is left out.
     blank = [names[place] for place in nameless if not table[names[place]].any()]
     if blank:
         table = table.drop(columns=blank)
@@ -579,7 +585,7 @@ def _check_nul(table: pd.DataFrame, rows: np.ndarray) -> None:
 
 
 def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> CadError:
-    """Return the error for a row with fewer or more cells than the head."""
+    """Return the error for a row with fewer or more cells than the row of column names."""
     problem = f"row {number} has {len(row)} cell(s) where row 1, the head, has {len(names)}"
     if len(row) < len(names):
         absent = ", ".join(map(repr, names[len(row) :][:3]))
@@ -627,7 +633,8 @@ def _check_names(names: list[str]) -> None:
                 "is a region",
             )
         if not name:
-            # pandas gives a column without a name such a name.
+            # pandas gives a column without a name a name such as ``Unnamed: 3``. The same is done
+            # here.
             names[place - 1] = f"Unnamed: {place - 1}"
 
 
@@ -645,7 +652,8 @@ def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: l
         for row, cell in zip(rows, table[name], strict=True):
             if _COMMAS.fullmatch(cell):
                 comma = comma if comma[0] else (cell, str(name), int(row))
-                # The comma of 1,234 may separate thousands; that of 0,75 and 12,5 cannot.
+                # A comma as in 1,234 may separate thousands. A comma as in 0,75 or 12,5 must be a
+                # decimal comma.
                 proven = proven or not _THOUSANDS.fullmatch(cell)
             elif not point[0] and _POINTS.fullmatch(cell):
                 point = (cell, str(name), int(row))
@@ -684,9 +692,9 @@ def _or_whole(cell: str) -> str:
 
 
 def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
-    """Return advice for the case that one of two columns is no feature.
+    """Return advice for a table with a decimal comma in one column and a decimal point in another.
 
-    The text is empty if the two cells are in one column.
+    One of the two columns may be no feature. The text is empty if both cells are in one column.
     """
     if comma[1] == point[1]:
         return ""

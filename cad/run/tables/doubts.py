@@ -2,10 +2,14 @@
 
 They may be labels, readers' scores, names or codes. A column that reveals the label makes every
 measure of a validation worthless, and no number of the validation shows this. Therefore an error is
-raised for a feature whose name suggests another role, or whose values are those of a reader's
-scale. It is also raised for a feature that is nearly equal to the labels, that counts the rows or
-the patients, that holds dates, or that contains a code for missing values. The message names the
-option that accepts the column and the option that leaves it out.
+raised for a feature in these cases:
+
+- Its name suggests another role, or its values are those of a reader's scale.
+- It is nearly equal to the labels.
+- It counts the rows or the patients, or holds dates.
+- It contains a code for missing values.
+
+The message names the option that accepts the column and the option that leaves it out.
 """
 
 import math
@@ -50,7 +54,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
     names : sequence of str
         Columns that are taken for features and that the user did not declare as features.
     cells : Cells
-        The table.
+        The table, with cells as texts.
     roles : Roles
         What every column is; used for the options that the message offers.
 
@@ -69,7 +73,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
         if kind.option == "--scores" and roles.reader is None:
             taken = f"--reader {quote(name)} (a row a reading)"
             first_cell = str(cells.table[name].iloc[0])
-            # If the cell is a word, the column has readers' names and not scores.
+            # If the first cell is a word, the column holds readers' names and not scores.
             if first_cell.startswith(tuple("0123456789")):
                 taken = f"--scores {_with(roles, name)} (a column a reader), {taken}"
         raise CadError(
@@ -81,7 +85,7 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
 
 
 def _with(roles: Roles, name: str) -> str:
-    """Return the value of ``--scores`` with one more column."""
+    """Return the value of the option ``--scores`` with one more column."""
     return ",".join(typed(column) for column in (*roles.scores, name))
 
 
@@ -218,8 +222,8 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
     patients = cells.table[roles.patient].to_numpy(dtype=object)
     pairs = list(dict.fromkeys(zip(patients.tolist(), values.tolist(), strict=True)))
     numbers = np.array([number for _, number in pairs])
-    # There is one pair for each patient if no patient has two numbers. Otherwise the column does
-    # not count patients.
+    # ``pairs`` has one pair of patient and number for each patient if no patient has two numbers.
+    # Otherwise the column does not count patients.
     if len(pairs) != len(set(patients.tolist())) or len(pairs) < _LEAST:
         return
     if (np.diff(numbers) == 1).all():
@@ -277,7 +281,8 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
     first_of: dict[str, int] = {}
     for place, name in enumerate(names):
         plain = re.sub(r"[\s_-]+", "", name.casefold())
-        # A spreadsheet adds ".0" to whole numbers if a cell of the column is empty.
+        # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty. So
+        # names are compared without this ending.
         plain = re.sub(r"(?<=[0-9])\.0+$", "", plain)
         first = first_of.setdefault(plain, place)
         if names[first] != name:
@@ -291,12 +296,12 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
 
 
 def _rows(name: str, cells: Cells) -> str:
-    """Return a text with the column and its rows."""
+    """Return a text for a message: the column and the numbers of its rows."""
     return f"column {name!r}, rows {cells.rows[0]} to {cells.rows[-1]}"
 
 
 def _place(name: str, cells: Cells) -> str:
-    """Return a text with the column, its rows and its first cells."""
+    """Return a text for a message: the column, the numbers of its rows and its first cells."""
     shown = ", ".join(_quoted_cell(str(cell)) for cell in cells.table[name].head(3))
     return f"{_rows(name, cells)}: {shown} and so on"
 
@@ -325,7 +330,7 @@ def _doubt_labels(
     columns: int,
     cells: Cells,
 ) -> None:
-    """Raise an error for a column that is nearly equal to the label."""
+    """Raise an error for a feature that is nearly equal to the label, or to its opposite."""
     both = np.isfinite(values) & np.isfinite(labels)
     x = values[both]
     y = labels[both]
@@ -338,8 +343,9 @@ def _doubt_labels(
     way_out = _way_out(
         name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
     )
-    # The limits are so high that noise does not reach them. In noise a correlation of .98 over
-    # eight rows has a probability of 1e-5, and one of .9 over twenty rows a smaller one.
+    # Noise hardly reaches the limits of the correlation. If column and label are unrelated, a
+    # correlation of .98 over eight rows has a probability of 1e-5. A correlation of .9 over twenty
+    # rows has a smaller one.
     classes = len(np.unique(x)) == 2 and len(x) >= _MANY
     limit = _EQUAL_CLASSES if classes else _EQUAL
     if abs(r) >= limit:

@@ -176,7 +176,7 @@ def kind_of(name: str) -> Kind | None:
     Parameters
     ----------
     name : str
-        The column.
+        Name of the column.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def kind_of(name: str) -> Kind | None:
 
 
 def looks_like(names: Sequence[str], option: str) -> str | None:
-    """Return the first column whose name suggests that it belongs after an option.
+    """Return the first of some columns whose name suggests that it belongs after an option.
 
     For example, a column ``patient_id`` belongs after ``--patient``. None if there is no such
     column.

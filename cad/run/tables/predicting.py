@@ -184,9 +184,10 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
 
 
 def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
-    """Return the columns that are added to the table, with all rows."""
+    """Return, for all rows of a table, the columns with results that are added to the table."""
     if "pipeline" not in bundle.metadata:
-        # A model that `cad.save_model` wrote consists of a learner only. It gives no decision.
+        # A model that `cad.save_model` wrote holds only a learner and no thresholds. So it gives a
+        # probability and no decision.
         return pd.DataFrame({"probability": bundle.probability(regions.X)})
     with TemporaryDirectory() as scratch:
         settings = settings_of(bundle)
@@ -200,8 +201,8 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     results = judged.results
     nothing = regions.X.isna().all(axis=1).to_numpy()
     numbers = [name for name in ADDED if name in results and is_numeric_dtype(results[name])]
-    # The prediction for a row without any feature comes from training medians alone, which tell
-    # nothing about the row. So this prediction is removed.
+    # For a row in which every feature is missing, the model sees only the medians of its training.
+    # Its prediction then tells nothing about the row and is removed.
     results.loc[nothing, numbers] = np.nan
     for name, word in (
         ("decision", ""),

@@ -226,9 +226,9 @@ def _check_classes(
 ) -> None:
     """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
-    # Classes (1 or 0) that are all equal are an error only without readers' scores. Grades that all
-    # give the same class are an error in any case. The usual cause is that no grade reaches the
-    # lowest malignant grade.
+    # Histology with two classes may state only one of them if readers' scores serve as labels.
+    # Grades that all give the same class are always an error. The usual cause is that no grade
+    # reaches the lowest malignant grade.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
         raise _one_class(regions, roles.histology, truth, columns.isup_min)
     if not roles.scores:
@@ -280,7 +280,7 @@ def _one_class(regions: Regions, name: str, truth: np.ndarray, isup_min: int | N
 def _check_two_patients(regions: Regions, name: str, truth: np.ndarray) -> None:
     """Raise an error if one patient has all regions of a class.
 
-    A model that is trained without him would know only the other class.
+    A model that is trained without this patient would know only the other class.
     """
     cells = regions.cells
     assert cells is not None  # noqa: S101 - of a table
@@ -400,9 +400,10 @@ def _ignored_columns(roles: Roles) -> list[str]:
 
 
 def _belief_and_truth(regions: Regions, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return the readers' mean and the histology of every region.
+    """Return the readers' mean and the histology of every region, two arrays of shape (n,).
 
-    With them the features are compared (:mod:`cad.run.tables.doubts`).
+    The features are compared with these arrays to find features that reveal the label
+    (:mod:`cad.run.tables.doubts`).
     """
     settings = regions.label_settings(LabelSettings(), columns.isup_min)
     rois = regions.rois.replace({"histology": {"": None}, "isup": {"": None}})
@@ -639,7 +640,7 @@ def _features_of(regions: Regions, place: int) -> str:
 
 
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
-    """Raise an error if most rows have the features of another row of the patient.
+    """Raise an error if most rows have the same features as another row of the same patient.
 
     In such a table a row seems to be one reading of a region, and not one region.
     """

@@ -142,6 +142,42 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
         For a name or wildcard that fits no column, for a column with two roles, for options that do
         not fit together, and for a table without a feature.
     """
+    _check_options(columns)
+    patient = _single(names, columns.patient, "--patient")
+    histology = _single(names, columns.histology, "--histology") if columns.histology else None
+    site = _single(names, columns.site, "--site") if columns.site else None
+    region = _single(names, columns.id, "--id") if columns.id else None
+    reader = _single(names, columns.reader, "--reader") if columns.reader else None
+    scores = _several(names, columns.scores, "--scores")
+    if reader is not None:
+        _check_one_score(reader, scores)
+    members_of = {
+        "--patient": (patient,),
+        "--histology": (histology,) if histology else (),
+        "--site": (site,) if site else (),
+        "--id": (region,) if region else (),
+        "--reader": (reader,) if reader else (),
+        "--scores": scores,
+    }
+    option_of = _option_of_columns(members_of)
+    trusted = _several(names, columns.features, "--features", taken=option_of)
+    ignored = _several(names, columns.ignored, "--ignore", taken=option_of)
+    _check_features_not_ignored(columns, trusted, ignored)
+    unassigned = tuple(name for name in names if name not in option_of and name not in ignored)
+    features = unassigned
+    beyond: tuple[str, ...] = ()
+    if columns.preset == "pyradiomics":
+        features = tuple(name for name in unassigned if name in trusted or _of_pyradiomics(name))
+        beyond = tuple(name for name in unassigned if name not in features)
+    if not features:
+        raise _no_feature(names, columns, members_of, ignored, beyond)
+    return Roles(
+        patient, features, scores, histology, site, region, reader, ignored, beyond, trusted
+    )
+
+
+def _check_options(columns: Columns) -> None:
+    """Refuse options with unknown values, and options that need another one which is missing."""
     if columns.preset is not None and columns.preset not in PRESETS:
         raise CadError(
             f"--preset {columns.preset!r} is not known",
@@ -166,40 +202,40 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
             "column of scores",
             hint="add --scores r1,r2, or leave --scale out",
         )
-    patient = _single(names, columns.patient, "--patient")
-    histology = _single(names, columns.histology, "--histology") if columns.histology else None
-    site = _single(names, columns.site, "--site") if columns.site else None
-    region = _single(names, columns.id, "--id") if columns.id else None
-    reader = _single(names, columns.reader, "--reader") if columns.reader else None
-    scores = _several(names, columns.scores, "--scores")
-    if reader is not None and len(scores) != 1:
+
+
+def _check_one_score(reader: str, scores: tuple[str, ...]) -> None:
+    """Refuse a column of readers unless the table has exactly one column of scores."""
+    if len(scores) != 1:
         raise CadError(
             f"--reader {quote(reader)} says that a row is one reading, with one score, and "
             f"--scores names {len(scores)} columns{_listed(scores)}",
             hint="name the one column of scores, --scores COLUMN; or leave --reader out where "
             "every reader has a column",
         )
-    roles = {
-        "--patient": (patient,),
-        "--histology": (histology,) if histology else (),
-        "--site": (site,) if site else (),
-        "--id": (region,) if region else (),
-        "--reader": (reader,) if reader else (),
-        "--scores": scores,
-    }
+
+
+def _option_of_columns(members_of: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return the option that names each column, and refuse a column that two options name."""
     option_of: dict[str, str] = {}
-    for option, members in roles.items():
+    for option, members in members_of.items():
         for name in members:
             if name in option_of:
+                earlier = option_of[name]
                 raise CadError(
-                    f"{option_of[name]} {','.join(roles[option_of[name]])} and "
+                    f"{earlier} {','.join(members_of[earlier])} and "
                     f"{option} {','.join(members)} both name the column {name!r}, and a column has "
                     "one role",
-                    hint=f"take {typed(name)} out of {option_of[name]} or out of {option}",
+                    hint=f"take {typed(name)} out of {earlier} or out of {option}",
                 )
             option_of[name] = option
-    trusted = _several(names, columns.features, "--features", taken=option_of)
-    ignored = _several(names, columns.ignored, "--ignore", taken=option_of)
+    return option_of
+
+
+def _check_features_not_ignored(
+    columns: Columns, trusted: tuple[str, ...], ignored: tuple[str, ...]
+) -> None:
+    """Refuse a column that is named both as a feature and as one to leave out."""
     both = [name for name in trusted if name in ignored]
     if both:
         taken_by = typed(_naming(both[0], columns.features))
@@ -210,30 +246,30 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
             hint=f"take {both[0]!r} out of one of the two; a wildcard that takes too much is "
             "written as a list of columns",
         )
-    unassigned = [name for name in names if name not in option_of and name not in ignored]
-    features = tuple(unassigned)
-    beyond: tuple[str, ...] = ()
-    if columns.preset == "pyradiomics":
-        features = tuple(name for name in unassigned if name in trusted or _of_pyradiomics(name))
-        beyond = tuple(name for name in unassigned if name not in features)
-    if not features and beyond:
-        raise CadError(
+
+
+def _no_feature(
+    names: Sequence[str],
+    columns: Columns,
+    members_of: dict[str, tuple[str, ...]],
+    ignored: tuple[str, ...],
+    beyond: tuple[str, ...],
+) -> CadError:
+    """Return the error for a table in which no column is left as a feature."""
+    if beyond:
+        return CadError(
             f"--preset {columns.preset}: no column is called as those of "
             f"{columns.preset} (left are{_listed(beyond).removeprefix(':')}), which begin with "
             f"{', '.join(PYRADIOMICS_FEATURES)}",
             hint="take --preset out, or name the features with --features",
         )
-    if not features:
-        uses = [f"{option} {', '.join(members)}" for option, members in roles.items() if members]
-        if ignored:
-            uses.append(f"--ignore {_listed(ignored).removeprefix(': ')}")
-        raise CadError(
-            f"none of the {len(names)} columns is left as a feature, and learning takes one at "
-            f"least: {'; '.join(uses)}",
-            hint="name fewer columns by --ignore, or give a table with columns of features",
-        )
-    return Roles(
-        patient, features, scores, histology, site, region, reader, ignored, beyond, trusted
+    uses = [f"{option} {', '.join(members)}" for option, members in members_of.items() if members]
+    if ignored:
+        uses.append(f"--ignore {_listed(ignored).removeprefix(': ')}")
+    return CadError(
+        f"none of the {len(names)} columns is left as a feature, and learning takes one at "
+        f"least: {'; '.join(uses)}",
+        hint="name fewer columns by --ignore, or give a table with columns of features",
     )
 
 

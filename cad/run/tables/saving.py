@@ -115,7 +115,7 @@ def _validated_regions(made: Validated) -> Regions:
     if made.readers is not None:
         readings = []
         for name in made.readers:
-            # A probability is stored as a score in percent.
+            # A run folder stores a reader's probability as a score in percent.
             score = 100 * made.readers[name].to_numpy(float)
             keys = rois[["participant_id", "roi_id"]]
             readings.append(keys.assign(reader_id=str(name), scale="percent", score=score))

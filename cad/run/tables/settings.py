@@ -82,7 +82,8 @@ def table_settings(
     if validation:
         changed["validate_"] = settings.validate_.model_copy(update=validation)
     settings = settings.model_copy(update=changed)
-    # Learner and parameters are checked here, before the table is read.
+    # A wrong learner or parameter is an error before the table is read, because reading a large
+    # table takes long.
     if learner:
         _check_learner(learner, settings)
     where = f"--learner {learner!r}" if learner else f"--pipeline {pipeline!r}"
@@ -113,7 +114,9 @@ def _check_learner(text: str, settings: PipelineSettings) -> None:
 
 
 def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
-    """Raise an error for a value that the learner accepts for no table, such as a negative cost."""
+    """Raise an error for a parameter that the learner accepts for no table, such as a negative
+    cost.
+    """
     rows = np.random.default_rng(0).normal(size=(24, 3))
     p = np.arange(24) % 2
     try:
@@ -121,8 +124,8 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
             warnings.simplefilter("ignore")
             clone(learner).fit(rows, p)
     except (CadError, ValueError) as error:
-        # This small table may cause errors that the user's table would not cause. So only errors
-        # whose message begins with the name of a parameter are raised.
+        # A fit to this small generated table may fail where a fit to the user's table would not. So
+        # an error is raised only if its message begins with the name of a parameter.
         named = [name for name in params if str(error).startswith(f"{name} ")]
         if named:
             problem = error.problem if isinstance(error, CadError) else str(error)
@@ -132,7 +135,7 @@ def _check_parameters(learner: Any, params: dict[str, Any], where: str) -> None:
 
 
 def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
-    """Return a pipeline's section ``learner`` with another learner and its parameters."""
+    """Return a pipeline's section ``learner`` with the learner and parameters that a user names."""
     name, _, stated_parameters = text.partition(":")
     if name not in LEARNERS and name not in rival_learners():
         learner_names = (*sorted(LEARNERS), *rival_learners())
@@ -158,8 +161,8 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
 def _one_precision(labels: LabelSettings) -> LabelSettings:
     """Return settings of labels with one value of ``eta0`` and one of ``kappa``.
 
-    A pipeline may have several values of each, if its own learner finds weights for them. Another
-    learner may not be able to do so. It gets the default in place of several values.
+    A pipeline may have several values of each, if its own learner finds weights for them. A learner
+    that the user names in its place may not be able to do so. It gets the default value instead.
     """
     plain = LabelSettings()
     changed: dict[str, object] = {}

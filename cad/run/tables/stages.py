@@ -1,7 +1,7 @@
-"""Bring a table of features into the form in which the stages of a run get a measured cohort.
+"""Bring a table of features into the form in which a measured cohort enters the stages of a run.
 
-After that, tables and cohorts are validated and trained on by the same stages, with the same
-estimators, folds, measures, decisions and files.
+The stages then treat a table like a cohort: they use the same estimators, folds, measures and
+decisions, and write the same files.
 """
 
 import hashlib
@@ -58,13 +58,13 @@ def load_table(
     Parameters
     ----------
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     settings : PipelineSettings
         Result of :func:`cad.run.tables.settings.table_settings`.
     folder : RunFolder
         The folder that the run is written to.
     options : ExecutionOptions
-        Number of processes, limits and resuming.
+        Number of processes, limits of time and memory, and whether earlier results are kept.
     kind : {"run", "train", "predict"}
         Purpose of the run folder.
     isup_min : int or None
@@ -116,7 +116,7 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     loaded : Loaded
         Result of :func:`load_table`.
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     """
     keys = pd.DataFrame(
         {
@@ -134,7 +134,8 @@ def aggregate_table(loaded: Loaded, regions: Regions) -> Aggregated:
     write_features(loaded.folder, extracted.features)
     aggregated = aggregate(loaded, extracted)
     if regions.stated is not None:
-        # A folder of runs has labels, but no scores from which labels could be computed again.
+        # A folder of runs has labels, but no readers' scores from which labels could be computed
+        # again.
         labels = aggregated.labels.assign(**{name: regions.stated[name] for name in LABELS})
         labels["n_readers"] = labels["p"].notna().astype(int)
         write_labels(loaded.folder, labels)

@@ -36,7 +36,8 @@ def train_table(
         Folder of the bundle. The model card in it states the measures of the validation. The run
         folder of the validation is ``<out>.validation`` beside it.
     options : ExecutionOptions
-        Number of processes, limits and resuming; no option changes a result.
+        Number of processes, limits of time and memory, and whether earlier results are kept. No
+        option changes a result.
     isup_min : int or None
         Lowest grade that counts as malignant, where histology is stated as a grade.
 

@@ -46,7 +46,8 @@ def validate_table(
     out : Path
         Run folder. It gets probabilities, measures, ``validation.md``, figures and an index page.
     options : ExecutionOptions
-        Number of processes, limits and resuming; no option changes a result.
+        Number of processes, limits of time and memory, and whether earlier results are kept. No
+        option changes a result.
     isup_min : int or None
         Lowest grade that counts as malignant, where histology is stated as a grade.
 
@@ -72,7 +73,7 @@ def check_folds(regions: Regions, settings: PipelineSettings) -> None:
     Parameters
     ----------
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     settings : PipelineSettings
         Settings with the scheme of the validation.
 
@@ -94,17 +95,17 @@ def check_folds(regions: Regions, settings: PipelineSettings) -> None:
 
 
 def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emitted]:
-    """Validate in a run folder that this process has locked, and write the run.
+    """Validate a learner on a table, and write the results to a run folder that is locked already.
 
     Parameters
     ----------
     loaded : Loaded
         Result of :func:`cad.run.tables.stages.load_table`.
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     """
-    # The mark of a finished run is removed first. A run that is killed later then does not count as
-    # finished.
+    # The file that marks a run as finished is removed first. So a run that is killed later does not
+    # count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     aggregated = aggregate_table(loaded, regions)
     count = len(regions.X)
@@ -121,7 +122,7 @@ def copies(regions: Regions) -> list[str]:
     Parameters
     ----------
     regions : Regions
-        The table.
+        The regions of the table, with their features, scores and histology.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     owners = pd.DataFrame({"row": rows, "patient": regions.patients.to_numpy()})

@@ -94,7 +94,7 @@ class Meaning:
     of_model: bool = False
 
     def without(self, name: str) -> str:
-        """Return the advice to leave a column out, with a comma before it.
+        """Return, for a message, the advice to leave a column out, with a comma before it.
 
         The text is empty where the column cannot be left out.
         """
@@ -118,9 +118,9 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     meaning : Meaning
         Decimal sign and codes of missing values.
 
@@ -131,7 +131,8 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
         row and value.
     """
     column = cells.table[name]
-    # Most columns contain only plain numbers, which are converted together, because this is faster.
+    # Most columns hold plain numbers only. All cells of such a column are converted together,
+    # because this is faster.
     quick = _quick_numbers(column, meaning)
     if quick is not None:
         return quick
@@ -242,7 +243,7 @@ def _rule(cell: str) -> str:
 def _quoted_number(cell: str) -> str:
     """Return the number in a cell with signs that make it a text, such as ``'1.5`` or ``="1.5"``.
 
-    The text is empty if the cell is none of this kind.
+    The text is empty if the cell has no such signs.
     """
     inner = cell.removeprefix("=").strip("'\"`")
     return inner if inner != cell and _POINT.fullmatch(inner) else ""
@@ -273,7 +274,7 @@ def scores(cells: Cells, name: str, scale: str, meaning: Meaning) -> np.ndarray:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
         The column. It has one reader's scores, or those of all readers where a row is one reading.
     scale : str
@@ -344,9 +345,9 @@ def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     isup_min : int or None
         Lowest grade that counts as malignant, where the column holds grades; None where it holds
         two classes.
@@ -437,9 +438,9 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     Parameters
     ----------
     cells : Cells
-        The table.
+        The table, with cells as texts.
     name : str
-        The column.
+        Name of the column.
     option : str
         Option that names the column, for the message.
     meaning : Meaning
@@ -451,7 +452,8 @@ def ids(cells: Cells, name: str, option: str, meaning: Meaning) -> list[str]:
     CadError
         For the first row without a name.
     """
-    # NA and None may be names of people. Only empty cells and declared codes count as missing.
+    # NA and None may be the names of people, so they do not count as missing here. Only an empty
+    # cell, or a code that the user declared, counts as missing.
     for place, cell in enumerate(cells.table[name]):
         if cell == "" or cell in meaning.missing:
             raise CadError(

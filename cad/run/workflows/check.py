@@ -38,8 +38,8 @@ def check(
         Number of processes, and limits; by default everything is done in this process without
         limits. A study whose check exceeds a limit is a problem, too.
     settings : PipelineSettings, optional
-        A model's settings. If they are given, the features of the model are measured, so that
-        everything is found for which a prediction would leave a study or a region out.
+        A model's settings. If they are given, the features of the model are measured. Then every
+        problem is found for which a prediction would leave out a study or a region.
 
     Returns
     -------
@@ -187,7 +187,8 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
         inside = study.roi_map.array == int(row.label)
         place = place_of(gland, inside) if inside.any() else None
         stated = str(row.sector).split(" ", 1)[0]
-        # A region on the midline is on neither side, so it cannot contradict the table.
+        # A region on the midline of the gland is on neither side. So it cannot contradict the side
+        # that ``rois.tsv`` states.
         if place is not None and place.side in SIDES and place.side != stated:
             problems.append(
                 CadError(
@@ -203,7 +204,7 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
 def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -> list[CadError]:
     """Return an error for each region or study that a model cannot score.
 
-    The messages are those of a prediction.
+    Each message is the one that a prediction by this model would give.
     """
     from cad.run.model.gaps import lacking, reasons
 

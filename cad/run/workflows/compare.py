@@ -58,9 +58,9 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
         - ``sentence``: the result in words.
         - ``regions``: number of regions that all pipelines measured.
         - ``table``: one row for each truth (``against`` is ``readers`` or ``histology``), each
-          ``measure`` and each pipeline (``learner``). A row has the ``value`` of the measure, its
-          ``difference`` from the value of the first pipeline, and the ends of the interval of this
-          difference, ``lower`` and ``upper``.
+          ``measure`` and each pipeline (``learner``). A row has the ``value`` of the measure and
+          its ``difference`` from the value of the first pipeline. ``lower`` and ``upper`` are the
+          ends of the interval of this difference.
 
     Raises
     ------
@@ -72,8 +72,8 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     reference = next(iter(tables))
     common = tables[reference].index
     for table in tables.values():
-        # Pipelines are compared on the same regions. A region that one of them could not measure
-        # is left out for all.
+        # Pipelines are compared on the same regions. A region that one of the pipelines could not
+        # measure is left out for all of them.
         common = common.intersection(table.index)
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")

@@ -31,8 +31,8 @@ def deliver(
 ) -> tuple[list[str], list[CadError]]:
     """Write a run's results for each study as DICOM, and send them to an archive if one is given.
 
-    The DICOM objects are a report (SR), the outlines (SEG), the probability map if the run made
-    one, and the sheet of paper for the tumour board if it is wanted.
+    The DICOM objects are a report (SR) and the outlines (SEG). The probability map is added if the
+    run made one, and the sheet of paper for the tumour board if it is wanted.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ def deliver(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     hidden = sorted(held_back(read_results(run)))
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
-        # FHIR bundles are made from reports. If the objects are not wanted, the reports are written
-        # to a temporary folder.
+        # FHIR bundles are made from the DICOM reports. If no DICOM objects are wanted, the reports
+        # are written to a temporary folder only for this purpose.
         folder = RunFolder(run).objects if objects else Path(scratch)
         files, failures = write_sr_and_seg(run, cohort, folder)
         lines = []
@@ -85,7 +85,8 @@ def deliver(
             files = files + maps
             failures = failures + unmapped
             if pdf or capture:
-                # This module is imported here, because it loads matplotlib, which only sheets need.
+                # This module is imported only where sheets are wanted, because it loads matplotlib,
+                # which takes time.
                 from cad.run.workflows.sheets import write_sheets
 
                 sheets, unwritten = write_sheets(

@@ -20,7 +20,8 @@ from cad.run.execution.task import StudyOutcome
 from cad.run.execution.worker import Confined
 from cad.run.reports.candidates_page import candidates_page
 
-# Modules that the process which opens the source loads, before it is restricted to a few folders.
+# Modules that a child process loads before it is restricted to a few folders. This process then
+# opens the source.
 _LOADED = (
     "cad.dicom.into.conversion",
     "cad.dicom.into.file_cohort",
@@ -83,14 +84,15 @@ def import_cohort(
         with progress(count, 0, options) as tell:
 
             def told(study: str, problem: str) -> None:
-                # The reason of a failure is left out here, because the summary prints it.
+                # The reason of a failure is not shown with the progress, because the summary of the
+                # import prints it.
                 status = "failed" if problem else "computed"
                 tell(StudyOutcome(study or "a study", status, "", [], 0.0))
 
             yield told
 
-    # The process that parses files of the source can open no file outside source and cohort,
-    # whatever these files contain.
+    # A child process reads the files of the source. Whatever these files contain, it can open no
+    # file outside the source and the cohort.
     read = () if patient is not None else (Path(source),)
     confined = Confined(read, (out,), _LOADED)
     with Caller(options, confined=confined) as call:
@@ -107,8 +109,8 @@ def import_cohort(
 def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Caller, Path]]:
     """Yield a caller of functions and a temporary folder, during a ``with`` block.
 
-    The functions run in a process that can open only the source and this folder, which is meant for
-    unpacked files.
+    The functions run in a child process that can open only the source and the temporary folder.
+    This folder is meant for unpacked files.
     """
     with tempfile.TemporaryDirectory(prefix="cad-look-") as name:
         scratch = Path(name)

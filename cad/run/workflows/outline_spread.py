@@ -97,8 +97,9 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            # The results have the belief of the region's own outline. The same belief is computed
-            # again for this interval, and may differ in the last bit; the interval shall hold both.
+            # The results hold the belief of the region with its own outline. The same belief was
+            # computed again among those of the other outlines, and may differ in the last bit. The
+            # interval shall contain both values.
             outline_low=np.minimum(low, results["belief"]),
             outline_median=median,
             outline_high=np.maximum(high, results["belief"]),
@@ -157,7 +158,8 @@ def spread_study(
         drawn = read_reader_outlines(ref.folder, ref.study_id)
         spreads: dict[str, Spread] = {}
         for bundle in {id(model): model for model in bundles.values()}.values():
-            # The masks of all regions that one model scored are measured together, which is faster.
+            # The masks of all regions that one model scored are measured together, because this is
+            # faster than region by region.
             masks: list[Volume] = []
             rows_of: dict[str, slice] = {}
             readers_of: dict[str, list[str]] = {}
@@ -181,8 +183,8 @@ def outlines_of(
 ) -> tuple[list[Volume], list[str]]:
     """Return the masks with which a region is scored to see how its belief changes.
 
-    The first mask is the region's own. If at least two readers outlined the region, the others are
-    their outlines; else they are redrawn copies of the region's own outline.
+    The first mask is the region's own. If at least two readers outlined the region, the further
+    masks are these readers' outlines; else they are redrawn copies of the region's own outline.
 
     Parameters
     ----------
@@ -209,7 +211,7 @@ def outlines_of(
         outline = labels.array == roi.label
         if not outline.any():
             continue
-        # The reader's mask gets the same grid as the region's own mask.
+        # The mask by the reader is brought to the same grid as the region's own mask.
         alone = compact(replace(study, roi_map=labels.with_array(outline)))
         readers.append(reader)
         if alone.roi_map is not None:
@@ -237,8 +239,8 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
     Spread
         Low, median and high belief, and a text that names the outlines. For readers' outlines, low
         and high are the smallest and the largest value. For redrawn copies they are the quantiles
-        at 5 % and 95 %. If the value of the region's own outline lies outside, it replaces the
-        nearer of the two.
+        at 5 % and 95 %. If the belief with the region's own outline lies outside this range, it
+        replaces the nearer end.
 
     Examples
     --------

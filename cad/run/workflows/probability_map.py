@@ -144,7 +144,7 @@ def map_study(
                 probability[whole] = risk_of_places(joint, belief, man)
         volume = sliding.to_volume(probability)
         write_volume(folder.map_image(ref.study_id), volume)
-        # Half precision is exact enough for the colours of a page.
+        # Numbers of 16 bits are exact enough for the colours of a page.
         shown = resample_image(volume, display_grid(study)).array.astype(np.float16)
         write_map_display(folder, ref.study_id, shown, bundle.name)
     except CadError as error:

@@ -53,16 +53,18 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Returns
     -------
     dict
-        ``regions`` and ``men`` have measures before and after recalibration. Those after it are by
-        models fitted without the man who is measured. ``text`` has the same measures as lines for
-        people. ``sites`` names the sites of the cohort's men, ``simulated`` says whether the men
-        are simulated, and ``of_training`` how many of them are among the model's training patients.
+        ``regions`` and ``men`` have measures before and after recalibration. The measures after it
+        come from models fitted without the man who is measured. ``text`` has the same measures,
+        and the chosen thresholds, as lines for people. ``sites`` names the sites of the cohort's
+        men. ``simulated`` says whether the men are simulated, and ``of_training`` how many of them
+        are among the model's training patients.
 
     Raises
     ------
     CadError
-        For fewer than 30 men with histology, for histology of one class only, and for a model that
-        gives the site's men with cancer lower numbers than the others. Nothing is written then.
+        For a model that is recalibrated already, for fewer than 30 men with histology, and for
+        histology of one class only. Also for a model that gives the site's men with cancer lower
+        numbers than the men without cancer. Nothing is written then.
     """
     if bundle.metadata.get("recalibration"):
         raise CadError(
@@ -94,8 +96,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     chosen = {}
     decision = loaded.settings.decision
     if decision.aim_npv is not None or decision.aim_ppv is not None:
-        # The thresholds of the training belong to the old probabilities. New thresholds are chosen
-        # on the new probabilities.
+        # The model's own thresholds belong to its old probabilities. New thresholds are chosen on
+        # the recalibrated probabilities.
         chosen["regions"] = choose_operating_point(truth, after_regions, patients, decision)
         outcome["operating_point"] = chosen["regions"].as_dict()
     if decision.of_men is not None:
@@ -117,7 +119,8 @@ def _moved_training(bundle: Bundle, joint: JointModel) -> pd.DataFrame:
     If somebody aims at other predictive values later, thresholds are chosen on these probabilities.
     """
     training = bundle.training
-    # A model of an earlier version may lack these columns.
+    # The training table of a model of an earlier version may lack columns that the joint model
+    # needs. It then stays as it is.
     if not set(EVIDENCE) <= set(training.columns):
         return training
     data, _ = evidence(training, training["out_of_fold"].to_numpy(float))
@@ -135,7 +138,7 @@ def _combinations(
     content = bundle.metadata.get("combinations")
     if content is None or before is None:
         return None
-    # The new log-odds of a region, from images alone, are intercept + slope times the old ones.
+    # From images alone, the new log-odds of a region are intercept + slope times its old log-odds.
     slope = float(joint.estimate[0, BELIEF] / before.estimate[0, BELIEF])
     intercept = float(joint.estimate[0, INTERCEPT] - slope * before.estimate[0, INTERCEPT])
     moved = moved_combinations(typed(Combinations, content), intercept, slope)
@@ -147,7 +150,7 @@ def _site_model(
 ) -> JointModel:
     """Return a site's joint model: that of the bundle, fitted to the site.
 
-    If the bundle has none, a new one is fitted.
+    If the bundle has no joint model, a new one is fitted.
     """
     if before is not None:
         return before.recalibrated(data, least)
@@ -174,7 +177,8 @@ def _probabilities_left_out(
     for block in np.array_split(order, min(BLOCKS, data.men)):
         is_out = np.zeros(data.men, dtype=bool)
         is_out[block] = True
-        # Some men are left out here, so half of the least number of men is enough.
+        # One block of men is left out, so the fit gets fewer men than the site has. Half of the
+        # least number of men that a recalibration needs is enough here.
         model = _site_model(before, data.of_men(~is_out), LEAST_SITE_MEN // 2)
         predicted = model.predict(data.of_men(is_out))
         regions[is_out[data.man]] = predicted.probability

@@ -117,7 +117,8 @@ def _write_objects(
     run = results.run if scored.empty else objects.with_own_model(results.run, scored)
     identity = hashlib.sha256(f"{study.study_id}\n{sheet.identity}".encode()).hexdigest()
     made = {}
-    # The library that writes DICOM checks values; its errors become a CadError here.
+    # The library that writes DICOM checks values and raises errors of its own. They become a
+    # CadError here.
     with reading(out, "the sheet cannot be written as DICOM"):
         if pdf:
             document = pdf_object(source, study.participant_id, sheet.pdf, run, identity)
@@ -128,6 +129,6 @@ def _write_objects(
     for path, dataset in made.items():
         write_atomic(path, objects.content(dataset))
     for path in out.glob(f"{study.study_id}_SC_*.dcm"):
-        if path not in made:  # the file is left from an earlier result with more sheets
+        if path not in made:  # a sheet of an earlier result, which had more pages
             path.unlink()
     return list(made)

@@ -1,8 +1,8 @@
 """Suggest which regions readers should score next, by what one more reading would teach a model.
 
 The paper [N14] (docs/methods.md) proposes in section VI to choose the regions that are annotated
-instead of annotating at random. To choose those of which the model is most uncertain was tried, and
-does not help. Such a choice fills the training set with borderline regions, and makes probabilities
+instead of annotating at random. It does not help to choose the regions of which the model is most
+uncertain. Such a choice fills the training set with borderline regions, and makes probabilities
 worse than a random choice does.
 
 Here it is computed how much a reading of a region would teach about all regions. What a model can
@@ -61,8 +61,8 @@ def suggest_readings(
         columns of :func:`suggest`.
     """
     with_belief = judged.results["belief"].notna().to_numpy()
-    # From readings a model learns the belief (what readers would say). Therefore regions are ranked
-    # by the belief and not by the probability of cancer.
+    # From readings a model learns the belief (what readers would say of a region), not the
+    # probability of cancer. Therefore regions are ranked by the belief.
     table = suggest(
         judged.results.loc[with_belief].assign(probability=judged.results["belief"]),
         extracted.features.loc[with_belief],
@@ -174,7 +174,8 @@ def _greedy(
         Number of wanted rows.
     """
     square = (x**2).sum(axis=1)
-    # By rounding, the squared distance of a row to itself may come out below 0.
+    # Without rounding, the squared distance of a row to itself is 0. With rounding it may come out
+    # below 0.
     distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
     # The squared distance of two rows of standardised columns grows with the number of columns. It
     # is divided by this number, so that the kernel is as wide for ten features as for a thousand.

@@ -39,13 +39,14 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 CHAMPION = "champion"
 SHADOW = "shadow"
 WATCHED = Kind("what nights leave of their men", lambda folder: False)
-# A man is compared with earlier men who have a scanner of the same maker. At least so many earlier
-# men are needed.
+# A man's numbers are compared with those of earlier men with a scanner of the same maker. At least
+# this number of earlier men is needed.
 BASELINE = 60
-# Number of the latest men of whom the share of features far from the training is shown.
+# Number of the latest men for whom the mean share of features far from the training is shown.
 _LATEST = 20
 _CLIP = 1e-6
-# Value of each decision on the chart of decisions.
+# Value of each decision on the drift chart of decisions. Refer and no decision have the value
+# ``_UNDECIDED``.
 _DECISIONS = {"benign": 0.0, "malignant": 1.0}
 _UNDECIDED = 0.5
 
@@ -164,7 +165,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
 
 
 def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return for each image how unusual its features are, and their share far from the training."""
+    """Return for each image how unusual its features are, and what share is far from training."""
     limits = bundle.metadata.get("typicality")
     if limits is None:
         return {}, {}
@@ -182,7 +183,7 @@ def _inputs(bundle: Bundle, X: pd.DataFrame) -> tuple[dict[str, np.ndarray], dic
 
 
 def _means_of_images(values: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, float]:
-    """Return the mean over the given rows of the values of each image."""
+    """Return for each image the mean of its values over the given rows."""
     return {image: _finite_mean(of_image[rows]) for image, of_image in values.items()}
 
 
@@ -324,7 +325,7 @@ def drift_charts(
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
     baseline : int
@@ -352,7 +353,8 @@ def drift_charts(
     count = len(measures) + 1
     charts: dict[str, Chart] = {}
     for number, (name, values) in enumerate(measures.items()):
-        # Each chart gets the limit that holds for all charts together.
+        # ``run_length`` counts nights between false alarms of all ``count`` charts together. So a
+        # single chart may give a false alarm only once in ``count`` times as many nights.
         of_measure = {name: values}
         charts |= watch(of_measure, makers, nights, baseline, run_length * count, seed=number)
     residuals = _residuals_of_men(men, truths)
@@ -417,7 +419,7 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
 
@@ -506,7 +508,7 @@ def watch_summary(
     Parameters
     ----------
     rows : sequence of Watched
-        The numbers of models for men, in any order.
+        One model's numbers for one man on one night in each object, in any order.
     truths : sequence of Truth
         Histology of regions, in the order in which it became known.
     baseline : int
@@ -528,9 +530,10 @@ def watch_summary(
           ``lower``.
         - ``outside``: for each image, the latest men's mean share of features far from the
           training.
-        - ``contests``: for each challenger ``challenger``, ``champion``, ``men``, ``regions``, the
-          difference of Brier scores after each man (``mean``, ``low``, ``high``), and ``decided``,
-          the number of men after which its interval first excluded 0 (0 if it never did).
+        - ``contests``: for each challenger ``challenger``, ``champion``, ``men``, ``regions``, and
+          the difference of Brier scores after each man (``mean``, ``low``, ``high``). ``decided``
+          is the number of men after which the interval of this difference first excluded 0, or 0
+          if it never did.
     """
     men = _by_night(rows)
     charts = []

@@ -97,10 +97,25 @@ def test_count_and_observed_do_not_change_the_null() -> None:
 
 def test_noise_in_small(evidence: ModuleType) -> None:
     """The full 100 cohorts: python -m benchmarks.evidence noise."""
-    found = evidence.noise(cohorts=4, permutations=39, patients=8, n_jobs=1, estimator=quick())
-    assert found["p < .05 between"] <= 1
-    assert found["p < .05 within"] <= 1
-    assert found["covered between"] >= 3
+    counts = evidence.noise(cohorts=4, permutations=39, patients=8, n_jobs=1, estimator=quick())
+    assert counts["p < .05 between"] <= 1
+    assert counts["p < .05 within"] <= 1
+    assert counts["covered between"] >= 3
+
+
+def test_noise_in_folds_of_patients(evidence: ModuleType) -> None:
+    """The full 100 cohorts with the released P-SVM: python -m benchmarks.evidence shipped-noise."""
+    counts = evidence.noise(
+        cohorts=4,
+        permutations=39,
+        patients=10,
+        schemes=("between",),
+        n_jobs=1,
+        estimator=quick(),
+        n_folds=5,
+    )
+    assert counts["p < .05 between"] <= 1
+    assert counts["covered between"] >= 3
 
 
 def test_selecting_outside_the_fold_beats_the_null(evidence: ModuleType) -> None:

@@ -65,9 +65,9 @@ META_REFUSED: list[tuple[dict[str, object], str]] = [
     ({"AnatomicalOrientation": "LPI"}, "AnatomicalOrientation = 'LPI'"),
     ({"AnatomicalOrientation": "ARI"}, "AnatomicalOrientation = 'ARI'"),
     ({"AnatomicalOrientation": "axial"}, "AnatomicalOrientation = 'axial'"),
-    ({"offset": "7 7 7"}, "'offset', read is Offset"),
-    ({"ELEMENTSPACING": "7 7 7"}, "'ELEMENTSPACING', read is ElementSpacing"),
-    ({"Offset": None, "offset": "7 7 7"}, "'offset', read is Offset"),
+    ({"offset": "7 7 7"}, "'offset' must be spelled Offset"),
+    ({"ELEMENTSPACING": "7 7 7"}, "'ELEMENTSPACING' must be spelled ElementSpacing"),
+    ({"Offset": None, "offset": "7 7 7"}, "'offset' must be spelled Offset"),
     ({"Element Spacing": "7 7 7"}, "'Element Spacing'"),
     ({"Comment\nOffset": "7 7 7"}, "'Comment'"),
 ]

@@ -78,9 +78,10 @@ def conformal_p_values(
     equal = own_size = np.zeros(len(new), int)
     if of is not None:
         equal, own_size = _equal_in_patient(typical, g[calibrating], new, np.asarray(of))
-    # Patients with the same number n of regions are treated together: their regions are counted in
-    # whole numbers, and the count is divided by n once. A sum of many 1/n could be more than 1
-    # because of rounding.
+    # Each region of a calibration patient with n regions counts 1/n. Patients with the same n are
+    # treated together: their regions are counted in whole numbers, and the count is divided by n
+    # once. A sum of single fractions 1/n could differ from 1 for a whole patient because of
+    # rounding.
     below = sum(
         (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n
         for n in np.unique(size)
@@ -93,14 +94,17 @@ def conformal_p_values(
 def _equal_in_patient(
     typical: np.ndarray, groups: np.ndarray, new: np.ndarray, of: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count the calibration regions of each new region's own patient that are no more typical than
-    it.
+    """Count the calibration regions of each new region's patient that are at most as typical.
 
-    Return these counts, and for the same patients the numbers of all their calibration regions. All
+    ``typical`` and ``new`` say how typical of the class the calibration regions and the new regions
+    are; a counted region is no more typical than the new region. ``groups`` and ``of`` are the
+    patients of the calibration regions and of the new regions. The result is two arrays of shape
+    (m,): the counts, and the numbers of all calibration regions of the new regions' patients. All
     scores are sorted by patient and then by rank, so one search counts within each patient.
     """
-    # Ranks are integers, so patient * n + rank sorts by patient first, and no digit of a score is
-    # lost.
+    # Scores are replaced by their ranks, which are integers, so no digit of a score is lost.
+    # Patient number times the number of ranks, plus the rank, sorts by patient first and by score
+    # second.
     rank = np.unique(np.r_[typical, new], return_inverse=True)[1]
     code = np.unique(np.r_[groups, of], return_inverse=True)[1] * len(rank)
     n = len(typical)

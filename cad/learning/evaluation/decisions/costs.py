@@ -37,7 +37,7 @@ class Reject:
     Parameters
     ----------
     against : str
-        By what a decision is judged to be an error: ``histology``, or ``readers`` if too few
+        Truth by which a decision is judged to be an error: ``histology``, or ``readers`` if too few
         regions have histology.
     curve : dict of str to list of float
         One value per point of the curve: ``reject_rate``, ``error_rate``, ``cost``, the thresholds
@@ -164,7 +164,9 @@ def measure_decisions(
 
 
 def _counted(words: np.ndarray, truth: np.ndarray, word: str) -> Counted:
-    """Count the regions with one decision, and the truth of these regions."""
+    """Count the regions with the decision ``word``, and those that are malignant, benign or
+    unknown.
+    """
     scored = words != ""
     decided_so = words == word
     truth_of_these = truth[decided_so]
@@ -187,9 +189,9 @@ def _predictive_value(
     called = words == word
     if not called.any():
         return None
-    # The design effect is the factor by which the variance grows because the regions of one patient
-    # are alike. It is estimated from all regions with histology, because the regions with this
-    # decision may be too few.
+    # The design effect is the factor by which the variance of the share grows because the regions
+    # of one patient are alike. It is estimated from all regions with histology, because the regions
+    # with the decision ``word`` may be too few.
     effect = share_design_effect(truth, patients)
     return clustered_share(truth[called] == label, patients[called], design_effect=effect)
 

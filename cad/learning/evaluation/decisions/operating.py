@@ -224,12 +224,13 @@ def choose_operating_point(
     if settings.aim_ppv is not None:
         promised[1] = promised_cut(y, 1 - p, group, settings.aim_ppv)
         upper = 1 - promised[1].cut
-    # If both decisions can be promised for some regions, these regions are called benign, and no
-    # region is referred.
+    # A region may be safe enough for both decisions: its probability lies below the benign and
+    # above the malignant threshold. All such regions are called benign, and no region is referred.
     upper = max(lower, upper)
     decided = decide(p, lower, upper)
     effect = share_design_effect(y, group)
-    # Shares are of all regions, as in later use. Only predictive values need histology.
+    # The share of each decision is computed over all regions with a probability, as in later use.
+    # Only predictive values need histology.
     scored = q[np.isfinite(q)]
     every = decide(scored, lower, upper)
 
@@ -288,8 +289,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
     correct = right[order]
     group = groups[order]
     n = len(value)
-    # The correlation within patients is estimated from all regions, because the most certain
-    # regions contain few errors.
+    # The correlation of errors within a patient is estimated from all regions, because the most
+    # certain regions contain few errors.
     correlation = _residual_correlation(1 - correct, value, group)
     needed = int(np.ceil(np.log(1 - LEVEL) / np.log(aim) * _effect(group, correlation) - 1e-9))
     sizes = _sizes_of_shares(value)
@@ -314,8 +315,8 @@ def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: floa
         return Promised(0.0, bound, needed, note)
     cut = 1.0
     if size < n:
-        # The cut lies halfway between two values. If it were equal to one of them, rounding would
-        # decide whether a new patient with the same value lies below it.
+        # The threshold lies halfway between two values. If it were equal to one of them, rounding
+        # would decide whether a new patient with the same value lies below it.
         cut = float((value[size - 1] + value[size]) / 2)
     return Promised(cut, bound, needed, "")
 
@@ -385,7 +386,8 @@ def _first_tested_share(
 def _bound(correct: np.ndarray, group: np.ndarray, correlation: float) -> float:
     """Return the one-sided lower 95 % bound of the share of correct decisions.
 
-    ``correlation`` is that of two regions of one patient.
+    ``correct`` is 1 for a correct and 0 for a wrong decision, and ``group`` names the patient of
+    each decision. ``correlation`` is that of the errors in two regions of one patient.
     """
     if len(correct) == 0:
         return float("nan")

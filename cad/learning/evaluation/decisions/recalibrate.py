@@ -54,8 +54,8 @@ def recalibration(
     Raises
     ------
     CadError
-        For fewer men than ``least``, for rows of one class only, and if the fitted slope is not
-        above 0, that is, if rows of higher probability are less often malignant.
+        For fewer men than ``least``, and for rows of one class only. Also if the fitted slope is
+        not above 0, that is, if rows of higher probability are less often malignant.
 
     Examples
     --------

@@ -174,8 +174,9 @@ def reject_curve(
     curve: dict[str, list[float]] = {
         k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")
     }
-    # At the largest scale it no longer lowers the cost to refer a region, and both thresholds are
-    # C_n / (C_n + C_p).
+    # At the largest scale, referring a region costs so much that it no longer lowers the total
+    # cost. Both thresholds are then equal: the cost of a false positive divided by the sum of the
+    # costs of a false positive and a false negative.
     single = costs.false_positive / (costs.false_positive + costs.false_negative)
     q = np.asarray(probability, dtype=float)
     base = reject_point(truth, (q > single).astype(float), costs)

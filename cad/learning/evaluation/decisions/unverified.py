@@ -26,7 +26,7 @@ class Unverified:
         counted as benign.
     npv, npv_if_benign : float
         Share of benign regions among those below the lower threshold, on the same two sets of
-        regions; NaN if there is none below.
+        regions; NaN if no region lies below.
     sentence : str
         The same measures in words.
     """
@@ -43,8 +43,8 @@ class Unverified:
 def if_unverified_were_benign(
     truth: np.ndarray, probability: np.ndarray, patients: np.ndarray, lower: float
 ) -> Unverified | None:
-    """Return slope and negative predictive value without the unverified regions and with them as
-    benign.
+    """Return calibration slope and negative predictive value twice: without the unverified regions,
+    and with these regions counted as benign.
 
     Parameters
     ----------

@@ -72,7 +72,8 @@ def venn_abers(
     scored = np.isfinite(new)
     place = np.searchsorted(levels, new)
     tied = np.isin(new, levels)
-    # k distinct scores make at most 2 k + 1 cases, however many new scores there are.
+    # k distinct calibration scores make at most 2 k + 1 cases (k scores, k + 1 gaps), however many
+    # new scores there are.
     for position, tie in sorted({*zip(place[scored].tolist(), tied[scored].tolist(), strict=True)}):
         sums = (weight, malignant) if tie else np.insert([weight, malignant], position, 0.0, axis=1)
         heavier, malignant_sums = sums
@@ -196,8 +197,8 @@ def check_venn_abers(
     scored = np.isfinite(low) & np.isfinite(q)
     if not scored.any():
         return None
-    # The ends are shares of finitely many regions, so a probability may equal an end up to
-    # rounding.
+    # The ends of an interval are shares of finitely many regions. So a probability may be equal to
+    # an end, except for a rounding error.
     inside = (q[scored] >= low[scored] - 1e-12) & (q[scored] <= high[scored] + 1e-12)
     share = float(inside.mean())
     width = float((high - low)[scored].mean())

@@ -63,10 +63,10 @@ def compare_learners(
         ``upper`` are the 95 % interval of the difference, and ``p_bootstrap`` its p-value, by a
         bootstrap that resamples patients. ``p_permutation`` is the p-value by exchanging the two
         learners' values (ranks for the AUC) in randomly chosen patients. ``p_clustered`` and
-        ``p_delong`` are two-sided p-values for the AUC, and NaN for other measures: the first takes
-        the regions of a patient as dependent, the second, DeLong's, as independent. ``n`` and
-        ``patients`` are the numbers of compared regions and patients. ``p_holm`` and ``p_hochberg``
-        are ``p_permutation`` corrected for the number of pairs, per measure.
+        ``p_delong`` are two-sided p-values for the AUC, and NaN for other measures. ``p_clustered``
+        takes the regions of a patient as dependent, ``p_delong`` (DeLong's test) as independent.
+        ``n`` and ``patients`` are the numbers of compared regions and patients. ``p_holm`` and
+        ``p_hochberg`` are ``p_permutation`` corrected for the number of pairs, per measure.
 
     Raises
     ------
@@ -256,8 +256,8 @@ def _permutation_p(
     the observed difference is compared with the differences after random exchanges.
     """
     if measure.needs == "score":
-        # Scores of two learners may have different units, so their ranks are exchanged (Bandos et
-        # al. 2005).
+        # The test exchanges the values of the two learners. Their scores may have different units,
+        # so ranks are exchanged instead of scores (Bandos et al. 2005).
         first = replace(first, score=rankdata(first.ranking), centred=None)
         second = replace(second, score=rankdata(second.ranking), centred=None)
     rng = np.random.default_rng([seed, 1])
@@ -304,9 +304,9 @@ def _two_sided(draws: np.ndarray) -> float:
 def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:
     finite = np.flatnonzero(np.isfinite(p))
     order = finite[np.argsort(p[finite], kind="stable")]
-    # The k-th smallest of m p-values is multiplied by m - k + 1. The running maximum (for
-    # Hochberg's rule the minimum, from the largest) keeps adjusted values in the order of the
-    # p-values.
+    # The k-th smallest of m p-values is multiplied by m - k + 1 (Holm's and Hochberg's rules). The
+    # running maximum (for Hochberg's rule the running minimum, from the largest p-value down) keeps
+    # the adjusted values in the order of the p-values.
     scaled = p[order] * np.arange(len(order), 0, -1)
     adjusted = np.maximum.accumulate(scaled) if down else np.minimum.accumulate(scaled[::-1])[::-1]
     out = np.full(len(p), np.nan)

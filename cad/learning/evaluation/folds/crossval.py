@@ -42,8 +42,8 @@ _UNVALIDATED = (
 # Seconds that a new process needs before its first piece of work, to load scikit-learn and the
 # compiled functions.
 START_SECONDS = 2.5
-# Seconds that the first piece of work in this process may take longer than the next ones, for the
-# same reason.
+# Seconds by which the first piece of work in this process may take longer than the next ones,
+# because it loads scikit-learn and the compiled functions.
 FIRST_USE_SECONDS = 1.5
 
 
@@ -67,7 +67,8 @@ def each_piece(
         Number of processes, with joblib's meaning: -1 is one for each core.
     """
     waiting = list(pieces)
-    # If joblib's loops run on a cluster, this is the number of its cores, whatever n_jobs is.
+    # If joblib's loops run on a cluster, ``workers`` is the number of the cluster's cores, whatever
+    # ``n_jobs`` is.
     workers = get_active_backend()[0].effective_n_jobs(n_jobs)
     allowed = FIRST_USE_SECONDS
     each = math.inf if get_start_method() else 0.0
@@ -110,10 +111,10 @@ class Fold:
     error : str
         Reason why the fold failed; empty if it did not fail.
     estimator : object or None
-        The fitted estimator; None unless ``keep_estimators`` was set.
+        The fitted estimator; None unless :func:`out_of_fold` was called with ``keep_estimators``.
     base : float
-        Base of the fold: the log-odds of the mean label of the training rows, which the fold's
-        model would give to a region whose features tell it nothing. For a learner without
+        Base of the fold: the log-odds of the mean label of the training rows. The fold's model
+        would give them to a region whose features tell it nothing. For a learner without
         probabilities it is the mean decision value of the training rows.
     """
 
@@ -163,7 +164,7 @@ class OutOfFold:
         return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
 
 
-# If a fit raises one of these errors, its fold fails, and no other fold.
+# If a fit raises one of these errors, only the fold of this fit fails.
 FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
 
 Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
@@ -481,12 +482,13 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            # A callable X gets the labelled rows only, because rows that nobody read must not
-            # change how features are scaled.
+            # If X is a function that makes the features, it gets the labelled rows only. Rows that
+            # nobody read must not change how features are scaled.
             made = X(labelled) if callable(X) else X
             fitted.fit(_safe_indexing(made, train), labels[train], **keywords)
             test = _safe_indexing(made, rows)
-            last, test = _before_last(fitted, test)  # rows are transformed once for both
+            # Rows are transformed once, for probabilities and for decision values.
+            last, test = _before_last(fitted, test)
             probability = positive_probability(last, test)
             decision = decision_value(last, test)
             base = base_of(fitted, _safe_indexing(made, labelled), y[labelled])
@@ -535,11 +537,12 @@ def _kept_features(fitted: Any) -> list[int] | None:
     for _, stage in best.steps:
         if not hasattr(stage, "get_support"):
             continue
-        # Only steps with get_support select columns, and there may be several of them. Imputers and
-        # scalers keep all columns.
+        # Only steps with ``get_support`` select columns, and there may be several such steps.
+        # Imputers and scalers keep all columns.
         support = np.asarray(stage.get_support())
         if len(support) != len(columns):
-            # an earlier step changed the number of columns, so they are no longer those of X
+            # An earlier step changed the number of columns, so the columns are no longer those of
+            # X.
             return None
         columns = columns[support]
     return [int(i) for i in columns] if len(columns) < best.n_features_in_ else None

@@ -85,7 +85,8 @@ class Disagreement:
             verdict = "Disagreement helps"
         if self.upper < 0:
             verdict = "Disagreement harms"
-        # A positive gain makes the divergence smaller, so the sign is reversed.
+        # A positive gain means that the divergence falls. The sentence states the change of the
+        # divergence, so the sign is reversed.
         change = f"{-self.gain:+.1f} % [{-self.upper:+.1f}, {-self.lower:+.1f}]"
         without = 100 * (self.kl / self.kl_without - 1)
         return (
@@ -107,8 +108,8 @@ def measure_disagreement(
 ) -> Disagreement | None:
     """Permute the readers' spread among regions and measure how much the learner's loss rises.
 
-    In each of five folds of patients, what does not depend on the spread is computed only once for
-    all permutations: scaling, kernels and the weights of the settings.
+    In each of five folds of patients, scaling, kernels and the weights of the settings do not
+    depend on the spread. They are computed only once for all permutations.
 
     Parameters
     ----------
@@ -131,9 +132,9 @@ def measure_disagreement(
     Returns
     -------
     Disagreement or None
-        None for a learner without ``predict_spreads``, for fewer than ten labelled regions or five
-        patients, for more than :data:`MOST_ROWS` regions, for a spread that is the same everywhere,
-        and if a fold cannot be fitted.
+        None for a learner without ``predict_spreads``, and if a fold cannot be fitted. Also for
+        fewer than ten labelled regions or five patients, for more than :data:`MOST_ROWS` regions,
+        and for a spread that is the same everywhere.
 
     Examples
     --------
@@ -191,7 +192,9 @@ def _predicted_by_spread(
 ) -> Array:
     """Return the probabilities of a fold's left-out rows, one row for each version of the spreads.
 
-    ``spreads`` has a row for each version and a column for each region.
+    The versions are the true spreads, permuted spreads, and no spread. ``spreads`` has a row for
+    each version and a column for each region. ``train`` and ``test`` are the numbers of the
+    training rows and of the left-out rows.
     """
     table = X(train) if callable(X) else X
     inside = _safe_indexing(table, train)
@@ -225,8 +228,8 @@ def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement 
     permuted = losses[1:-1].mean(axis=0)
     code = np.unique(owner, return_inverse=True)[1]
     m = int(code.max()) + 1
-    # These are, for each patient, the loss with permuted spreads minus that with the true ones, and
-    # the loss with permuted spreads.
+    # For each patient, ``saved`` is the loss with permuted spreads minus the loss with the true
+    # spreads, and ``whole`` is the loss with permuted spreads.
     saved = np.bincount(code, permuted - losses[0], m)
     whole = np.bincount(code, permuted, m)
     ratio = float(saved.sum() / whole.sum())

@@ -107,14 +107,14 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.points_ = []
         for values in product(*self.grid.values()):
             self.points_.append(dict(zip(self.grid, values, strict=True)))
-        # All grid points use the same folds, so that their losses are paired.
+        # All grid points use the same folds, so that their losses can be compared fold by fold.
         splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
         losses = []
         for train, test in splits:
             losses.append(_fold_losses(self, X, labels, spread, owner, train, test))
         table = np.array(losses)
-        # A fold in which the loss cannot be computed (an AUC needs both classes) is left out for
-        # all points.
+        # The loss of a fold cannot be computed for an AUC if the fold has one class only. Such a
+        # fold is left out for all grid points.
         table = table[~np.isnan(table).any(axis=1)]
         if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
             raise ValueError(
@@ -238,13 +238,14 @@ def _fold_losses(
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
     except crossval.FIT_ERRORS:
         return [float("inf")] * len(points)
-    if hasattr(learner, "predict_grid"):  # what grid points have in common is computed once
+    # predict_grid does the work that all grid points share only once.
+    if hasattr(learner, "predict_grid"):
         try:
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
         except crossval.FIT_ERRORS:
             return [float("inf")] * len(points)
-        # A point that fails in one fold gets an infinite loss, because the other folds may be
-        # easier, and a mean over them would favour this point.
+        # A grid point that fails in one fold gets an infinite loss there. The other folds may be
+        # easier, so a mean over the other folds alone would favour this grid point.
         return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
     out = []
     for point in points:

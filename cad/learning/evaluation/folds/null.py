@@ -46,7 +46,8 @@ LABEL_FREE = (
     preprocessing.MinMaxScaler,
     preprocessing.MaxAbsScaler,
 )
-# Number of labellings that are fitted together. Each needs memory for one value per row.
+# Number of labellings that are fitted together. A labelling gives every row a permuted label, and
+# needs memory for one value per row.
 _TOGETHER = 500
 
 
@@ -102,7 +103,7 @@ class SharedFolds:
         front = estimator.steps[:-1]
         learner = estimator.steps[-1][1]
         steps = [step for _, step in front if step is not None and step != "passthrough"]
-        # The class must match exactly, because a subclass may use labels.
+        # The class of a step must be one of LABEL_FREE itself, because a subclass may use labels.
         if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
             return None
         return cls(Pipeline(front) if steps else None, learner, X, groups.astype(str), patients)
@@ -136,7 +137,8 @@ class SharedFolds:
             chunk = slice(begin, begin + _TOGETHER)
             y = labels[chunk]
             eta = None if etas is None else etas[chunk]
-            # For each labelling a fit to all rows is a good start for the fits without one patient.
+            # For each labelling, the fit to all rows is a good start for the fits that leave one
+            # patient out.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
             whole = np.full(y.shape, np.nan)
@@ -245,8 +247,9 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
     blocks = np.split(order, np.cumsum(np.bincount(code))[:-1])
-    # A random order of single rows would separate labels of one patient, which are alike, and the
-    # null distribution would be too narrow.
+    # Patients are put in random order, each with all his rows. A random order of single rows would
+    # separate the labels of one patient, which are alike, and the null distribution would be too
+    # narrow.
     line = np.concatenate([blocks[i] for i in rng.permutation(len(blocks))])
     source = np.empty(len(code), dtype=int)
     # Without the rotation, the first patient would always get the first rows of another patient.

@@ -42,8 +42,8 @@ MEASURED = {
     "brier": metrics.brier,
     "calibration_slope": metrics.calibration_slope,
 }
-# Measure by which the best learner is chosen, for each truth. Both measures judge probabilities,
-# and not only their order.
+# Measure by which the best learner is chosen: one against the readers' mean, one against histology.
+# Both measures judge probabilities, and not only their order.
 _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
@@ -87,9 +87,9 @@ class Rivals:
     Parameters
     ----------
     table : DataFrame
-        Three columns say what a row is about: the truth ``against`` which it is measured
-        (``readers`` or ``histology``), the ``measure`` (``kl``, ``brier``, ``auc`` or
-        ``calibration_slope``) and the ``learner``.
+        Three columns say what a row is about. ``against`` is the truth (``readers`` or
+        ``histology``), ``measure`` the measure (``kl``, ``brier``, ``auc`` or
+        ``calibration_slope``), and ``learner`` the name of the learner.
 
         ``n`` is the number of regions and ``value`` the value of the measure. ``difference`` is the
         learner's value minus the reference's value on the regions that both predicted. ``lower``
@@ -350,14 +350,15 @@ def _measure_rows(
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
-            # if the truth is 0 or 1, KL is the cross-entropy, and depends on how probabilities are
-            # clipped
+            # KL is left out against histology. For a truth of 0 or 1 it is the cross-entropy, whose
+            # value depends on how far probabilities are clipped from 0 and 1.
             continue
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
-            # The constant of a fold is the mean label of the other patients. It is low if the
-            # left-out patients have many malignant regions, so its order is against the labels.
+            # The constant learner predicts in each fold the mean label of the other patients. This
+            # mean is low if the left-out patients have many malignant regions. So the order of the
+            # constants is opposite to the order of the labels.
             continue
-        # AUC and slope are computed from scores that can be compared between folds.
+        # AUC and slope are computed from centred scores, which can be compared between folds.
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]
         base = scores[reference]
@@ -393,7 +394,10 @@ def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
 
 
 def _losses_of_regions(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the loss of every region."""
+    """Return every region's loss, shape (n,): the squared error for "brier", else the divergence.
+
+    ``aim`` is the truth or the readers' mean, and ``q`` the learner's probability.
+    """
     if measure == "brier":
         return np.asarray((aim - q) ** 2)
     return metrics.divergences(aim, q)

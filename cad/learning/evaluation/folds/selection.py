@@ -193,8 +193,8 @@ class StabilitySelector(_Selector):
             t = welch_t(values[rows], positive[rows])
             chosen[np.argsort(-t, kind="stable")[: self.n_features]] += 1
         self.scores_ = chosen / self.resamples
-        # Columns that were chosen most often come first; among equally frequent columns, the larger
-        # t comes first.
+        # Columns that were chosen most often come first. Among equally frequent columns, the one
+        # with the larger t statistic comes first.
         t = welch_t(values, positive)
         self.order_ = np.lexsort((-t, -self.scores_))[: self.n_features]
         return self

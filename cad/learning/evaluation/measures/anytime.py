@@ -34,11 +34,14 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Rates to average over, evenly spaced on a logarithmic scale. The range includes the best rate for
-# a few patients with large differences, and that for thousands of patients with small differences.
+# The bound is an average over these rates. A rate l is the factor of a patient's difference in an
+# exponential (see the module's docstring). The best rate depends on the data: a few patients with
+# large differences, or thousands with small differences. The rates are evenly spaced on a
+# logarithmic scale, and include the best one for either case.
 RATES = np.geomspace(0.02, 50.0, 60)
-# The empirical Bernstein cost is used where l (hi_i - lo_i) is below this number, elsewhere
-# Hoeffding's cost.
+# A rate l times the width hi_i - lo_i of the possible differences is compared with this number.
+# Below it the cost is the empirical Bernstein cost, else Hoeffding's cost (see the module's
+# docstring).
 _BERNSTEIN = 0.9
 _NEAR = 1e-5
 _NEWTON = 60
@@ -103,9 +106,9 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     """
     log_weights = np.log(weights)
     aim = np.log(threshold)
-    # At the smallest of these values, the term of one rate alone reaches the threshold, so the root
-    # is not above it. The logarithm of the sum is convex in s, so Newton's steps go down from there
-    # to the root and never pass it.
+    # Each rate has a value of s at which its term alone reaches the threshold. The least of these
+    # values is the start, because the root is not above it. The logarithm of the sum is convex in
+    # s, so Newton's steps go down from the start to the root and never pass it.
     s = ((aim - log_weights + cost) / rates).min(axis=1)
     for _ in range(_NEWTON):
         exponents = log_weights + rates * s[:, None] - cost
@@ -165,12 +168,13 @@ def confidence_sequence(
         )
     count = np.arange(1, len(d) + 1)
     mean = d.cumsum() / count
-    # The guess for a patient is the mean difference of the patients before him.
+    # The guess g_i of a patient's difference is the mean difference of the patients before him.
     guess = np.clip(np.concatenate([[0.0], mean[:-1]])[: len(d)], low, high)
     cost = _cost_by_rate(d - guess, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))
     radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
-    # The mean of the expectations also lies between the means of the lower and of the upper ends.
+    # The mean of the expectations m_i also lies between the mean of the least possible differences
+    # and the mean of the largest possible differences.
     mean_low = low.cumsum() / count
     mean_high = high.cumsum() / count
     return Anytime(
@@ -183,8 +187,9 @@ def _cost_by_rate(residual: Array, width: Array) -> Array:
     share = width[:, None] * RATES
     hoeffding = share**2 / 8
     bernstein = share < _BERNSTEIN
-    # psi(l) = (-log(1 - c l) - c l) / c^2, with c the width. Near 0 the numerator would be mostly a
-    # rounding error, so a series takes its place.
+    # The factor of the empirical Bernstein cost is psi(l) = (-log(1 - c l) - c l) / c^2, with c the
+    # width hi_i - lo_i. Near c l = 0 the numerator would be mostly a rounding error, so a series
+    # takes its place.
     is_near = share < _NEAR
     within = np.where(bernstein & ~is_near, share, 0.5)
     ratio = np.where(is_near, 0.5 + share / 3, (-np.log1p(-within) - within) / within**2)

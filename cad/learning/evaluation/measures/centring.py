@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logit
 
-# Probabilities are clipped to this distance from 0 and 1. It is much smaller than the clip of the
-# measures, because values that are clipped to the same number would be ordered by the bases of
-# their folds.
+# Probabilities are clipped to this distance from 0 and 1. The measures clip at a much larger
+# distance. Here values that are clipped to the same number would be ordered only by the base
+# log-odds of their folds, so few may be clipped.
 _NEAREST = 1e-15
-# Absolute value of the result for a probability of 0 or 1, whatever the base. It is larger than the
-# absolute value of all centred log-odds.
+# Absolute value of the centred log-odds for a probability of 0 or 1, whatever the base log-odds of
+# the fold. It is larger than the absolute value of all other centred log-odds.
 _CERTAIN = 100.0
 _DIGITS = 10
 
@@ -69,8 +69,8 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
     [0.0, 0.0]
     """
     q = np.asarray(probability, dtype=float)
-    # The result is rounded, because models that predict exactly their base rate must not be ordered
-    # by rounding errors.
+    # The difference from the base log-odds is rounded, because models that predict exactly their
+    # base rate must not be ordered by rounding errors.
     odds = np.round(logit(np.clip(q, _NEAREST, 1 - _NEAREST)) - base, _DIGITS) + common
     odds = np.where(q <= _NEAREST, -_CERTAIN, odds)
     return np.where(q >= 1 - _NEAREST, _CERTAIN, odds)
@@ -97,6 +97,6 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     [0.25, 0.625, 0.75]
     """
     line = np.sort(others[np.isfinite(others)])
-    # Ties count one half, as in the AUC.
+    # Equal values count one half, as in the AUC.
     below = np.searchsorted(line, values) + np.searchsorted(line, values, "right")
     return np.where(np.isnan(values), np.nan, below / (2 * max(len(line), 1)))

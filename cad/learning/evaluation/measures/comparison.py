@@ -15,8 +15,10 @@ from cad.learning.evaluation.measures import intervals, metrics
 from cad.learning.evaluation.measures.intervals import Interval
 from cad.learning.evaluation.measures.table import MEASURES, Cases, measure_values
 
-FEW_PATIENTS = 10  # with fewer patients, a warning says that intervals are too wide
-CLASS_PATIENTS = 2  # for a curve, each class needs regions of this many patients
+# With fewer patients than this, a warning says that intervals are too wide.
+FEW_PATIENTS = 10
+# A curve is computed only if each class has regions of at least this many patients.
+CLASS_PATIENTS = 2
 
 
 class OperatingPoint(TypedDict):
@@ -208,7 +210,8 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
         nothing = np.full(1, np.nan)
         return {"fpr": nothing, "tpr": nothing, "threshold": np.full(1, np.inf)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN says that a class is absent
+        # Without regions of a class the curve is NaN, so scikit-learn's warning is not needed.
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
         fpr, tpr, threshold = roc_curve(truth, score, drop_intermediate=False)
     return {"fpr": fpr, "tpr": tpr, "threshold": threshold}
 

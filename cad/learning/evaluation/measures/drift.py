@@ -33,8 +33,8 @@ from cad.base.errors import CadError
 
 Array = NDArray[np.float64]
 
-# Amount that is subtracted from the sum every night, in standard deviations of a night's number. A
-# chart detects a shift of twice this amount fastest.
+# Amount that is subtracted every night from a chart's sum, in standard deviations of the number
+# that is added each night. A chart detects a shift of twice this amount fastest.
 ALLOWANCE = 0.5
 # Average number of nights between two false alarms of all charts together.
 NIGHTS = 365.0
@@ -45,8 +45,8 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     """Return the average number of nights after which a one-sided chart raises an alarm.
 
     The chart's sum S begins at 0 and becomes max(0, S + z - allowance) every night. There is an
-    alarm if S exceeds the limit. z is the number of the night, normal with variance 1 and the mean
-    ``shift``.
+    alarm if S exceeds the limit. z is the number that the chart gets for a night. It is normal with
+    variance 1 and the mean ``shift``.
 
     Parameters
     ----------
@@ -71,8 +71,9 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     centre = limit * (nodes + 1) / 2
     weight = limit * node_weights / 2
     move = shift - allowance
-    # L(s), the average run length from a sum s on, fulfils an integral equation: L(s) = 1 + L(0)
-    # P(s + z - k <= 0) + the integral over u of L(u) times the density of s + z - k at u. k is the
+    # L(s) is the average number of nights until an alarm, counted from a night with the sum s. It
+    # fulfils an integral equation. L(s) is 1 + L(0) P(s + z - k <= 0) plus an integral over u. The
+    # integrand is L(u) times the density of s + z - k at u. z is the number of one night and k the
     # allowance.
     start = np.append(centre, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))

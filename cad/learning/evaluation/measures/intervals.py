@@ -171,7 +171,8 @@ def clustered_auc(
         return Interval(none, none, none, method)
     value, without, pairs = auc_without_each_patient(y, s, code)
     too_rare = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
-    if too_rare or value in (0.0, 1.0):  # with a perfect AUC no variance can be estimated
+    # For an AUC of 0 or 1 no variance can be estimated.
+    if too_rare or value in (0.0, 1.0):
         return Interval(value, none, none, method)
     without = without[pairs > 0]
     pairs = pairs[pairs > 0]
@@ -223,14 +224,15 @@ def auc_without_each_patient(
     clusters = int(code.max()) + 1
     own_m = np.bincount(code[y], minlength=clusters)
     own_n = np.bincount(code[~y], minlength=clusters)
-    # A pair is won if the malignant region has the larger score. The pairs won without a patient
-    # are all pairs won, minus those of his positives and those of his negatives. Pairs between his
-    # own regions are then subtracted twice, so they are added once.
+    # A pair is a malignant and a benign region. It is won if the malignant region has the larger
+    # score. To get the pairs won without a patient, the pairs of his malignant and of his benign
+    # regions are subtracted from all pairs won. Pairs between his own regions are then subtracted
+    # twice, so they are added once.
     lost = n * np.bincount(code[y], weights=positive, minlength=clusters)
     lost += m * np.bincount(code[~y], weights=negative, minlength=clusters)
     # To count the pairs won within one patient, scores are ranked so that each patient lies above
-    # all earlier patients. A positive then wins over every negative of earlier patients. All its
-    # other wins are within its own patient.
+    # all earlier patients. A malignant region then wins over every benign region of earlier
+    # patients. All its other wins are within its own patient.
     ranked = code * len(s) + rankdata(s, "dense")
     won_over = n * np.bincount(
         code[y], weights=_placements(y, ranked[None, :])[0][0], minlength=clusters
@@ -355,7 +357,11 @@ def share_lower_bound(success: ArrayLike, groups: ArrayLike, design_effect: floa
 
 
 def _effective_regions(n: int, patients: int, effect: float, tail: float) -> float:
-    """Return the number of independent regions that carry as much information as ``n`` regions."""
+    """Return the number of independent regions that carry as much information as ``n`` regions.
+
+    The n regions belong to ``patients`` patients. ``effect`` is the design effect, and ``tail`` the
+    probability of the t-quantiles, such as .975 (:func:`clustered_share`).
+    """
     ratio = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
     return float(n / effect * ratio**2)
 
@@ -460,7 +466,7 @@ def bootstrap(
     tail = (1 - LEVEL) / 2
     for j, column in enumerate(draws.T):
         usable = column[np.isfinite(column)]
-        # A tiny width may be a rounding error, and counts as 0.
+        # A range of resampled values below 1e-12 may be a rounding error, and counts as no range.
         if len(usable) * 2 > n and np.ptp(usable) > 1e-12:
             ends[j] = np.quantile(usable, [tail, 1 - tail])
     return ends

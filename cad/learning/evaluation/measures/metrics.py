@@ -244,7 +244,7 @@ def partial_auc(
     height = _share(true, true[:, -1:])
     width = np.diff(x)
     rise = np.diff(height)
-    # The last step of the curve is cut at max_fpr, where the height of the curve is interpolated.
+    # The step of the ROC curve that passes max_fpr is cut there, at an interpolated height.
     inside = np.clip(max_fpr - x[:, :-1], 0, width)
     share = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
     area: np.ndarray = np.sum(inside * (height[:, :-1] + share * rise / 2), axis=1)
@@ -504,8 +504,8 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     # If all log-odds are within 1e-9 of each other, they may differ by rounding errors only, and a
     # slope has no meaning.
     usable = (_weighted_range(t, weight) > 0) & (_weighted_range(x, weight) >= 1e-9)
-    # The slope can be infinite only if all targets are 0 or 1; a single soft target keeps it
-    # finite.
+    # The slope can be infinite only if all targets are 0 or 1. A single target between 0 and 1
+    # keeps it finite.
     hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
     lowest, highest = _weighted_ends(x, weight * (t == 1))
     below, above = _weighted_ends(x, weight * (t == 0))
@@ -551,7 +551,8 @@ def calibration_curve(
     curve: dict[str, list[float]] = {name: [] for name in columns}
     if len(y) == 0:
         return curve
-    # The edges are probabilities of regions, so regions of equal probability are in the same group.
+    # The edges between groups are probabilities of regions, so regions of equal probability are in
+    # the same group.
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, q, side="left")
     for g in np.unique(group):
@@ -618,9 +619,10 @@ def clipped(values: np.ndarray) -> np.ndarray:
 
 
 def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return weighted sums.
+    """Return the sum of ``values``, shape (n,), with the weights of each draw, shape (draws,).
 
-    They are computed without BLAS, so that they do not depend on the number of threads.
+    ``weight`` has shape (draws, n). The sums are computed without BLAS, so that they do not depend
+    on the number of threads.
     """
     return np.asarray((weight * values).sum(axis=1))
 

@@ -89,7 +89,10 @@ class Measure(MeasureWords):
     function: Function = field(kw_only=True)
 
     def __call__(self, cases: Cases) -> float:
-        """Return the value, or NaN if the measure needs a probability and the score is none."""
+        """Return the measure of the regions ``cases``.
+
+        The result is NaN if the measure needs a probability and the score is none.
+        """
         return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
 
     def draws(self, cases: Cases, weight: np.ndarray) -> np.ndarray:
@@ -108,12 +111,15 @@ class Measure(MeasureWords):
 
 
 def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
-    """Return needs and function of a measure that compares any score with the truth."""
+    """Return ``needs`` and ``function`` of a :class:`Measure` of any score against the truth.
+
+    ``others`` are further arguments of ``measure``.
+    """
     return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
 
 
 def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
-    """Return needs and function of a measure that compares a probability with the target."""
+    """Return ``needs`` and ``function`` of a :class:`Measure` of probabilities against targets."""
     return "probability", lambda c, w: measure(c.target, c.score, weight=w)
 
 
@@ -137,8 +143,8 @@ _TABLE: dict[str, tuple[_Needs, Function]] = {
     "cross_entropy": _soft(metrics.cross_entropy),
     "brier": _soft(metrics.brier),
     "calibration_intercept": _soft(metrics.calibration_intercept),
-    # The intercept is computed from the model's probabilities as they are, the slope from log-odds
-    # that can be compared between folds.
+    # The calibration intercept is computed from the model's probabilities as they are. The
+    # calibration slope is computed from centred log-odds, which can be compared between folds.
     "calibration_slope": (
         "probability",
         lambda c, w: metrics.calibration_slope(c.target, c.sloped, weight=w),

@@ -121,8 +121,8 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     if len(x) == 0:
         return float("nan")
     observed = np.mean((x - z) ** 2)
-    # The expected squared difference if a value of each reader is drawn at random and
-    # independently.
+    # ``expected`` is the mean squared difference between a score of the first and a score of the
+    # second reader. Each score is drawn at random and independently of the other.
     expected = x.var() + z.var() + (x.mean() - z.mean()) ** 2
     return float(1 - observed / expected) if expected > 0 else float("nan")
 

@@ -34,14 +34,17 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 
-FEW = 5  # least number of regions with histology in each class
-# Smallest weight of the classifier. With it the classifier still orders regions of equal score.
+# Least number of regions with histology in each class to which weights are fitted.
+FEW = 5
+# Smallest weight c of the classifier's log-odds. With it the classifier still orders regions to
+# which a reader gave the same score.
 LEAST_TOOL = 0.02
-# With more patients, several are left out together, so that the time grows with their number n and
-# not with n^2.
+# With more patients than this, several are left out together. So the time grows with the number n
+# of patients and not with n^2.
 MOST_FITS = 100
-# Standard deviations of the priors of b (common to all readers), of the readers' deviations and of
-# c, for scores and log-odds that are divided by their standard deviation.
+# Standard deviations of the normal priors (see the module's docstring): of the weight b common to
+# all readers, of a reader's deviations, and of c. They hold for scores and log-odds that were
+# divided by their standard deviation.
 COMMON_SD = 3.0
 OWN_SD = 0.5
 TOOL_SD = 1.0
@@ -209,13 +212,13 @@ def assist(
     assisted : Assisted
         The readers' AUC alone and with the tool, and the test.
     probability : dict of str to ndarray, shape (n,)
-        For each reader id, the probability with the tool of every region, by weights that were
-        fitted without the region's patient.
+        For each reader id, every region's probability with the tool. Its weights were fitted
+        without the region's patient.
 
     Raises
     ------
     CadError
-        Where histology, scores and probabilities meet on too few regions of a class.
+        If too few regions of a class have histology, a reader's score and a probability.
 
     Examples
     --------
@@ -241,12 +244,12 @@ def assist(
         out = fit == left_out
         combination = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
         for j, name in enumerate(names):
-            # Probabilities of all rows are computed, because left-out rows are ranked among the
-            # other rows with the same weights.
+            # Probabilities of all rows are computed, because a left-out row is ranked among the
+            # other rows, with the same weights for all.
             values = combination.readers[name].probability(table[j], classifier)
             probability[j, out] = values[out]
-            # Rows without a truth are ranked as well, because the tests select the rows that they
-            # use.
+            # Rows without a truth are ranked as well. The tests of readers select the rows that
+            # they use.
             rank[j, out] = ranked(values[out], values[~out])
     return _assisted(truth, table, probability, rank, patients, names, combinations)
 
@@ -280,8 +283,8 @@ def _assisted(
     test = None
     note = ""
     try:
-        # The readers alone and the readers with the tool must be compared on the same cases,
-        # because otherwise a difference could be one of the cases.
+        # The readers alone and the readers with the tool must be compared on the same cases.
+        # Otherwise different cases could be the reason for a difference.
         alone = np.where(np.isfinite(rank), table, np.nan)
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
@@ -308,7 +311,7 @@ def fit_combinations(
     Raises
     ------
     CadError
-        Where histology, scores and probabilities meet on too few regions of a class.
+        If too few regions of a class have histology, a reader's score and a probability.
 
     Examples
     --------
@@ -341,8 +344,9 @@ def fit_combinations(
     design = np.hstack([both, deviating.reshape(len(y), -1)])
     precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
     centred = z - scale[0]
-    # c is fitted on log-odds divided by their standard deviation, but its prior mean of 1 is for
-    # the log-odds themselves.
+    # The weight c of the classifier's log-odds is fitted on log-odds divided by their standard
+    # deviation. But its prior mean of 1 is for the log-odds themselves, so it is multiplied by this
+    # standard deviation.
     beta = fit_logistic(
         np.column_stack([design, centred / scale[1]]),
         y,
@@ -350,7 +354,8 @@ def fit_combinations(
         precision=np.r_[precision, TOOL_SD**-2],
     )
     tool = beta[-1] / scale[1]
-    # If c was raised, the readers' weights are fitted again with this c.
+    # If c is below its lower bound, it is set to the bound, and the readers' weights are fitted
+    # again with this c.
     if tool < LEAST_TOOL:
         tool = LEAST_TOOL
         beta = fit_logistic(design, y, offset=tool * centred, precision=precision)

@@ -151,13 +151,14 @@ def obuchowski_rockette(
     ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
     residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
     ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
-    # The true cov2 is at least cov3. If the estimates are not, their difference counts as 0,
-    # because otherwise the error would be too small (Hillis).
+    # cov2 is the covariance of the AUCs of two readers under one treatment, cov3 under two
+    # treatments. The true cov2 is at least cov3. If the estimates are not, their difference counts
+    # as 0, because otherwise the error would be too small (Hillis).
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
-    # The variance of the difference of two treatment means is 2/r (MS(T*R) + r (cov2 - cov3)), with
-    # r readers and MS(T*R) the mean square of treatment by reader.
+    # The difference of two treatments' mean AUCs has the variance 2/r (MS(T*R) + r (cov2 - cov3)).
+    # r is the number of readers and MS(T*R) the mean square of treatment by reader.
     error = float(np.sqrt(2 / r * denominator))
     half = float(t_distribution.ppf(0.975, df2) * error)
     return MRMC(
@@ -226,8 +227,8 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     read = []
     won = []
     for wins in table:
-        # The shape is (readers, malignant, benign). If one of the two cases was not read, the value
-        # is NaN, and there is no pair.
+        # ``gap`` has the shape (readers, malignant, benign). If one of the two cases was not read
+        # by the reader, the gap is NaN, and there is no pair.
         gap = wins[:, y == 1][:, :, None] - wins[:, y == 0][:, None, :]
         read.append(np.isfinite(gap) * 1.0)
         won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
@@ -240,8 +241,10 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
         hits = _pair_sums(won[i], won[j])
         both = _pair_sums(read[i], read[j])
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
-        # The covariance is the sum of the moments, each weighted by the number of pairs of pairs
-        # that have these indices in common, minus the squared mean.
+        # A pair is a reader, a malignant and a benign case. Two pairs may have some of the three in
+        # common, which makes eight kinds of pairs of pairs. The covariance is the sum over the
+        # kinds of the mean product (``moment``), weighted by the share of the kind, minus the
+        # squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
     # An unbiased estimate of a variance may be negative, and then counts as 0.
     variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
@@ -258,7 +261,8 @@ def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     for same in product((0, 1), repeat=3):
         summed_axes = tuple(axis for axis in range(3) if not same[axis])
         total[same] = np.sum(a.sum(axis=summed_axes) * b.sum(axis=summed_axes))
-    # Place 0 has all pairs of entries at first. Those of equal index are subtracted.
+    # At first, place 0 of an axis has all pairs of entries. The pairs of equal index are
+    # subtracted.
     for axis in range(3):
         total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
     return total
@@ -307,8 +311,8 @@ def against_readers(
     y, flat, group, omitted = _complete(truth, rows, groups)
     aucs = _auc_of_readers(y, flat)
     r = len(table)
-    # psi_r = AUC(CAD) - AUC(reader r). The AUC of CAD is a part of each psi_r, so they are
-    # correlated.
+    # The comparison uses psi_r = AUC(CAD) - AUC(reader r). The AUC of CAD is a part of every psi_r,
+    # so all psi_r are correlated.
     contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
     psi = contrast @ aucs
     cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
@@ -362,9 +366,9 @@ def _jackknife_covariance(
 ) -> np.ndarray:
     """Return by how much the AUCs of several readings vary, and vary together, over patients.
 
-    Each of the n patients is left out in turn. The pseudovalue of patient i is n A - (n - 1) A_i,
-    where A is the AUC of all cases, and A_i is the AUC without him (Efron and Tibshirani 1993,
-    chapter 11). The result is the covariance of the pseudovalues' means.
+    Each of the n patients is left out in turn. The pseudovalue of patient i is n A - (n - 1) A_i. A
+    is the AUC of all cases, and A_i the AUC without him (Efron and Tibshirani 1993, chapter 11).
+    The result is the covariance of the pseudovalues' means.
 
     Parameters
     ----------
@@ -387,8 +391,9 @@ def _jackknife_covariance(
         _, without, _ = auc_without_each_patient(truth == 1, rating, patient_number)
         aucs_without.append(without)
     covariance = np.atleast_2d(np.cov(aucs_without, ddof=1))
-    # A pseudovalue is -(n - 1) A_i plus a constant: its covariance is (n - 1)^2 times that of A_i.
-    # The covariance of a mean of n values is 1/n of that of a value.
+    # A jackknife pseudovalue is -(n - 1) A_i plus a constant, with n patients and A_i the AUC
+    # without patient i. So its covariance is (n - 1)^2 times that of A_i. The covariance of a mean
+    # of n pseudovalues is 1/n of that of a pseudovalue.
     return covariance * (n_patients - 1) ** 2 / n_patients
 
 

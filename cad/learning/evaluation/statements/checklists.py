@@ -70,7 +70,9 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
     answered = {}
     for number, item in items(name).items():
         if _of_nobody(name, number, facts):
-            if name == "metrics":  # each item of METRICS needs a reason
+            # The checklist METRICS needs a reason for each item, also where nothing was measured on
+            # images.
+            if name == "metrics":
                 answered[number] = OF_A_TABLE
         elif "answer" in item:
             answered[number] = re.sub(r"\{(\w+)\}", sentence, item["answer"])

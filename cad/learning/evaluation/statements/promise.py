@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 from cad.learning.joint_model import effective_number
 
 # One warning is given if a single patient has more than the share _LARGEST_SHARE of all regions.
-# Another warning is given if the rarer class (malignant or benign) is less than the share _RAREST
-# of them. docs/probability.md has the measurements from which these limits follow.
+# Another warning is given if the rarer class (malignant or benign) has less than the share _RAREST
+# of all regions. docs/probability.md has the measurements from which these limits follow.
 _LARGEST_SHARE = 0.3
 _RAREST = 0.05
 

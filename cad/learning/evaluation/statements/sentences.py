@@ -211,8 +211,8 @@ def _tuning(facts: RunFacts) -> str:
     learner = facts.settings("learner")
     grid = fitted.get("grid")
     if not grid and facts.predicted:
-        # A bundle (a stored model) has only the best point of a search. The grid is in its
-        # settings.
+        # A bundle (a stored model) has only the best parameters that a search found. The grid of
+        # the search is in the settings of the bundle.
         grid = learner.get("grid")
     if not grid and not facts.weights:
         if fitted.get("members"):
@@ -312,7 +312,7 @@ def _failures(facts: RunFacts) -> str:
     ]
     histology = facts.metrics.histology
     if histology is not None and histology.operating_points:
-        # The points have the thresholds P-, .5 and P+, in this order.
+        # The three operating points have the thresholds P-, .5 and P+, in this order.
         middle = histology.operating_points[1]
         sentences.append(f"At .5: {middle['fp']} false positives, {middle['fn']} false negatives.")
     if facts.pictured:

@@ -158,8 +158,8 @@ class Ranker(BinaryLearner):
         """Return the scores minus the score whose probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
-        # A ranker learns from differences of scores only, so a score has no natural zero. It is put
-        # where Platt's sigmoid is 1/2.
+        # A ranker learns from differences of scores only, so its scores have no natural zero. The
+        # zero is put where Platt's sigmoid is 1/2.
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -210,8 +210,8 @@ class Ranker(BinaryLearner):
             )
         if _are_probabilities(y[labelled]):
             self.classes_ = np.array([0, 1])
-            # Pairs need classes and not probabilities. A p of 1/2 counts as negative, as in the
-            # measures.
+            # Pairs need classes and not probabilities. A probability of 1/2 counts as negative, as
+            # in the measures of predictions.
             sign = np.where(y > 0.5, 1.0, -1.0)
             sign[~labelled] = 0.0
             return sign
@@ -257,8 +257,10 @@ class Ranker(BinaryLearner):
     def _rows(
         self, X: Floats, rows: NDArray[np.intp], used: NDArray[np.intp], train: NDArray[np.intp]
     ) -> Floats:
-        """Return ``rows`` of X in the form that a learner expects that was fitted to the rows
-        ``train``.
+        """Return the rows ``rows`` of X, for a learner that was fitted to the rows ``train``.
+
+        ``used`` are all rows of positive weight. For a precomputed kernel the columns that such a
+        learner expects are chosen, too.
         """
         if not self._kernel_is_precomputed():
             return X[rows]
@@ -298,7 +300,7 @@ class Ranker(BinaryLearner):
             if len(np.unique(sign[train][sign[train] != 0])) < 2:
                 return None
             learner = clone(self)
-            # clone() drops this attribute, which validate_data set, and _fit_scores does not
+            # clone() drops ``n_features_in_``, which validate_data set, and _fit_scores does not
             # validate again.
             learner.n_features_in_ = self.n_features_in_
             learner._fit_scores(
@@ -335,8 +337,8 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
         positive = weight[sign > 0].sum()
         negative = weight[sign < 0].sum()
         slope = least_slope
-        # With this offset, the probability at the mean score is about the share of positives. With
-        # so small a slope the probabilities of all rows are close to this share.
+        # With this offset, the probability at the mean score is about the share of positives. The
+        # least slope is so small that the probabilities of all rows are close to this share.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
             np.average(scores, weights=weight)
         )

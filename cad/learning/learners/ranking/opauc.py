@@ -132,11 +132,12 @@ def opauc_path(
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)
     lams = np.asarray(lambdas, dtype=float)
-    # Of the two methods the one with fewer operations is used. A pair of settings takes n d^2
-    # operations by means and covariances, and n^3 by inner products of rows.
+    # Of two methods the one with fewer operations is used. Numbers of operations are for one pair
+    # of settings (eta, lambda), n rows and d features. The method by means and covariances takes n
+    # d^2 operations, and the method by inner products of rows n^3.
     if X.shape[1] > X.shape[0]:
-        # Here w = X' coefficients. Gradients are weighted sums of rows, so w is always a weighted
-        # sum of rows, too.
+        # Here the weights w are X' coefficients. Gradients are weighted sums of rows, so w is
+        # always a weighted sum of rows, too.
         coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
         return coefficients @ X, diverged
     return _pass_moments(X, sign, weight, steps, lams)
@@ -226,8 +227,8 @@ def _pass_factor(
     for i in range(a):
         for j in range(b):
             coefficient = out[i, j]
-            # u = X w is kept up to date instead of w, at the cost of n operations for each changed
-            # coefficient.
+            # The scores u = X w are kept up to date instead of the weights w, which takes n
+            # operations for each changed coefficient.
             u = np.zeros(n)  # w'x of every row
             total = np.zeros(2)
             for t in range(n):
@@ -244,9 +245,10 @@ def _pass_factor(
                     change[t] = -rate * s
                     largest = abs(change[t])
                     for k in range(t):
-                        # Cov w is the sum over the other class of share (u - centre) x. In s a = s
-                        # (x_t - mean) the mean is the sum of share x over the same rows. So the
-                        # coefficient of such a row changes by share (u - centre - s).
+                        # Row k of the other class has the share weight[k] / total_of_other in the
+                        # mean and in the covariance. So it occurs twice in the gradient: as share
+                        # (u_k - centre) x_k in the covariance times w, and as -share s x_k in the
+                        # mean. Its coefficient changes by the sum of both, times -rate.
                         change[k] = 0.0
                         if sign[k] != sign[t]:
                             change[k] = -rate * weight[k] / total_of_other * (u[k] - centre - s)
@@ -256,8 +258,8 @@ def _pass_factor(
                     if not largest < 1e100 or not abs(shrink * s) < 1e100:
                         diverged[i, j] = True
                         break
-                    # The penalty first multiplies all of w by a factor; then the gradient of the
-                    # loss, a sum of rows, is added.
+                    # The penalty first multiplies all weights w by a factor. Then the gradient of
+                    # the loss, a sum of rows, is added.
                     for k in range(n):
                         u[k] *= shrink
                         coefficient[k] *= shrink

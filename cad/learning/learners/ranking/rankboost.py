@@ -85,9 +85,9 @@ class RankBoost(StumpRanker):
 
     A stump is 1 if feature j of a row is above a threshold, else 0. Its advantage r is the weighted
     mean, over all pairs, of the stump at the positive minus the stump at the negative. Each round
-    adds the stump of largest abs(r), with weight alpha = 1/2 ln((1 + r) / (1 - r)), smoothed by one
-    pair (the third method of Freund et al. 2003). The weight of a pair is a product of weights of
-    its two rows, so that the pairs need not be listed.
+    adds the stump of largest abs(r). The weight of the stump is alpha = 1/2 ln((1 + r) / (1 - r)),
+    smoothed by one pair (the third method of Freund et al. 2003). The weight of a pair is a product
+    of weights of its two rows, so that the pairs need not be listed.
 
     Parameters
     ----------
@@ -185,8 +185,9 @@ def boost(
         r, where, cut = _best_stump(values, order, advantage)
         if where < 0:
             break
-        # alpha = 1/2 ln((1 + r) / (1 - r)). Smoothing by one pair keeps alpha finite for a perfect
-        # stump. r is clipped because rounding may carry r past 1.
+        # The weight of a stump is alpha = 1/2 ln((1 + r) / (1 - r)), with r its advantage.
+        # Smoothing by one pair keeps alpha finite for a perfect stump. r is clipped because
+        # rounding may carry r past 1.
         r = min(max(r, -1.0), 1.0)
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
         # For rows above the threshold, the weight of a positive is multiplied by exp(-alpha), and
@@ -381,8 +382,8 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        # Rows without a role are removed, because their values would otherwise be used for
-        # thresholds.
+        # Rows without a role, which are neither labelled nor claimed by a labelled row, are
+        # removed. Otherwise their values would be used for thresholds.
         used = role >= 0 if self.discount > 0 else sign != 0
         self._boost(X[used], role[used], weight[used], float(self.discount))
 
@@ -397,6 +398,7 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     Parameters
     ----------
     X : ndarray (n, d)
+        Features of the rows.
     sign : ndarray (n,)
         Class of the row, +1 or -1, or 0 for unlabelled.
     k : int

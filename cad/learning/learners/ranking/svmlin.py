@@ -21,9 +21,10 @@ from cad.learning.learners.ranking.base import Floats, Ranker
 from cad.learning.learners.solvers.newton import MAX_NEWTON, finite_newton
 from cad.learning.stored import Declared, floats
 
-# The weight of the unlabelled rows' loss starts at _FIRST_WEIGHT and is doubled until it is
-# lambda_u. The temperature of annealing starts at _FIRST_TEMPERATURE times lambda_u. It is halved
-# until the temperature is _LAST_TEMPERATURE times lambda_u or the entropy is negligible.
+# With the method multi-switch, the weight of the unlabelled rows' loss starts at _FIRST_WEIGHT and
+# is doubled until it is lambda_u. With deterministic annealing, the temperature starts at
+# _FIRST_TEMPERATURE times lambda_u. It is halved until it is _LAST_TEMPERATURE times lambda_u or
+# the entropy is negligible.
 _FIRST_WEIGHT = 1e-5
 _FIRST_TEMPERATURE = 10.0
 _LAST_TEMPERATURE = 1e-6
@@ -192,12 +193,14 @@ class SVMLin(Ranker):
         Returns
         -------
         w : ndarray (d,)
+            Weights of the features.
         labels : ndarray (u,)
             Labels of the unlabelled rows, 0 or 1.
         steps : list of (float, list of float)
             For each weight of the unlabelled rows (or temperature), its value and the objective
             after every inner step.
         converged : bool
+            Whether every fit of the weights converged.
         """
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
@@ -250,8 +253,8 @@ class SVMLin(Ranker):
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
         w: Any = start
-        # At a high temperature the entropy alone decides, and it is largest when all p equal the
-        # share.
+        # p are the probabilities that unlabelled rows are positive. At a high temperature the
+        # entropy alone decides, and it is largest when all p equal the share of positives.
         p: Floats = np.full(len(free_rows), share)
         # Each unlabelled row stands twice in ``stacked``: as +1 with cost p, and as -1 with cost 1
         # - p. The expected loss is then the loss of an ordinary SVM with squared hinge.
@@ -278,8 +281,8 @@ class SVMLin(Ranker):
                 is_finite = is_finite and settled
                 values.append(total())
                 f = free_rows @ w
-                # For fixed w, the optimal p is a sigmoid of the difference between a row's loss as
-                # -1 and its loss as +1.
+                # For fixed weights w, the optimal probability p of an unlabelled row is a sigmoid
+                # of a difference: the row's loss as -1 minus its loss as +1.
                 advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
                 old = p
                 p = _balanced_sigmoid(advantage, temperature, free_cost, share)
@@ -309,8 +312,8 @@ class SVMLin(Ranker):
 
 def _top_share(f: Floats, share: float) -> Floats:
     """Return labels: +1 for the given share of rows with the largest f, -1 for all others."""
-    # The share is a share of rows and not of weights, because an exchange of two labels keeps the
-    # number of positive rows, and not their weight.
+    # The share is a share of the number of rows and not of their weights. An exchange of two labels
+    # keeps the number of positive rows, but not the sum of their weights.
     count = round(share * len(f))
     guess = np.full(len(f), -1.0)
     guess[np.argsort(-f, kind="stable")[:count]] = 1.0
@@ -323,15 +326,15 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     At most ``most`` pairs are exchanged, the best first. The result is whether any pair was.
     """
     # ``price`` is the difference between a row's loss as +1 and its loss as -1. An exchange of one
-    # +1 with one -1 keeps the share.
+    # label +1 with one label -1 keeps the share of positives.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
     up = np.flatnonzero(guess > 0)
     down = np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
     down = down[np.argsort(price[down], kind="stable")][:most]
-    # The +1 of highest price is paired with the -1 of lowest price, then the +1 and the -1 that
-    # come next, and so on. The gain falls from pair to pair, so the pairs worth exchanging come
-    # first.
+    # The row with label +1 of highest price is paired with the row with label -1 of lowest price,
+    # then the next two rows, and so on. The gain falls from pair to pair, so the pairs worth
+    # exchanging come first.
     pairs = min(len(up), len(down))
     gain = price[up[:pairs]] - price[down[:pairs]]
     # A gain that may be a rounding error does not count, because otherwise a pair could be
@@ -348,7 +351,8 @@ def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share
 
     T is the temperature, and the mean is weighted by ``cost``.
     """
-    # The mean of p falls as nu rises, so nu is found by bisection.
+    # The mean of p falls as nu rises, so the nu for which this mean is ``share`` is found by
+    # bisection.
     z = advantage / temperature
     odds = float(np.log(share / (1.0 - share)))
     low = float(z.min()) - odds - 1.0

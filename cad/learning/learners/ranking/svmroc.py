@@ -19,8 +19,8 @@ from cad.learning.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learning.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
 from cad.learning.stored import Declared, floats, whole
 
-# The interior-point method never reaches 0, so coefficients below this share of the largest count
-# as 0.
+# The interior-point method never reaches 0, so coefficients below this share of the largest
+# coefficient count as 0.
 _ZERO = 1e-8
 
 

@@ -25,11 +25,12 @@ from scipy.linalg.lapack import dpotrf
 from cad.learning.learners.solvers.problem import Array
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, add_rows, inner
 
-# Added to the diagonal of the kernel matrix, relative to its largest entry. So the matrix can be
-# factorised although some points depend linearly on others (as with a linear kernel or duplicates).
-# Steps are repeated until the solution is exact, so the addition has no effect on the solution.
+# This share of the largest entry of the kernel matrix is added to the matrix's diagonal. So the
+# matrix can be factorised although some points depend linearly on others (as with a linear kernel
+# or duplicates). Steps are repeated until the solution is exact, so the addition has no effect on
+# the solution.
 RIDGE = 1e-11
-# Largest number of full steps. Then the method gives up, because it may visit the same points again
+# After this number of full steps the method gives up, because it may visit the same points again
 # and again. Ten steps are usual; problems with the largest costs take some dozens.
 _MOST_ROUNDS = 300
 # Numba options that allow a sum to be computed in any order, so that inner products use vector
@@ -62,9 +63,10 @@ def active_set(
         Start, changed in place. The duals gamma of the start lie between their bounds. Their
         balances of the intercept and the scale (``unmet``) need not be 0.
     unmet : ndarray, shape (2,)
-        Sums of sign * gamma (the balance of the intercept) and of q * sign * gamma (the balance of
-        the scale) over rows that are not in ``rows`` and stay fixed. q is a row's coefficient of
-        the scale (``Rows``). Zeros if ``rows`` are the whole problem.
+        Sums over rows that are not in ``rows`` and stay fixed. The first is the sum of sign * gamma
+        (the balance of the intercept), the second the sum of q * sign * gamma (the balance of the
+        scale). q is a row's coefficient of the scale (``Rows``). Zeros if ``rows`` are the whole
+        problem.
     tol : float
         The method stops when the largest violation of a constraint is at most this, in units of the
         margin.
@@ -98,8 +100,8 @@ def active_set(
     ([0.5, 0.5], [-1.0, 1.0], True)
     """
     ridge = RIDGE * float(store.kernel.diagonal.max())
-    # The factor starts with little memory, which is enlarged when needed, because to allocate and
-    # clear a large array takes a fifth of the time of a small fit.
+    # The Cholesky factor L starts with little memory, which is enlarged when needed. To allocate
+    # and clear a large array takes a fifth of the time of a small fit.
     room = min(max_free, len(rows.free(iterate.gamma)) * 5 // 4 + 50)
     L = np.empty((room, room))
     free = np.empty(max_free, dtype=np.int64)
@@ -195,7 +197,8 @@ def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignor
         taken[i] = 0.0
     for j in range(len(bad)):
         missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
-        # At gamma = 0 a row must be on or beyond its margin, at gamma = c on it or short of it.
+        # A row whose dual gamma is 0 must be on or beyond its margin. A row whose dual is its cost
+        # c must be on its margin or short of it.
         bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
@@ -238,6 +241,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     free : ndarray of int64, shape (most_free,)
         Numbers of the free rows, at most one per point; only the first ``size`` are used.
     size : int
+        Number of free rows at the start.
     rows, iterate, unmet, tol
         The same as in :func:`active_set`.
     kernel : KernelRows
@@ -246,7 +250,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         Receives the numbers of the rows that must become free, the worst row first, as many as the
         array has room for.
     change : ndarray, shape (n,)
-        Zeros.
+        Zeros at the start. The changes of the points' coefficients are added up here.
     bad, work : ndarray, shapes (m,) and (5, most_free + 2)
         Memory for intermediate results. Compiled code that makes its own arrays takes longer to
         compile.
@@ -269,8 +273,9 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     balance = work[4]
     for k in range(size):
         tight[k] = iterate.f[rows.point[free[k]]]
-    # Balances of b and s: the sums of sign * gamma and of q * sign * gamma over all rows, which
-    # must be 0 in a solution. A full step makes them 0, even if they are not 0 at the start.
+    # Balances of the intercept b and the scale s, which must be 0 in a solution. They are the sums
+    # of sign * gamma and of q * sign * gamma over all rows. A full step makes them 0, even if they
+    # are not 0 at the start.
     balance[0] = unmet[0]
     balance[1] = unmet[1]
     for j in range(len(gamma)):
@@ -301,7 +306,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         u[1] += length * (goal[1] - u[1])
         balance[0] *= 1.0 - length
         balance[1] *= 1.0 - length
-        # The dual is set to exactly its bound, because 0 < gamma < c defines the free rows.
+        # The dual of the row that limits the step is set to exactly its bound, because 0 < gamma <
+        # c defines the free rows.
         j = free[blocked]
         gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
         _remove(L, size, blocked)
@@ -309,7 +315,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         for k in range(blocked, size):
             free[k] = free[k + 1]
             tight[k] = tight[k + 1]
-    # f = K A'gamma is updated for the duals that changed, by a product with few kernel rows.
+    # The decision values f = K A'gamma are updated for the duals that changed, by a product with
+    # few kernel rows.
     add_rows(kernel, change, iterate.f)
     violation, count = _violations(rows, iterate, free, size, tol, new, bad, change)
     for i in range(len(change)):
@@ -324,9 +331,11 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
     The step is written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate
     results.
 
-    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). b and s are
-    the numbers for which the step makes both balances 0. The vectors L^-1 (r - f), L^-1 1 and L^-1
-    q are enough to find them, so one backward substitution is needed instead of three.
+    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). f are the
+    decision values without intercept, and r + s q the decision values with intercept on the margins
+    of the rows (:class:`.Rows`). b and s are the numbers for which the step makes both balances 0.
+    The vectors L^-1 (r - f), L^-1 1 and L^-1 q are enough to find them, so one backward
+    substitution is needed instead of three.
     """
     b = u[0]
     s = u[1]
@@ -339,15 +348,17 @@ def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: igno
         slopes[k] = rows.q[free[k]]
     for k in range(2 + rows.learned):
         _solve_lower(L, size, work[k])
-    # These are the products 1'(LL')^-1 1 and 1'(LL')^-1 (r - f). After the free duals are
-    # eliminated from the system, they are the coefficients of an equation for b.
+    # With the Cholesky factor L, ``a_bb`` is the product 1'(LL')^-1 1, and ``a_b`` is 1'(LL')^-1 (r
+    # - f). After the free duals are eliminated from the system, they are the coefficients of an
+    # equation for b.
     a_bb = _dot(ones, ones, size)
     a_b = _dot(ones, step, size)
     if rows.learned:
         a_bs = _dot(ones, slopes, size)
         a_ss = _dot(slopes, slopes, size)
         determinant = a_bb * a_ss - a_bs * a_bs
-        # If all free rows have the same coefficient of s, the equations do not determine b and s.
+        # If all free rows have the same coefficient of the scale s, the equations do not determine
+        # the intercept b and s.
         if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
             return b, s, False
         right_b = a_b + balance[0]
@@ -391,21 +402,24 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
-    """Add rows to the factor; ``block``, shape (new, size + new), has their kernel values."""
+    """Add rows to the Cholesky factor L of ``size`` rows.
+
+    ``block``, shape (new, size + new), has the kernel values of the new rows.
+    """
     for i in range(len(block)):
         place = size + i
         row = L[place]
         for k in range(place):
             row[k] = block[i, k]
         _solve_lower(L, place, row)
-        # For a point that depends linearly on the others the difference is a rounding error, and
-        # may be negative; it is then replaced by the ridge.
+        # For a point that depends linearly on the others, the diagonal element before its square
+        # root is only a rounding error, and may be negative. The ridge then takes its place.
         row[place] = np.sqrt(max(block[i, place] + ridge - _dot(row, row, place), ridge))
 
 
 @inner()
 def _remove(L, size, place):  # type: ignore[no-untyped-def]
-    """Remove row ``place`` from the factor.
+    """Remove row ``place`` from the Cholesky factor L.
 
     The rows below move up by one, so each of them has one entry beyond the diagonal. Givens
     rotations of neighbouring columns make these entries 0. This takes O(size^2) operations, whereas

@@ -53,7 +53,7 @@ def solve_cvxopt(
     -----
     For an extra scalar, let g be the sum of the duals times the scalar's coefficients, and lower
     and upper its bounds. The dual objective has the term max(lower g, upper g). The term is written
-    as upper p - lower q with g = p - q and p, q >= 0. The multipliers of the equations g = p - q
+    as upper a - lower b with g = a - b and a, b >= 0. The multipliers of the equations g = a - b
     are the extra scalars u.
 
     Examples
@@ -78,8 +78,9 @@ def solve_cvxopt(
     m = problem.n_rows
     k = len(problem.lower)
     A, B = problem.dense()
-    # The program is min 1/2 x'Px + q'x with Gx <= h and Ex = 0, and x = (gamma, p of every finite
-    # upper bound, q of every finite lower bound).
+    # The quadratic program is min 1/2 x'Px + q'x with Gx <= h and Ex = 0. x holds the duals gamma,
+    # then a variable a for every finite upper bound of a scalar, then a variable b for every finite
+    # lower bound.
     up = np.isfinite(problem.upper)
     low = np.isfinite(problem.lower)
     size = m + int(up.sum() + low.sum())
@@ -90,7 +91,7 @@ def solve_cvxopt(
         # objective.
         P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
     q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
-    # E x = B'gamma - p + q: the balance g of each scalar, with the variables p and q of its bounds.
+    # Ex = 0 says that B'gamma = a - b for each scalar, with the variables a and b of its bounds.
     E = np.zeros((k, size))
     E[:, :m] = B.T
     E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
@@ -98,6 +99,7 @@ def solve_cvxopt(
     G = -np.eye(size)
     h = np.zeros(size)
     if problem.r == 1:
+        # The plain hinge bounds the duals by the costs: gamma <= c.
         G = np.vstack([G, np.eye(m, size)])
         h = np.concatenate([h, problem.c])
     matrices = [cvxopt.matrix(matrix) for matrix in (P, q, G, h, *((E, np.zeros(k)) if k else ()))]

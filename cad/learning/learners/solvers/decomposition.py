@@ -21,8 +21,8 @@ _SMALLEST_BLOCK = 512
 _LARGEST_BLOCK = 4096
 # Largest share of a block for points that were not in the last block.
 _NEW = 0.5
-# A block is solved until its violation is below _INNER times the violation when it was chosen, or
-# below _INNER_LAST times the tolerance.
+# A block is solved until the violation of the optimality conditions is below _INNER times the
+# violation when the block was chosen, or below _INNER_LAST times the tolerance.
 _INNER = 0.1
 _INNER_LAST = 0.5
 _INNER_MOVES = 100
@@ -157,7 +157,8 @@ def _next_block(
     raise_first = raise_first[up[raise_first] > down.min()]
     lower_first = _smallest_indices(down, half)
     lower_first = lower_first[down[lower_first] < up.max()]
-    # The two worst rows come first, so that every block contains them.
+    # The two rows that violate the optimality conditions most come first, so that every block
+    # contains their points.
     worst = point[np.r_[raise_first[:1], lower_first[:1]]]
     new = np.setdiff1d(point[np.r_[raise_first, lower_first]], worst)
     earlier = np.setdiff1d(last, np.r_[worst, new])

@@ -10,7 +10,7 @@ from cad.learning.learners.solvers.problem import Problem, Solution
 
 # A dual whose distance from a bound is below this share of its cost counts as being at the bound.
 _AT_BOUND = 1e-7
-# Tolerance of the constraints on b and s, in units of the margin.
+# Tolerance of the constraints on the intercept b and the scale s, in units of the margin.
 _SLACK = 1e-9
 # Largest relative rise of the objective, a tenth of the tolerance of the solvers.
 _RISE = 1e-7
@@ -36,8 +36,8 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
     """
     learned = len(problem.lower) == 2
     share = solution.gamma / problem.c
-    # The slack t - a'f - B u of a row is <= 0 if its dual is below the cost, and >= 0 if its dual
-    # is above 0.
+    # The slack t - a'f - B u says how far a row falls short of its margin. It is <= 0 if the row's
+    # dual is below its cost, and >= 0 if the dual is above 0.
     above = share < 1 - _AT_BOUND
     below = share > _AT_BOUND
     free = above & below

@@ -26,7 +26,8 @@ KERNELS = ("linear", "rbf", "poly", "precomputed")
 # the whole matrix is checked. For more points, this number of evenly spread points is checked at
 # first, and the support vectors after the solution.
 _PROOF_SIZE = 400
-# Up to this size, computing the whole matrix is faster than computing rows on demand.
+# Up to this number of points, computing the whole kernel matrix is faster than computing its rows
+# on demand.
 _WHOLE_SIZE = 1500
 # With at least this many points per dimension of the feature space, a solution in the feature space
 # is faster than any method that uses kernel values.
@@ -105,7 +106,7 @@ class Kernel:
             return product
         if self.name == "poly":
             return (self.gamma * product + self.coef0) ** self.degree
-        # Rounding may make the exponent slightly positive.
+        # Rounding may make the exponent of a Gaussian kernel slightly positive.
         np.minimum(product, 0.0, out=product)
         return np.exp(product, out=product)
 
@@ -127,8 +128,8 @@ class Kernel:
         which, weight = _multinomial(X.shape[1] + 1, self.degree)
         Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
         # The power ``degree`` of an inner product is a sum over monomials. A term has as many
-        # copies as there are orders of its variables, so each side is multiplied by the square root
-        # of this number.
+        # copies as there are orders of its variables. So each of the two factors of a term is
+        # multiplied by the square root of this number.
         made = Z[:, which[0]] * weight
         for column in which[1:]:
             made *= Z[:, column]
@@ -156,8 +157,8 @@ def settle_kernel(
 ) -> Kernel:
     """Return a kernel in which gamma is a number.
 
-    For ``gamma="scale"`` it is 1 / (d Var X), with d features and the variance weighted by the
-    samples' weights. For "auto" it is 1 / d.
+    For ``gamma="scale"`` the number is 1 / (d Var X), with d features and the variance weighted by
+    the samples' weights. For ``gamma="auto"`` it is 1 / d.
 
     Parameters
     ----------
@@ -460,7 +461,8 @@ def _prove_semi_definite(block: Array, size: float) -> None:
     block.flat[:: len(block) + 1] += ridge
     # LAPACK sees the transpose, whose lower triangle is the upper triangle here.
     _, failed_at = dpotrf(block.T, lower=1, clean=0, overwrite_a=1)
-    # A matrix has a Cholesky factor if no eigenvalue is negative, ridge included.
+    # The block with the ridge on its diagonal has a Cholesky factor if none of its eigenvalues is
+    # negative.
     if failed_at == 0:
         return
     block.flat[:: len(block) + 1] = diagonal

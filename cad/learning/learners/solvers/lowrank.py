@@ -25,16 +25,18 @@ from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 from cad.learning.learners.solvers.problem import Array, Problem, Solution, certify
 
 _STEPS = 100
-# A step goes this share of the way at whose end a variable would reach its bound.
+# A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
-# Values of the complementarity (the sum of the products of the variables and their duals, 0 at the
-# optimum) relative to the objective, at which the solver guesses which rows are on their margin.
-# The guess at the first value is mostly right, which saves the last steps. If the exact solution of
-# these rows does not solve the problem, the solver continues to the next value.
+# The complementarity is the sum of the products of the variables and their duals, and 0 at the
+# optimum. When it falls to one of these values (relative to the objective), the solver guesses
+# which rows are on their margin. The guess at the first value is mostly right, which saves the last
+# steps. If the exact solution of these rows does not solve the problem, the solver continues to the
+# next value.
 _ENOUGH = (1e-4, 1e-7, 1e-11)
 # Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
-# Largest relative gap of the exact solution at which the guess of the rows counts as right.
+# Largest relative gap of the exact solution at which the guess of the rows on their margin counts
+# as right.
 _EXACT = 1e-9
 # Largest residual, in units of the margin, at which the equations of the rows on their margin count
 # as solved.
@@ -93,9 +95,10 @@ def solve_low_rank(
     def system(give: Array) -> Array:
         """Return Z' diag(give) Z, of which only the lower triangle is set."""
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
-        # The upper left block is the sum of give_j l_i l_i', where row j belongs to point i and l_i
-        # is row i of the factor. The sign of a row is squared, so it drops out, and the numbers
-        # give_j of one point can be added first.
+        # ``give`` has a weight per row (constraint) of the problem. The upper left block is the sum
+        # of give_j l_i l_i', where row j is about point i and l_i is row i of the factor. The sign
+        # of a row is squared, so it drops out, and the weights of all rows of one point can be
+        # added first.
         shares = np.sqrt(np.bincount(problem.A.indices, give, n))[:, None]
         for start in range(0, n, _POINTS):
             chunk = slice(start, start + _POINTS)
@@ -235,13 +238,13 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
     state.left = mu * count / max(objective, 1e-300)
     state.steps = state.steps + 1
-    # Residuals of the rows' equations, and of the gradient with respect to x. A full step makes
-    # both 0.
+    # ``off_rows`` are the residuals of the rows' equations, and ``off_x`` those of the gradient
+    # with respect to x. A full step makes both 0.
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price
     # After the other variables are eliminated, the change dx of x is the solution of (I + Z'
-    # diag(give) Z) dx = right, where I has 1 for the weights only.
+    # diag(give) Z) dx = right. I is diagonal, with 1 for the weights and 0 for the scalars.
     give = 1.0 / (xi / back + v / gamma)
     system = system_of(give)
     system.flat[:: len(system) + 1] += state.quadratic
@@ -252,8 +255,9 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         return
 
     def solve(to_v: Array, to_xi: Array, to_s: float) -> _Change:
-        """Return the step that changes the products gamma v, back xi and s price by given
-        amounts.
+        """Return the step that changes the products of variables and duals by given amounts.
+
+        The products are gamma v, (c - gamma) xi and s price.
         """
         h = off_rows - to_xi / back + to_v / gamma
         right = off_x + Z.T @ (give * h)
@@ -264,12 +268,13 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         dxi = (to_xi + xi * dg) / back
         return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
 
-    # The predictor is the step that would make all products 0. The shorter it must be, the larger
-    # is the value ``centre`` that the corrector gives to all products.
+    # The predictor is the step that would make all products of a variable and its dual 0. The
+    # shorter it must be, the larger is the value ``centre`` that the corrector gives to these
+    # products.
     ahead = solve(-gamma * v, -back * xi, -s * price)
     remaining = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(remaining, 0.0) / mu) ** 3
-    # The corrector subtracts the second-order products that the predictor step would leave.
+    # The predictor step would leave products of two changes. The corrector subtracts them.
     change = solve(
         centre - gamma * v - ahead.gamma * ahead.v,
         centre - back * xi + ahead.gamma * ahead.xi,
@@ -292,8 +297,8 @@ def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array
     """
     c = problem.c
     k = len(problem.lower)
-    # At the optimum one of a variable and its dual is 0. Here it is taken to be the one that is
-    # nearer to 0.
+    # At the optimum either a variable or its dual is 0. The one that is nearer to 0 is taken to be
+    # 0.
     low = state.v > state.gamma / c
     high = state.xi > state.back / c
     gamma = np.where(low, 0.0, np.where(high, c, state.gamma))

@@ -46,8 +46,8 @@ def finite_newton(
     for _ in range(MAX_NEWTON):
         aim = _aim(rows, y, cost, lambda_, f, chosen)
         f_aim = rows @ aim
-        # At the minimum of the quadratic, the rows that miss their margin are those that the
-        # quadratic assumes. So this minimum is the solution.
+        # The quadratic holds as long as the same rows miss their margin. If these rows also miss
+        # their margin at the minimum of the quadratic, this minimum is the solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
         step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)
@@ -85,7 +85,7 @@ def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chose
                 chosen[count, k] = root * rows[i, k]
                 right[k] += cost[i] * y[i] * rows[i, k]
             count += 1
-    # Second derivative lambda I + sum of cost x x' over the rows that miss their margin.
+    # The second derivative is lambda I + sum of cost x x' over the rows that miss their margin.
     violators = chosen[:count]
     hessian = violators.T @ violators
     for k in range(d):
@@ -102,7 +102,8 @@ def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
     for i in range(len(y)):
         if cost[i] > 0.0:
             margin = 1.0 - y[i] * f_aim[i]
-            # Rows on the margin may count as both, because their loss and its slope are 0 there.
+            # A row on its margin may count as missing it or as meeting it, because its loss and the
+            # slope of its loss are 0 there.
             active = y[i] * f[i] < 1.0
             if (active and margin < -1e-10) or (not active and margin > 1e-10):
                 return False
@@ -120,8 +121,8 @@ def _exact_step(
     derivative becomes 0.
     """
     n = len(y)
-    # Derivative of the objective along w + t step: ``value`` at t = 0, and its ``slope`` up to the
-    # next change.
+    # The derivative of the objective along w + t step is ``value`` at t = 0. It rises by ``slope``
+    # times t up to the first place where a row meets its margin.
     step = aim - w
     slope = lambda_ * np.dot(step, step)
     value = lambda_ * np.dot(w, step)
@@ -137,7 +138,7 @@ def _exact_step(
             value += cost[i] * margin * rate
             slope += cost[i] * rate * rate
         # A row meets its margin where margin + t rate = 0. If the row misses its margin before this
-        # place, its term ends there. Otherwise its term begins there.
+        # place, its term of the derivative ends there. Otherwise its term begins there.
         if (margin > 0.0 and rate < 0.0) or (margin <= 0.0 and rate > 0.0):
             where[count] = -margin / rate
             which[count] = i
@@ -148,8 +149,8 @@ def _exact_step(
         t = where[order[k]]
         if value + slope * (t - reached) >= 0.0:
             break
-        # The derivative has no zero before this place, so its value and its new slope are computed
-        # here.
+        # The derivative has no zero before the place t, so its value and its new slope are computed
+        # at t.
         value += slope * (t - reached)
         reached = t
         i = which[order[k]]

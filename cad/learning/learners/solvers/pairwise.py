@@ -32,21 +32,21 @@ from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 from cad.learning.learners.solvers.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
-# The sum of the products of variables and multipliers is not reduced below this share of the wanted
-# gap.
+# Share of the wanted gap below which the sum of the products of variables and multipliers is not
+# reduced.
 _AIM = 0.01
 _CAREFUL_AFTER = 20
 # First values: multipliers start at _FIRST times their largest possible value, slacks and
 # shortfalls at _ROOM (in units of the margin) or more.
 _FIRST = 0.3
 _ROOM = 0.5
-# A step goes this share of the way at whose end a variable would reach its bound.
+# A step covers this share of the way to the point where a variable reaches its bound.
 _CLOSE = 0.999
 _SHORTEST = 1e-10
 # Least product of a variable and its multiplier, relative to the mean product.
 _LEAST = 0.1
-# Shares of the diagonal that are added to it. The next one is tried if the matrix is not positive
-# definite because of rounding errors.
+# Shares of the diagonal that are added to the diagonal of a matrix. The next share is tried if the
+# matrix is not positive definite because of rounding errors.
 _RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 
 
@@ -108,7 +108,8 @@ class PairwiseProblem:
     def cost(self) -> Floats:
         """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
         p, q, m = np.split(self.weight, [self.n_positive, self.n_positive + self.n_negative])
-        # Each row is a pair of points, and weighs as much as both together.
+        # Each row is a constraint on a pair of points. Its weight is the product of the weights of
+        # the two points.
         positive_negative = self.labelled_cost * np.outer(p, q)
         unlabelled_negative = self.unlabelled_cost * np.outer(m, q)
         positive_unlabelled = self.unlabelled_cost * np.outer(p, m)
@@ -214,8 +215,9 @@ def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 
         if solution.converged or iteration == max_iter:
             break
         try:
-            # Products that are smaller than the gap requires would make the equations
-            # ill-conditioned, and the multipliers inexact.
+            # Products of a variable and its multiplier need not be smaller than the wanted gap
+            # requires. Smaller products would make the equations ill-conditioned, and the
+            # multipliers inexact.
             smallest = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
             length = _step(problem, state, smallest, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
@@ -257,7 +259,11 @@ class _State:
 def _constraint_values(
     problem: PairwiseProblem, value: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the four parts of the x or y of a :class:`_State`, as views."""
+    """Return the four parts of ``value``, the x or y of a :class:`_State`, as views into it.
+
+    The parts of y are multipliers of the rows, soft labels d, 1 - d, and multipliers of the
+    shortfalls. The parts of x are the numbers whose products with them are 0 at the optimum.
+    """
     rows = len(problem.cost)
     m = problem.n_unlabelled
     box = value[rows : rows + m], value[rows + m : rows + 2 * m]
@@ -334,7 +340,8 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     """
     m = len(d)
     out = np.empty(p * q + m * q + p * m)
-    # In all its rows an unlabelled point occurs as f_m - M d_m.
+    # Scores f_m and soft labels d_m of an unlabelled point occur only as f_m - M d_m, with M the
+    # parameter ``margin``.
     moved = f[p + q :] - margin * d
     first = 0
     for i in range(p):
@@ -355,23 +362,26 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
 def _factorise(
     problem: PairwiseProblem, stiffness: Floats, theta: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the Cholesky factor of I + L' S L, cross terms, and the diagonal of d.
+    """Return three parts of the Newton equations after the soft labels d are eliminated.
 
-    S is the matrix of all rows after d is eliminated. A row acts as a spring between two points,
-    with ``stiffness``, so without d the rows are the Laplacian of a weighted graph. The springs of
-    an unlabelled point i do not end at the point itself. They end at a node at f_i - M d_i, which
-    another spring, of strength theta / M^2, connects to the point. When this node is eliminated,
-    the result is a graph again (the star-mesh transform). Its weights are sums, products and
-    quotients of positive numbers, so no precision is lost by cancellation. The cross terms are A' W
-    B, divided by the diagonal of d, with W the diagonal matrix of ``stiffness``.
+    The parts are the Cholesky factor of I + L' S L, the cross terms of scores and soft labels, and
+    the diagonal of the part of d. S is the matrix of all rows after d is eliminated.
+
+    A row acts as a spring between two points, with ``stiffness``, so without d the rows are the
+    Laplacian of a weighted graph. The springs of an unlabelled point i do not end at the point
+    itself. They end at a node at f_i - M d_i, which another spring, of strength theta / M^2,
+    connects to the point. When this node is eliminated, the result is a graph again (the star-mesh
+    transform). Its weights are sums, products and quotients of positive numbers, so no precision is
+    lost by cancellation. The cross terms are A' W B, divided by the diagonal of d, with W the
+    diagonal matrix of ``stiffness``.
     """
     n = len(problem.factor)
     p = problem.n_positive
     margin = problem.margin
     labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
-    # Column i has the springs from the node of unlabelled point i to the positives and the
-    # negatives.
+    # Each row acts as a spring between two nodes. Column i has the strengths of the springs from
+    # the node of unlabelled point i to the positives and the negatives.
     star = np.concatenate([of_positive, of_negative.T])
     diagonal = theta / margin**2
     total = star.sum(axis=0)
@@ -383,7 +393,8 @@ def _factorise(
     weight[:labelled, labelled:] = share * diagonal
     weight[labelled:, :labelled] = weight[:labelled, labelled:].T
     np.fill_diagonal(weight, 0.0)
-    # With minus the sum of each column on the diagonal, ``weight`` is the matrix -S.
+    # ``weight`` has the springs between nodes. With minus the sum of each column on the diagonal it
+    # is -S, with S the matrix of all rows after the soft labels are eliminated.
     np.fill_diagonal(weight, -weight.sum(axis=0))
     system = -(problem.factor.T @ weight @ problem.factor)
     lean = np.concatenate([share, np.diag(-total / (total + diagonal))]) / margin
@@ -401,7 +412,8 @@ def _cholesky(system: Floats) -> Floats:
     for ridge in _RIDGES:
         diagonal *= 1.0 + ridge
         chol: Floats
-        # The matrix is symmetric, and its transpose has the order in memory that LAPACK needs.
+        # The matrix is symmetric, so its transpose can be passed, which has the order in memory
+        # that LAPACK needs.
         chol, info = dpotrf(system.T, lower=1, clean=0)
         if info == 0:
             return chol
@@ -433,14 +445,14 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
     """
     count = len(state.x)
     inverse = 1.0 / state.y
-    # With products near 0 the equations have large rounding errors, so x is raised. The next step
-    # reduces x again.
+    # If products of a variable x and its multiplier y are near 0, the equations have large rounding
+    # errors. So x is raised where the product is too small. The next step reduces x again.
     np.maximum(
         state.x, (max(smallest, _LEAST * float(state.x @ state.y)) / count) * inverse, out=state.x
     )
     towards = _equations(problem, state, inverse)
     mean = float(state.x @ state.y) / count
-    # ``ahead`` is the predictor and ``change`` the corrector (Mehrotra).
+    # ``ahead`` is the predictor step and ``change`` the corrector step of Mehrotra's method.
     ahead = towards(0.0)
     reach = _reach(state, ahead)
     bent = ahead.x * ahead.y
@@ -473,8 +485,9 @@ def _equations(
     ratio = state.x * inverse
     gamma, d, _, _ = _constraint_values(problem, state.y)
     missing = problem.target - _sides(factor @ state.w, d, p, q, margin)
-    # After the slacks are eliminated, each row is an equation (ease + give) dgamma = right -
-    # _sides(df, dd).
+    # After the slack variables are eliminated, each row is an equation for the change dgamma of its
+    # multiplier. The equation is (ease + give) dgamma = right - _sides(df, dd), where df and dd are
+    # the changes of scores and soft labels.
     ease, low, high, give = _constraint_values(problem, ratio)
     if not hinge:
         give = 0.5 / problem.cost
@@ -482,7 +495,7 @@ def _equations(
     stiffness = 1.0 / (ease + give)
     chol, lean, big = _factorise(problem, stiffness, low + high)
     points, onto_d = _onto(gamma, p, q, margin, n)
-    # The residual of the condition w = L'A'gamma.
+    # Residual of the condition w = L'A'gamma, which holds in a solution.
     left_w = factor.T @ points - state.w
 
     def towards(products: Floats | float) -> _State:
@@ -490,7 +503,8 @@ def _equations(
         to_s, to_lower, to_upper, to_xi = _constraint_values(problem, target)
         right = missing + to_s - to_xi if hinge else missing + to_s
         points, more_d = _onto(stiffness * right, p, q, margin, n)
-        # The new multipliers fulfil the condition of d, B'gamma + lower - upper = 0.
+        # After this step the multipliers fulfil the condition of the soft labels d, B'gamma + lower
+        # - upper = 0.
         rest_d = onto_d + more_d + to_lower - to_upper
         dw = dpotrs(chol, left_w + factor.T @ (points - lean @ rest_d), lower=1)[0]
         df = factor @ dw
@@ -530,9 +544,9 @@ def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: fl
     dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
     if problem.hinge:
         primal = norm2 + float(cost @ missed)
-        # At the optimum gamma = c for a row short of its margin, and 0 for a row beyond it. So if
-        # gamma / c is changed by the shortfall t - A f - B d and clipped to [0, 1], it must stay
-        # the same.
+        # At the optimum the multiplier gamma of a row is its cost c if the row is short of its
+        # margin, and 0 if the row is beyond it. So if gamma / c is changed by the shortfall t - A f
+        # - B d and clipped to [0, 1], it must stay the same.
         off = np.clip(share + short, 0.0, 1.0) - share
     else:
         primal = norm2 + float(cost @ missed**2)

@@ -27,8 +27,8 @@ from cad.learning.learners.solvers.problem import Array, Problem, Solution, cert
 from cad.learning.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
 from cad.learning.learners.solvers.smo import smo
 
-# Violation at which the first moves of pairs stop. A smaller violation would take more time in
-# passes over all rows than it would save in steps of the active-set method.
+# Violation of the optimality conditions at which the first moves of pairs stop. A smaller violation
+# would take more time in passes over all rows than it would save in steps of the active-set method.
 _FIRST_EPS = 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
@@ -40,8 +40,9 @@ _MOST_DIMENSIONS = 500
 _ROUNDS = 40
 # Largest number of free rows of the active-set method, which is the size of its Cholesky factor.
 _MAX_FREE = 3000
-# If pairs are moved by blocks, the active-set method is tried below the violation _PART_EPS, on at
-# most _MAX_PART points that may still change, and at most _PART_ROUNDS times with more points.
+# If pairs are moved by blocks, the active-set method is tried below the violation _PART_EPS. It
+# works on the points that may still change, if they are at most _MAX_PART. If other points then
+# violate their constraints, they are added and it runs again, at most _PART_ROUNDS times in all.
 _PART_EPS = 0.05
 _PART_ROUNDS = 8
 _MAX_PART = 8500
@@ -128,10 +129,10 @@ class _Work:
     start: Array | None
     rows: Rows = field(init=False)
     iterate: Iterate = field(init=False)
-    # None when the needed kernel rows do not fit the memory
+    # None if the needed kernel rows do not fit the memory
     store: RowStore | None = field(init=False)
-    # Three numbers of the scale: anchor and weight of its proximal term, and sum_j w_j gamma_j (see
-    # :func:`.smo.smo`).
+    # Three numbers of the scale s: the anchor of its proximal term, the weight rho of this term,
+    # and the sum of w_j gamma_j over the rows (see :func:`.smo.smo`).
     scale: Array = field(init=False)
     iterations: int = 0
     best: Solution | None = None
@@ -280,7 +281,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     """Alternate between moves of pairs and the exact methods until a solution is found.
 
     Each round moves pairs until the violation is below a limit, and then tries the active-set
-    method. The limit of the next round is a tenth (by blocks a third) of it.
+    method. The limit of the next round is a tenth of this limit, or a third if pairs are moved by
+    blocks.
     """
     _balance(work.rows, work.iterate.gamma)
     if work.iterate.gamma.any():
@@ -288,8 +290,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     n_rows = len(work.rows.point)
     scale = work.scale
     softest = scale[1]
-    # Before the active-set method is tried first, the number of moves is small, because with hard
-    # margins moves make slow progress.
+    # Before the first try of the active-set method only a few pairs are moved, because moves are
+    # slow if rows have high costs.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps = _FIRST_EPS
     imbalance = np.inf
@@ -319,20 +321,21 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             limit = min(4 * limit, 300 * (n_rows + 300))
             continue
         if work.rows.learned:
-            # The anchor has changed, so the next round has the same eps, until the condition of the
-            # scale holds about as well as the others. The weight of the proximal term is raised
-            # only if the change of the anchor is not enough.
+            # The anchor of the proximal term is now the last s. So the next round has the same eps,
+            # until the condition of the scale holds about as well as the other conditions. The
+            # weight of the proximal term is raised only if the new anchor is not enough.
             last = imbalance
             imbalance = _scale_imbalance(work.rows, work.iterate)
             if imbalance > max(work.tol, eps):
-                # With small costs the duals are small, so a larger weight is needed for them to
-                # change the scale.
+                # With small costs the duals are small, so the proximal term needs a larger weight
+                # for the duals to change the scale.
                 stiffest = _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(work.rows.c)))
                 if imbalance > 0.3 * last and scale[1] < stiffest:
                     scale[1] *= 10
                     continue
                 if moved:
-                    continue  # if no pair was moved, only a smaller eps helps
+                    # Another round with this eps helps only if pairs were moved.
+                    continue
         if eps <= 2e-4 or not polish:
             best = work.keep_best()
             if best.converged:
@@ -411,8 +414,8 @@ def _balance(rows: Rows, gamma: Array) -> None:
 def _scale_imbalance(rows: Rows, iterate: Iterate) -> float:
     """Return the violation of the optimality condition of the scale.
 
-    The condition is that sum_j w_j gamma_j is 0, or at most 0 if s = 0. The violation is relative
-    to the sum of the terms' absolute values.
+    The condition is that sum_j w_j gamma_j is 0, or at most 0 if s = 0, with w_j the coefficient of
+    the scale in row j. The violation is relative to the sum of the terms' absolute values.
     """
     terms = -rows.q * rows.sign * iterate.gamma
     total = float(terms.sum())
@@ -433,10 +436,11 @@ def _unsettled(
     """
     slack = rows.slack(iterate)
     while True:
-        change = ((iterate.gamma < rows.c) & (slack > -reach)) | (
-            (iterate.gamma > 0) & (slack < reach)
-        )
-        chosen = np.union1d(points, rows.point[change])
+        # In the optimum a row with a positive slack (a violated constraint) has its largest dual,
+        # and a row with a negative slack has a dual of 0.
+        may_rise = (iterate.gamma < rows.c) & (slack > -reach)
+        may_fall = (iterate.gamma > 0) & (slack < reach)
+        chosen = np.union1d(points, rows.point[may_rise | may_fall])
         if len(chosen) <= _MAX_PART or reach <= eps:
             return chosen, reach
         reach /= 3

@@ -29,9 +29,9 @@ Array = NDArray[np.float64]
 
 # An objective or balance below this share of the sum of costs may be only a rounding error.
 _FLOOR = 1e-9
-# If the cost of a row is below this share of the largest dual, its violation of the optimality
-# (KKT) conditions is measured relative to this share of the largest dual. Relative to its cost the
-# violation would be mostly a rounding error.
+# The violation of the optimality (KKT) conditions by a row is measured relative to the row's cost.
+# If the cost is below this share of the largest dual, the share of the largest dual takes its
+# place. Otherwise the violation would be mostly a rounding error.
 _UNSEEN = 1e-5
 
 
@@ -276,10 +276,10 @@ def certify(
 
 
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
-    """Return sum max(lower g, upper g) over the extra scalars.
+    """Return sum max(lower g, upper g) over the extra scalars u, with their bounds lower and upper.
 
-    If g is not 0 because of a rounding error and its sign selects an infinite bound, u is used in
-    place of the bound.
+    ``g``, shape (k,), is the balance B' gamma of the scalars. If g is not 0 because of a rounding
+    error and its sign selects an infinite bound, u is used in place of the bound.
     """
     bound = np.where(g > 0, problem.upper, problem.lower)
     return float(np.where(np.isfinite(bound), bound, u) @ g)
@@ -289,7 +289,7 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if not problem.n_rows:
         return 0.0
     if problem.r == 2:
-        # The condition of optimality for the squared hinge is gamma = 2 c max(0, slack).
+        # At the optimum of the squared hinge the dual gamma of a row is 2 c max(0, slack).
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
     # At the optimum the dual of a row short of its margin is the row's cost, and the dual of a row
     # beyond its margin is 0. The rounding error of all duals is that of the largest one. So a

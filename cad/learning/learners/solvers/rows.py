@@ -205,7 +205,9 @@ class RowStore:
         missing = points[slot[points] < 0]
         if not len(missing):
             return True
-        if len(missing) > 1:  # moves of pairs need one row at a time, thousands of times
+        # A move of a pair needs a single row, and there are thousands of moves, so np.unique is
+        # skipped.
+        if len(missing) > 1:
             missing = np.unique(missing)
         end = self._used + len(missing)
         # No row is ever dropped: a support vector's row is needed until the end.

@@ -85,12 +85,13 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     moves = 0
     unfetched = -1
     while True:
-        # s is the scale that is optimal for the present duals, with the proximal term.
+        # With the proximal term of the scale (see the module's docstring), s is the scale that is
+        # optimal for the present duals.
         s = max(0.0, anchor + rho * total)
         # v_j is the intercept at which row j lies on its margin. ``best`` is the largest v_j of the
-        # rows whose dual may change so that the coefficient of their point grows, and ``lowest``
-        # the least v_j of the rows whose dual may change so that it falls. At the optimum there is
-        # an intercept b with best <= b <= lowest.
+        # rows whose dual may change so that the coefficient of their point grows. ``lowest`` is the
+        # least v_j of the rows whose dual may change so that this coefficient falls. At the optimum
+        # there is an intercept b with best <= b <= lowest.
         best = -np.inf
         lowest = np.inf
         for j in range(m):
@@ -110,15 +111,16 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
             unfetched = a
             break
         column_a = values[slot[a]]
-        # The gain of the objective by a move of this pair is difference^2 / curvature / 2.
+        # If the duals of rows i and j are changed, the objective gains difference^2 / curvature /
+        # 2.
         k_aa = bend[i]
         q_i = q[i]
         most_gain = 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
-            # This is the second derivative of the dual objective along the move. It is the squared
-            # distance of the two points in the space of the kernel, plus a part from the proximal
-            # term, because the move changes s.
+            # ``curvature`` is the second derivative of the dual objective along the move. It is the
+            # squared distance of the two points in the space of the kernel, plus a part from the
+            # proximal term, because the move changes s.
             step_q = q_i - q[j]
             curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
             gain[j] = difference * difference / max(curvature, 1e-12)
@@ -145,8 +147,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
         _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
         _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
         _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
-        # f changes by the kernel columns of both points. For two rows of the same point the columns
-        # cancel.
+        # The decision values f change by the kernel columns of both points. For two rows of the
+        # same point the columns cancel.
         if a != o:
             for k in range(n):
                 f[k] += delta * (column_a[k] - column_o[k])

@@ -13,24 +13,24 @@ from cad.base.errors import CadError
 
 SECONDS_PER_MINUTE = 60.0
 
-# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Each Gaussian has an area in mM min, and a
-# centre and a width in min. Rates are in 1/min.
+# Parameters of Parker's population curve (Parker et al., Magn Reson Med 56 (2006) 993, Table 1).
+# Each Gaussian has an area in mM min, and a centre and a width in min. Rates are in 1/min.
 PARKER_GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
 PARKER_ALPHA = 1.050
 PARKER_BETA = 0.1685
 PARKER_S = 38.078
 PARKER_TAU = 0.483
 
-# Georgiou et al., Magn Reson Med 81 (2019) 1756. Amplitudes are in mM, rates in 1/min, times in
-# min.
+# Parameters of Georgiou's population curve (Georgiou et al., Magn Reson Med 81 (2019) 1756).
+# Amplitudes are in mM, rates in 1/min, times in min.
 GEORGIOU_AMPLITUDE = (0.37, 0.33, 10.06)
 GEORGIOU_RATE = (0.11, 1.17, 16.02)
 GEORGIOU_ALPHA = 5.26
 GEORGIOU_BETA = 0.032
 GEORGIOU_TAU = 0.129
 
-# Longest step between samples of a population's curve. The curve rises within seconds, so that
-# samples at the frames would not be enough.
+# Longest step (s) between samples of a population's curve. The curve rises within seconds, so that
+# samples at the times of the frames would not be enough.
 FINE_STEP_S = 1.0
 
 
@@ -68,7 +68,7 @@ class InputFunction:
 
 
 def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
-    """Return Parker's population curve in whole blood.
+    """Return Parker's population curve: contrast agent in an artery's whole blood over time.
 
     Parameters
     ----------
@@ -94,8 +94,8 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     True
     """
     minutes = (np.asarray(times, float) - delay) / SECONDS_PER_MINUTE
-    # The exponent of the sigmoid is bounded: times may be long before the bolus, and exp would
-    # overflow.
+    # The exponent of the sigmoid is cut off at 700, because exp would overflow at times long before
+    # the bolus.
     rise = np.clip(-PARKER_S * (minutes - PARKER_TAU), None, 700.0)
     blood = PARKER_ALPHA * np.exp(-PARKER_BETA * minutes) / (1.0 + np.exp(rise))
     for area, centre, width in PARKER_GAUSSIANS:
@@ -106,7 +106,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
 
 
 def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
-    """Return Georgiou's population curve in whole blood, with its repeated passes.
+    """Return Georgiou's population curve: contrast agent in an artery's whole blood over time.
 
     The curve is three exponentials times a sum of gamma variates. Blood passes through the
     circulation again and again, so that one more gamma variate is added each ``GEORGIOU_TAU``. Each
@@ -141,8 +141,8 @@ def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
         since = minutes - number * GEORGIOU_TAU
         begun = since > 0
         shape = (number + 1) * GEORGIOU_ALPHA + number
-        # The product is computed by logarithms, because the powers of late passes are too large for
-        # floating-point numbers.
+        # Each pass of the bolus is a power times an exponential. It is computed by its logarithm,
+        # because the powers of late passes are too large for floating-point numbers.
         log = shape * np.log(since[begun]) - since[begun] / GEORGIOU_BETA
         passes[begun] += np.exp(log - (shape + 1) * np.log(GEORGIOU_BETA) - gammaln(shape + 1))
     late = np.clip(minutes, 0.0, None)
@@ -193,8 +193,8 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     plasma : ndarray, shape (n_times,)
         Concentration in plasma at the frames, mM.
     delay : float
-        Shift in seconds. Where the shift needs the input before the first frame, the first frame's
-        value is taken.
+        Shift in seconds. Before the shifted first frame, the input has the value of the first
+        frame.
 
     Examples
     --------
@@ -207,13 +207,15 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     plasma = np.asarray(plasma, float)
     if delay == 0:
         return InputFunction(times, plasma, np.arange(len(times)))
-    # The corners of the shifted curve lie between the frames. They are kept as samples; otherwise
-    # the peak of the curve would be cut off.
+    # The curve is linear between the frames, and has a corner at each frame. After the shift, its
+    # corners lie between the frames. They are added to the samples; otherwise the peak of the curve
+    # would be cut off.
     corners = times + delay
     is_between = (corners > times[0]) & (corners < times[-1])
     fine = np.union1d(times, corners[is_between])
-    # A corner that rounding puts just after a frame, or after another corner, is dropped: it says
-    # nothing new of the curve. Every frame stays, because the curve is read there.
+    # Rounding may put a corner just after a frame or after another corner. Such a corner is
+    # dropped, because it says nothing new of the curve. Every frame stays, because the curve is
+    # read there.
     is_apart = np.concatenate([[True], np.diff(fine) > 1e-9])
     is_frame = np.isin(fine, times)
     fine = fine[is_apart | is_frame]
@@ -282,8 +284,8 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     n_steps = np.maximum(np.ceil(intervals / step - 1e-9).astype(int), 1)
     at_frames = np.concatenate([[0], np.cumsum(n_steps)])
     # All intervals are divided at once and not in a loop, because the search for a delay makes
-    # dozens of input functions. The order of operations is that of np.linspace, so that the results
-    # agree with it to the last bit.
+    # dozens of input functions. The operations and their order are those of np.linspace, so that
+    # the times equal those of np.linspace to the last bit.
     number = np.arange(at_frames[-1]) - np.repeat(at_frames[:-1], n_steps)
     fine = number * np.repeat(intervals / n_steps, n_steps) + np.repeat(times[:-1], n_steps)
     return np.concatenate([fine, times[-1:]]), at_frames

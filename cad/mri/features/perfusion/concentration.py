@@ -2,8 +2,8 @@
 
 S is the signal, S0 its scale, a the flip angle, TR the repetition time, R1 = 1 / T1 the relaxation
 rate. With E1 = exp(-TR R1) the signal is S = S0 sin(a) (1 - E1) / (1 - E1 cos(a)). Contrast agent
-of concentration C and relaxivity r1 adds to the rate before contrast, R10: R1 = R10 + r1 C.
-Echo-time decay (T2*) is neglected, as in the references.
+of concentration C and relaxivity r1 adds to the rate before contrast, R10: R1 = R10 + r1 C. The
+decay of the signal until the echo time (T2*) is neglected.
 """
 
 import numpy as np
@@ -103,8 +103,8 @@ def concentration_from_signal(
     usable = (baseline > 0) & (t1 > 0)
     r10 = 1.0 / np.where(usable, t1, np.nan)
     e10 = np.exp(-repetition_time * r10)
-    # The scale is 1 / (S0 sin(a)), so that x below is the signal as a fraction of the signal of
-    # fully relaxed spins.
+    # The scale is 1 / (S0 sin(a)), with S0 from the baseline signal. Times the signal it is x, the
+    # signal as a fraction of the signal of fully relaxed spins.
     scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
     x = np.asarray(signal, float) * scale[..., None]
     x = np.where(x < 1, x, np.nan)

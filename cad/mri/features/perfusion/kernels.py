@@ -1,7 +1,7 @@
 """Compute the curves of the kinetic models and their fits, in functions compiled by numba.
 
 A curve is the exact convolution with an input that is linear in pieces. A fit is a linear estimate
-for all voxels, followed by a bounded refinement of some voxels.
+for all voxels. For some voxels it is followed by a non-linear refinement within bounds.
 
 Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion. Every function is
 always called with the same types, so that it is compiled only once. Arrays of curves have a row per
@@ -39,8 +39,8 @@ class Grid(NamedTuple):
     frame_index: np.ndarray
 
 
-# If the rate k times the step dt is below this, the closed formulas of :func:`_step` lose digits,
-# and series replace them.
+# Limit of x = k dt (rate times step) in :func:`_step`. Below it, the closed formulas lose digits,
+# and the first terms of their series replace them.
 _SERIES_BELOW = 0.05
 _MAX_STEPS = 40
 _TOLERANCE = 1e-7
@@ -48,14 +48,14 @@ _TOLERANCE = 1e-7
 
 @njit(cache=True, fastmath=False)
 def _step(x: float) -> tuple[float, float, float, float, float]:
-    """Return e^-x, two integrals over u from 0 to 1, and the derivatives of both by x.
+    """Return e^-x, two integrals over u from 0 to 1, and the derivatives of both integrals by x.
 
     The integrals are phi1 = int e^{-xu} du and phi2 = int (1 - u) e^{-xu} du.
     """
     e = np.exp(-x)
     if abs(x) < _SERIES_BELOW:
-        # Near x = 0 the formula (1 - exp(-x)) / x loses digits. The first terms of its series, in
-        # Horner form, do not.
+        # Near x = 0 the closed formulas, such as (1 - exp(-x)) / x, lose digits. The first terms of
+        # their series, written in Horner form, do not.
         p1 = 1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6))))
         p2 = 0.5 - x / 6 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6 * (1 - x / 7))))
         d1 = -0.5 + x / 3 * (1 - x * 3 / 8 * (1 - x * 4 / 15 * (1 - x * 5 / 24 * (1 - x * 6 / 35))))
@@ -100,9 +100,9 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
     ([0.0, 0.632, 0.865], [0.0, -0.264, -0.594])
     """
     _, dt, plasma, frame_index = grid
-    # From one sample to the next, the integral decays by exp(-k dt) and gains the part of this
-    # step. So one pass over the samples is enough, and no n x n convolution is needed. The
-    # derivative by k follows from differentiating this recursion.
+    # From one sample to the next, the integral decays by exp(-k dt), and the input during this step
+    # is added. So one pass over the n samples is enough, and no n x n convolution is needed. The
+    # same recursion, differentiated by k, gives the derivative.
     value = 0.0
     slope = 0.0
     last = -1.0
@@ -114,8 +114,8 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
         frame = 1
     for i in range(len(dt)):
         step = dt[i]
-        # The exponential is computed again only if the step differs from the one before; frames are
-        # mostly evenly spaced.
+        # The exponential is computed again only if this step (min) differs from the step before.
+        # Most steps are equal, because frames are mostly evenly spaced.
         if step != last:
             e, p1, p2, d1, d2 = _step(k * step)
             last = step
@@ -133,7 +133,9 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
 def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) -> None:
     """Write the Brix curve A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and its derivatives.
 
-    The time t is in minutes from the arrival of the bolus.
+    ``p`` has the amplitude A and the rates kep and kel (1/min). ``t`` is the time in minutes from
+    the arrival of the bolus, shape (n_times,). ``f`` gets the curve, and ``jac`` its derivatives by
+    the three parameters, shape (3, n_times).
     """
     amount = p[0]
     kep = p[1]
@@ -141,19 +143,20 @@ def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) ->
     gap = kep - kel
     for i in range(len(t)):
         time = t[i]
-        if time <= 0:  # before the bolus the model is 0, and so are its slopes
+        if time <= 0:  # before the bolus the curve and its derivatives are 0
             f[i] = 0.0
             jac[0, i] = jac[1, i] = jac[2, i] = 0.0
             continue
         slow = np.exp(-kel * time)
-        # The curve is computed by phi1 of (kep - kel) t, because the formula is 0 / 0 where both
-        # rates are equal.
+        # The formula of the curve is 0 / 0 where the rates kep and kel are equal. The curve is
+        # therefore computed from phi1 of (kep - kel) t, which _step() returns (p1, with its
+        # derivative d1).
         _, p1, _, d1, _ = _step(gap * time)
         shape = slow * time * p1
         bend = slow * time * time * d1
         f[i] = amount * kep * shape
-        # Slopes are always computed. A flag to switch them off would have the kernel compiled
-        # twice, once for the literal True and once for False.
+        # The derivatives are always computed. For a flag that switches them off, numba would
+        # compile the function twice: for the literal True and for the literal False.
         jac[0, i] = kep * shape
         jac[1, i] = amount * (shape + kep * bend)
         jac[2, i] = amount * kep * (-time * shape - bend)
@@ -174,7 +177,7 @@ def curve_and_slopes(
     Parameters
     ----------
     model : int
-        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+        Number of the perfusion model: ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
     p : ndarray, shape (3,)
         Ktrans, ve and (extended Tofts only) vp; for Brix amplitude, kep, kel. Rates in 1/min.
     grid : Grid
@@ -212,8 +215,8 @@ def curve_and_slopes(
     convolve(ktrans / ve, grid, h, g)
     for i in range(len(f)):
         f[i] = ktrans * h[i]
-        # Ktrans is a factor of the integral, and is also in the rate kep = Ktrans / ve. So the
-        # derivative has two terms.
+        # Ktrans is a factor of the Tofts integral, and is also in its rate kep = Ktrans / ve. The
+        # derivative by Ktrans therefore has two terms.
         jac[0, i] = h[i] + ktrans * g[i] / ve
         jac[1, i] = -ktrans * ktrans * g[i] / (ve * ve)
         jac[2, i] = 0.0
@@ -231,7 +234,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
     Parameters
     ----------
     model : int
-        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+        Number of the perfusion model: ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
     p : ndarray, shape (n_voxels, 3)
         Ktrans, ve and (extended Tofts only) vp; for Brix amplitude, kep, kel. Rates in 1/min.
     grid : Grid
@@ -262,7 +265,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         if model == BRIX:
             _brix_curve(p[v], grid.times, out[v], jac)
             continue
-        # ve = 0 would give an infinite rate.
+        # The rate kep = Ktrans / ve would be infinite for ve = 0.
         convolve(p[v, 0] / max(p[v, 1], ve_min), grid, h, slope)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
@@ -301,8 +304,9 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
     >>> x.round(6).tolist()
     [1.0, 2.0]
     """
-    # The matrix is factored as L L', then L z = b and L' x = z are solved. The steps are written
-    # out, because a call of LAPACK would take longer than to solve a 3 x 3 system.
+    # The matrix a is factored as L L', with the lower triangle L in ``low``. Then L z = b and L' x
+    # = z are solved. All steps are written out, because a call of LAPACK would take longer than the
+    # solution of a 3 x 3 system.
     low = np.zeros((3, 3))
     for i in range(n):
         for j in range(i + 1):
@@ -310,7 +314,7 @@ def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
             for k in range(j):
                 s -= low[i, k] * low[j, k]
             if i == j:
-                # A pivot as small as this is only rounding error: two columns are equal to 13
+                # A pivot s as small as this is a rounding error: the matrix is singular to 13
                 # digits.
                 if s <= 1e-13 * abs(a[i, i]) or s <= 0.0:
                     return False
@@ -345,8 +349,8 @@ def linear_rows(
     times : ndarray, shape (n_times,)
         Times of the frames, minutes.
     n_columns : int
-        Number of all rows, at most 3: first the common rows, then the curve's integral over time,
-        then the integral of this integral. Both integrals use the trapezoid rule.
+        Number of rows that are fitted, at most 3: first the common rows, then the curve's integral
+        over time, then the integral of this integral. Integrals follow the trapezoid rule.
     out : ndarray, shape (n_voxels, 3)
         Written in place: coefficients of the rows; NaN where the system is singular.
 
@@ -365,11 +369,11 @@ def linear_rows(
     """
     n_voxels, n_times = curves.shape
     n_fixed = design.shape[0]
-    # Work arrays are made once for all voxels, because to allocate them would take longer than the
-    # sums.
+    # Work arrays are made once for all voxels. To make them anew for each voxel would take longer
+    # than the sums.
     rows = np.zeros((3, n_times))
-    # The loop is written out. As an array operation it would take as long to compile as the rest of
-    # the function.
+    # The rows are copied by a loop. An array operation in its place would take numba as long to
+    # compile as the rest of the function.
     for i in range(n_fixed):
         for t in range(n_times):
             rows[i, t] = design[i, t]
@@ -380,15 +384,16 @@ def linear_rows(
     for v in range(n_voxels):
         y = curves[v]
         for r in range(n_fixed, n_columns):
-            # The first of the curve's own rows is its integral. The second is the integral of the
-            # first.
+            # The curve's first own row is its integral over time. The second row is the integral of
+            # the first.
             source = y if r == n_fixed else rows[r - 1]
             total = 0.0
             rows[r, 0] = 0.0
             for i in range(1, n_times):
                 total += 0.5 * (times[i] - times[i - 1]) * (source[i] + source[i - 1])
                 rows[r, i] = total
-        # These are the normal equations of the rows R: a = R R', b = R y.
+        # The normal equations of the fit of the curve y by the rows R are a x = b, with a = R R'
+        # and b = R y.
         for i in range(n_columns):
             b[i] = 0.0
             for t in range(n_times):
@@ -398,8 +403,9 @@ def linear_rows(
                 for t in range(n_times):
                     s += rows[i, t] * rows[j, t]
                 a[i, j] = s
-        # The rows are in different units, minutes and mM, and differ by orders of magnitude. They
-        # are scaled to unit length, so that small pivots can be told from rounding errors.
+        # The rows have different units (minutes and mM), and differ by orders of magnitude. They
+        # are scaled to unit length, so that solve_small() can tell a small pivot from a rounding
+        # error.
         solvable = True
         for i in range(n_columns):
             size[i] = np.sqrt(a[i, i])
@@ -427,13 +433,13 @@ def refine_rows(
 ) -> None:
     """Refine the parameters of each curve by Levenberg-Marquardt within bounds.
 
-    A parameter is held while it lies on a bound and its descent would leave the bounds. Steps of
-    the other parameters are clipped to the bounds.
+    A parameter on a bound keeps its value as long as a step would move it beyond the bound. Steps
+    of all other parameters are clipped to the bounds.
 
     Parameters
     ----------
     model : int
-        ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
+        Number of the perfusion model: ``TOFTS``, ``EXTENDED_TOFTS`` or ``BRIX``.
     curves : ndarray, shape (n_voxels, n_times)
         The measured curves.
     start : ndarray, shape (n_voxels, 3)
@@ -443,7 +449,9 @@ def refine_rows(
     grid : Grid
         Times of the frames, and the plasma input.
     converged : ndarray, shape (n_voxels,)
-        Written in place: 1 where the step or the gain fell below 1e-7.
+        Written in place: 1 if the search ended, 0 if it did not end within 40 steps. It ends when a
+        step changes the parameters, or lowers the sum of squares, by a share of less than 1e-7, or
+        when no step lowers the sum.
 
     Examples
     --------
@@ -481,13 +489,18 @@ def refine_rows(
         cost = 0.0
         for t in range(n_times):
             cost += (y[t] - f[t]) ** 2
-        damping = 1e-3  # the first step is nearly Gauss-Newton: the start is close to the optimum
+        # The damping is small at first, because the start is close to the optimum. The first step
+        # is nearly that of the method of Gauss and Newton.
+        damping = 1e-3
         finished = 0
         for _ in range(_MAX_STEPS):
-            n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
-            # J are the derivatives of the curve f by the parameters, and y is the measured curve.
-            # Half the negative gradient of the cost is J' (y - f), and the Hessian of Gauss and
-            # Newton is J' J.
+            # 0, in the integer type of ``n_par``; for a literal 0, numba would compile
+            # solve_small() twice
+            n_free = 0 * n_par
+            # The cost is the sum of squares of y - f, for the measured curve y and the model's
+            # curve f. J is the matrix of the derivatives of f by the parameters. Then ``grad`` is
+            # J' (y - f), half the negative gradient of the cost, and ``hess`` is J' J, the Hessian
+            # of Gauss and Newton.
             for i in range(n_par):
                 grad[i] = 0.0
                 for t in range(n_times):
@@ -498,8 +511,8 @@ def refine_rows(
                         s += jac[i, t] * jac[j, t]
                     hess[i, j] = s
                     hess[j, i] = s
-                # A parameter on a bound that the step would move outwards is held for this step
-                # only.
+                # A parameter that lies on a bound, and that this step would move beyond it, stays
+                # where it is for this step only.
                 outward = (p[i] <= lower[i] and grad[i] < 0) or (p[i] >= upper[i] and grad[i] > 0)
                 if not outward and hess[i, i] > 0:
                     free[n_free] = i
@@ -509,7 +522,7 @@ def refine_rows(
                 break
             accepted = False
             while damping < 1e12:
-                # The normal equations are scaled to a diagonal of 1, so that one damping suits
+                # The normal equations are scaled to a diagonal of 1. One damping then suits
                 # parameters of different size, such as Ktrans and ve.
                 for i in range(n_free):
                     b[i] = grad[free[i]] / np.sqrt(hess[free[i], free[i]])
@@ -521,22 +534,23 @@ def refine_rows(
                 if not solve_small(a, b, n_free, x):
                     damping *= 10
                     continue
-                for i in range(n_par):  # one array operation would take a second more to compile
+                # Copied by a loop: numba would take a second more to compile an array operation.
+                for i in range(n_par):
                     trial[i] = p[i]
                 moved = 0.0
                 for i in range(n_free):
                     k = free[i]
                     trial[k] = min(max(p[k] + x[i] / np.sqrt(hess[k, k]), lower[k]), upper[k])
                     moved = max(moved, abs(trial[k] - p[k]) / (abs(p[k]) + 1e-6))
-                if moved < _TOLERANCE:  # the curve need not be evaluated for such a step
+                if moved < _TOLERANCE:  # the parameters hardly move any more
                     finished = 1
                     break
                 curve_and_slopes(model, trial, grid, f, jac, h, g)
                 new = 0.0
                 for t in range(n_times):
                     new += (y[t] - f[t]) ** 2
-                # If the step lowers the cost it is taken, and the damping becomes smaller. If not,
-                # the damping becomes ten times as large, and another step is tried.
+                # A step that lowers the cost is taken, and the damping becomes ten times smaller.
+                # Otherwise the damping becomes ten times larger, and another step is tried.
                 if new < cost:
                     accepted = True
                     if cost - new <= _TOLERANCE * cost:
@@ -550,7 +564,7 @@ def refine_rows(
             if finished == 1:
                 break
             if not accepted:
-                finished = 1  # no step lowers the cost: a minimum, up to rounding
+                finished = 1  # no step lowers the cost, so that this is a minimum up to rounding
                 break
         for i in range(n_par):
             start[v, i] = p[i]
@@ -615,11 +629,12 @@ def fit_tofts_rows(
     """
     n_voxels, n_times = curves.shape
     integral = np.zeros(n_times)
-    # convolve also writes the derivative, which is not needed here.
+    # The function convolve() also writes the derivative of the integral, which is not used here.
     derivative = np.zeros(n_times)
     for v in range(n_voxels):
-        # The first guess of Ktrans only stands in for a kep that is not positive. For this the sum
-        # Ktrans + kep vp of the extended model is good enough, because Ktrans is fitted below.
+        # The first guess of Ktrans is used only if the estimate of kep is not positive; Ktrans
+        # itself is fitted below. For the extended model, the guess is Ktrans + kep vp, which is
+        # close enough.
         if extended:
             first_guess = coefficients[v, 1]
             kep = -coefficients[v, 2]
@@ -634,12 +649,12 @@ def fit_tofts_rows(
             continue
         moved = 0
         if kep <= 0.0:
-            # By this estimate the contrast agent never leaves the tissue. Instead it is let out as
-            # slowly as ve <= 1 allows: kep = Ktrans.
+            # By an estimate kep <= 0 the contrast agent would never leave the tissue. In its place
+            # kep gets the smallest value that ve <= 1 allows, which is Ktrans.
             kep = max(first_guess, 1e-4)
             moved = 1
-        # kep is at most ktrans_max / ve_min. With a higher kep the curve would just follow the
-        # input, because exp(-kep dt) is 0.
+        # The rate kep = Ktrans / ve is at most ktrans_max / ve_min. With a higher kep the curve
+        # would be in proportion to the input, because exp(-kep dt) is 0 for every step dt.
         kep = min(kep, ktrans_max / ve_min)
         convolve(kep, grid, integral, derivative)
         ktrans, vp = _ktrans_and_vp(curves[v], integral, grid, extended)
@@ -652,7 +667,7 @@ def fit_tofts_rows(
         if ktrans > ktrans_max:
             ktrans = ktrans_max
             moved = 1
-        # ve follows from both rates, because kep = Ktrans / ve.
+        # The volume fraction ve follows from kep = Ktrans / ve.
         ve = ktrans / kep
         if ve > 1.0:
             ve = 1.0
@@ -660,8 +675,8 @@ def fit_tofts_rows(
         if ktrans > 0.0 and ve < ve_min:
             ve = ve_min
             moved = 1
-        # Here the curve is known. Curves of clipped voxels are made later from their moved
-        # parameters.
+        # The model's curve is written only if no parameter was moved into its range. The caller
+        # computes the curves of the other voxels.
         if moved == 0:
             for t in range(n_times):
                 fitted[v, t] = ktrans * integral[t] + vp * grid.plasma[grid.frame_index[t]]
@@ -675,12 +690,13 @@ def fit_tofts_rows(
 def _ktrans_and_vp(
     curve: np.ndarray, integral: np.ndarray, grid: Grid, extended: bool
 ) -> tuple[float, float]:
-    """Fit a curve by Ktrans integral + vp input, and return Ktrans and vp; vp is not negative.
+    """Fit a curve by Ktrans times ``integral`` plus vp times the input; return Ktrans and vp.
 
-    ``curve`` (mM) and ``integral`` (mM min, of :func:`convolve`) have shape (n_times,). vp is 0 in
-    a model without it.
+    ``curve`` (mM) and ``integral`` (mM min, of :func:`convolve`) have shape (n_times,). The volume
+    fraction vp is never negative, and is 0 if the model is not the ``extended`` one.
     """
-    # Sums of products over the frames: h is the integral, c the plasma input, and y the curve.
+    # Each variable is a sum of products over the frames, named by its two factors: h for the
+    # integral, c for the plasma input, and y for the curve.
     hh = 0.0
     hy = 0.0
     hc = 0.0
@@ -700,12 +716,13 @@ def _ktrans_and_vp(
     ktrans = ktrans_alone
     vp = 0.0
     determinant = hh * cc - hc * hc
-    # For nearly parallel columns (fast exchange looks like plasma) vp stays 0.
+    # If exchange is fast, the integral is nearly in proportion to the plasma input, and the two
+    # cannot be told apart. Ktrans is then fitted alone, and vp stays 0.
     if determinant > 1e-12 * hh * cc:
-        # The two normal equations, by Cramer's rule.
+        # The two normal equations are solved by Cramer's rule.
         ktrans = (hy * cc - cy * hc) / determinant
         vp = (cy * hh - hy * hc) / determinant
-    # Where one of both is negative, the curve is fitted by the other alone.
+    # If one of Ktrans and vp is negative, the curve is fitted by the other one alone.
     if vp < 0.0:
         return ktrans_alone, 0.0
     if ktrans < 0.0:

@@ -19,13 +19,14 @@ from cad.mri.imaging.geometry import on_grid, resample_image, resample_mask
 from cad.mri.imaging.study import Protocol, Study
 from cad.mri.imaging.volume import Dynamic
 
-# Limits (s) of the delays that are searched. The delay of a population's input is searched around
-# the arrival of the bolus in the tissue; the other limits hold for an input measured in a vessel.
+# Least and largest delay (s) of the arterial input that is tried in the search. The first pair
+# holds for a population's input, and is counted from the arrival of the bolus in the tissue. The
+# second pair holds for an input that is measured in a vessel.
 _ARRIVAL_SEARCH_S = (-12.0, 6.0)
 _VESSEL_DELAY_S = (-2.0, 8.0)
 _TRIM = 0.05
-# A measured input with a lower peak than this (mM in plasma) is refused. Inflow or partial volume
-# must have lowered it.
+# Lowest peak (mM in plasma) of an input that is measured in a vessel. An input with a lower peak is
+# refused: inflow of blood, or voxels that only partly lie in the vessel, must have lowered it.
 _MIN_INPUT_PEAK = 0.5
 
 
@@ -145,8 +146,8 @@ def find_reference(
         for name, mask in regions.items()
         if mask is not None
     }
-    # The smallest region comes first. The larger the region is, the more do fat and muscle hide the
-    # bolus.
+    # The candidates are tried in this order, the smallest region first. The larger a region is, the
+    # more do fat and muscle in it hide the bolus.
     candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}
     first: CadError | None = None
     for name, region in candidates.items():
@@ -156,8 +157,8 @@ def find_reference(
         try:
             bolus = find_bolus(np.asarray(dynamic.times, float), mean_signal)
         except CadError as error:
-            # If no candidate shows a bolus, the error of the first is reported: the bolus was most
-            # to be expected there.
+            # If no candidate shows a bolus, the error of the first candidate is raised, because the
+            # bolus was most to be expected there.
             if first is None:
                 first = error
             continue
@@ -170,18 +171,18 @@ def find_reference(
 
 
 def _robust_mean(signals: np.ndarray) -> np.ndarray:
-    """Average over voxels (n_times, n_voxels) without the lowest and highest twentieth of each
-    frame.
+    """Return the mean over voxels in each frame, without the frame's lowest and highest twentieth.
 
-    A saturated vessel or a voxel of air must not decide when the bolus arrives.
+    ``signals`` has shape (n_times, n_voxels). Without the extremes, no saturated vessel and no
+    voxel of air decides when the bolus arrives.
     """
     count = signals.shape[1]
     cut = int(_TRIM * count)
     middle = slice(cut, count - cut)
-    # Voxels are sorted again in each frame, because a vessel is an outlier only in early frames.
+    # The extremes are found in each frame anew, because a vessel is extreme only in early frames.
     ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
-    # The mean is of float64, because a sum of 10^5 float32 signals loses digits that the baseline
-    # needs.
+    # The mean is computed in float64. In float32, the sum of 10^5 signals would lose digits that
+    # the baseline needs.
     return np.array([curve.mean(dtype=float) for curve in ordered])
 
 
@@ -254,8 +255,7 @@ def b1_map(
         f"flip angles corrected by the transmit field, median {median:.2f}"
         + (f"; as stated in {lost} of {int(needed.sum())} voxels without a value" if lost else "")
     )
-    # A voxel for which the map has no value keeps the stated angle, and is counted in the note
-    # above.
+    # A voxel for which the map has no value keeps the stated flip angle.
     return np.where(valid, ratio, 1.0)
 
 
@@ -315,8 +315,8 @@ def t1_map(
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
     except CadError as error:
-        # If the settings demand that T1 is measured by flip angles, an assumed T1 must not replace
-        # it: every concentration depends on T1.
+        # The setting ``t1: vfa`` demands that T1 is measured by flip angles. An assumed T1 must not
+        # replace it then, because every concentration depends on T1.
         if settings.t1 == "vfa":
             raise
         notes.append(f"tissue T1 fixed at {tissue:g} s: {error.problem}")
@@ -347,8 +347,8 @@ def _t1_from_flip_angles(
             "the repetition time of the flip-angle images is missing",
             hint="add RepetitionTime (seconds) to their JSON sidecars",
         )
-    # The signals are resampled to the grid, and T1 is fitted to them afterwards. A larger voxel
-    # would also show the mean of signals, and not the mean of T1.
+    # The signals are resampled to the dynamic grid, and T1 is fitted to the result. This is right
+    # for larger voxels, which show the mean of signals and not the mean of T1.
     signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
     angles = np.array([a for a, _ in study.vfa])
     fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=None if b1 is None else b1[needed])
@@ -441,7 +441,8 @@ def choose_input(
         return None, "none"
     settings = kinetics.settings
     bolus = kinetics.bolus
-    # The delay of the input is found by fitting the mean curve of the reference region.
+    # The delay of the input is the one with which a model fits the mean curve of the reference
+    # region best. The reference region is the one that shows the bolus.
     mean_t1 = np.array([np.nanmean(t1[reference])])
     tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean(b1, reference))
     if not np.isfinite(tissue).all():
@@ -481,7 +482,7 @@ def _mean(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
 def _measured(
     study: Study, kinetics: Kinetics, dynamic: Dynamic, b1: np.ndarray | None
 ) -> np.ndarray:
-    """Return the plasma concentration (mM) at the frames from the vessel mask's mean signal."""
+    """Return the concentration (mM) in an artery's plasma, from the vessel mask's mean signal."""
     if study.vessel is None:
         raise CadError(
             "no vessel mask for a measured input function",
@@ -491,11 +492,11 @@ def _measured(
     if not vessel.any():
         raise CadError("the vessel mask has no voxel on the grid of the dynamic series")
     settings = kinetics.settings
-    # Signals are averaged before they are converted to a concentration, because voxels near
-    # saturation have none.
+    # The signals of the vessel are averaged first, and then converted to a concentration. A single
+    # voxel near saturation would have no concentration.
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
-    # The bolus reaches the artery seconds before the tissue, so that the artery's baseline ends
-    # earlier.
+    # The bolus is searched again in the artery, because it reaches the artery seconds before the
+    # tissue. The baseline of the artery's signal ends earlier.
     blood = replace(kinetics, bolus=find_bolus(kinetics.times, signal)).concentration(
         signal[None],
         np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
@@ -507,8 +508,8 @@ def _measured(
             "frames",
             hint="set arterial_input: parker",
         )
-    # Contrast agent does not enter red cells. The concentration in plasma is therefore that in
-    # blood divided by 1 - haematocrit.
+    # Contrast agent does not enter red cells. Its concentration in plasma is therefore its
+    # concentration in blood divided by 1 - haematocrit.
     plasma: np.ndarray = blood / (1.0 - settings.haematocrit)
     if plasma.max() < _MIN_INPUT_PEAK:
         raise CadError(
@@ -522,7 +523,11 @@ def _measured(
 def _delayed(
     arterial: aif.ArterialInput, bounds: tuple[float, float], tissue: np.ndarray
 ) -> aif.ArterialInput:
-    """Return the input at the delay with which extended Tofts fits the mean tissue curve best."""
+    """Return the arterial input at the delay with which a model fits the mean tissue curve best.
+
+    The model is the extended Tofts model. ``bounds`` are the least and largest delay (s), and
+    ``tissue`` is the mean curve (mM), shape (1, n_times).
+    """
     delay = best_delay(
         lambda d: float(fit_extended_tofts(tissue, arterial.inlet(d), refine=True).residual[0]),
         bounds,

@@ -29,17 +29,20 @@ from cad.mri.features.perfusion.semiquantitative import initial_area, semiquanti
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.volume import Dynamic, Volume
 
-# Number of voxels in a chunk: concentrations and fits of one chunk stay in the processor's cache.
+# Number of voxels that are fitted at once. Their concentrations and fits stay in the processor's
+# cache.
 _CHUNK = 2048
-_PAUSE = 3.0  # an interval between frames of this many usual (median) intervals is a pause
-# Largest difference (s) of a voxel's delay from the study's delay; these are the bounds of OSIPI's
-# tests.
+# An interval between two frames is a pause if it is this many times the median interval.
+_PAUSE = 3.0
+# Largest difference (s) of a voxel's delay of the arterial input from the study's delay. OSIPI's
+# tests have the same bounds.
 DELAY_RANGE_S = 10.0
-# If frames are this far (s) apart or more, the delay of the input and vp change the curves in much
-# the same way, and cannot be told apart.
+# Interval (s) between frames from which a note warns. With such an interval or a longer one, the
+# delay of the input and the plasma volume vp change a curve in much the same way, and cannot be
+# told apart.
 _SPARSE_S = 6.0
-# Seconds from the arrival of the bolus to the end of the early time, in which the contrast agent
-# has hardly left the tissue.
+# Length (s) of the early time after the arrival of the bolus, in which the contrast agent has
+# hardly left the tissue.
 EARLY_S = 60.0
 
 
@@ -75,8 +78,8 @@ class PerfusionMaps:
     Parameters
     ----------
     maps : dict of str to Volume
-        By name of the parameter: float32 on the DCE grid, NaN outside the mask and where the signal
-        gives no concentration.
+        By name of the parameter: float32 on the grid of the dynamic series; NaN outside the mask
+        and where the signal gives no concentration.
     times : ndarray, shape (n_times,)
         Times of the frames, seconds.
     arrival : float
@@ -108,7 +111,7 @@ class PerfusionMaps:
     _b1: np.ndarray | None = field(default=None, repr=False)
 
     def early(self) -> np.ndarray:
-        """Return the early enhanced image, shape (z, y, x), on the DCE grid.
+        """Return the early enhanced image, shape (z, y, x), on the grid of the dynamic series.
 
         The image is the mean signal of the frames in the first minute after the bolus arrives, as a
         multiple of ``reference_baseline``. Where no frame lies in this minute, the first later
@@ -126,7 +129,8 @@ class PerfusionMaps:
         Parameters
         ----------
         mask : ndarray of bool or float, shape (n_z, n_y, n_x)
-            On the DCE grid, not empty: the region, or its share of every voxel.
+            The region, or the share (0 to 1) of each voxel that it fills, on the grid of the
+            dynamic series; not empty.
         """
         inside = mask > 0
         if not inside.any():
@@ -168,20 +172,22 @@ def perfusion_maps(
     settings : PerfusionSettings
         T1, relaxivity, haematocrit, input function, models, refinement.
     mask : ndarray of bool, shape of the DCE grid, optional
-        Where to compute; everywhere by default. Where the study has a gland mask or regions, bolus
-        and delay do not depend on this mask.
+        Voxels in which the maps are computed; everywhere by default. If the study has a gland mask
+        or regions, the bolus and the delay of the input do not depend on ``mask``.
 
     Returns
     -------
     PerfusionMaps
-        Without TR or flip angle, only the maps that need no concentration, with a note.
+        Without repetition time or flip angle it has only the maps that need no concentration, and a
+        note.
 
     Raises
     ------
     CadError
-        For a study without a dynamic series, without a bolus or without a frame before it; for an
-        empty mask; for flip-angle images that the settings demand and that are absent or unusable;
-        and for a measured input that cannot be an artery's. The error names the patient.
+        For a study without a dynamic series, or whose series shows no bolus or has no frame before
+        the bolus. For an empty mask. For flip-angle images that the settings demand and that are
+        absent or unusable. For a measured input that cannot be an artery's. The error names the
+        patient.
 
     Examples
     --------
@@ -252,8 +258,8 @@ def _pauses(times: np.ndarray) -> list[str]:
 
 
 def _input_notes(kinetics: Kinetics) -> list[str]:
-    """Return a note if each voxel has its own delay of the input, or if frames are so far apart
-    that the delay and vp cannot be told apart.
+    """Return a note if each voxel has its own delay of the input. Return a note, too, if frames are
+    so far apart that the delay and the plasma volume vp cannot be told apart.
     """
     if kinetics.arterial is None:
         return []
@@ -359,8 +365,8 @@ def _tissue_fits(
         return {name: fit(concentration, inlet) for name, fit in chosen.items()}, None
     bounds = (arterial.delay - DELAY_RANGE_S, arterial.delay + DELAY_RANGE_S)
     delays = models.curve_delays(concentration, arterial.inlet, bounds)
-    # If the best delay lies on its bound, the fit may be better still beyond it. The fit then
-    # counts as failed.
+    # If a voxel's best delay lies on its bound, a delay beyond the bound might fit better still.
+    # The fit then counts as failed.
     edge = (delays <= bounds[0]) | (delays >= bounds[1])
     fits: dict[str, models.KineticFit] = {}
     for name, fit in chosen.items():

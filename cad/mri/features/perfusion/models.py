@@ -3,8 +3,9 @@
 The curves of the models are exact for an input that is linear between its samples. A fit is a
 linear least-squares estimate for many voxels at once (Murase, Magn Reson Med 51 (2004) 858), which
 can be refined by bounded non-linear least squares. Patlak's model is linear and needs no
-refinement. Symbols and units follow OSIPI's lexicon: Ktrans and kep in 1/min, ve and vp as
-fractions.
+refinement. Symbols and units follow OSIPI's lexicon. The rates Ktrans (from plasma into tissue) and
+kep (back) are in 1/min. The volumes ve (space outside cells and vessels) and vp (plasma) are
+fractions of the tissue.
 """
 
 from collections.abc import Callable
@@ -26,11 +27,12 @@ PARAMETERS: dict[ModelName, tuple[str, ...]] = {
     "brix": ("amplitude", "kep", "kel"),
     "patlak": ("ktrans", "vp"),
 }
-# The bounds of the parameters are those of OSIPI's tests: 0 to 5 per minute for Ktrans, 0 to 1 for
-# ve and vp. But ve stays above zero, because kep would be infinite at zero.
+# Bounds of the parameters, as in OSIPI's tests: 0 to 5 per minute for Ktrans, 0 to 1 for ve and vp.
+# But ve stays above zero, because kep = Ktrans / ve would be infinite at zero.
 KTRANS_MAX = 5.0
 VE_MIN = 1e-3
-# For each model: the smallest values of its three parameters, then the largest values.
+# For each model: the smallest values of its parameters (in the order of PARAMETERS, and 0 in place
+# of an absent third one), then the largest values.
 BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
     "tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 0.0)),
     "extended_tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 1.0)),
@@ -38,8 +40,8 @@ BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, fl
 }
 _CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
 _EDGE = 1e-9
-# Rates kep and kel (1/min) of a typical enhancing tissue. A refinement starts from these if there
-# is no usable estimate.
+# Rates kep and kel (1/min) of a typical enhancing tissue. The refinement of a Brix fit starts from
+# these rates if the linear estimate cannot be used.
 _BRIX_START = (1.0, 0.05)
 
 
@@ -110,16 +112,17 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
 def brix(
     amplitude: float, kep: float, kel: float, times: np.ndarray, arrival: float = 0.0
 ) -> np.ndarray:
-    """Return the relative enhancement S / S_baseline - 1 of the Brix model.
+    """Return the relative enhancement of the signal, S / S_baseline - 1, by the Brix model.
 
-    The curve is A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), with t from the bolus arrival.
+    The curve is A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), at the time t (min) from the
+    arrival of the bolus.
 
     Parameters
     ----------
     amplitude : float
         Amplitude A, relative to the baseline signal.
     kep, kel : float
-        Exchange and elimination rate, 1/min.
+        Rates (1/min) at which contrast agent leaves the tissue (kep) and the blood (kel).
     times : ndarray, shape (n_times,)
         Times of the samples, seconds.
     arrival : float
@@ -147,9 +150,9 @@ def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) ->
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN is not fitted.
+        Concentration of each curve over time, mM; a curve with any NaN is not fitted.
     inlet : InputFunction
-        Plasma input whose frames are the curves' times.
+        Input in plasma; its frames are those of the curves.
     refine : bool
         Whether to refine the linear estimate by bounded non-linear least squares.
 
@@ -176,9 +179,9 @@ def fit_extended_tofts(
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN is not fitted.
+        Concentration of each curve over time, mM; a curve with any NaN is not fitted.
     inlet : InputFunction
-        Plasma input whose frames are the curves' times.
+        Input in plasma; its frames are those of the curves.
     refine : bool
         Whether to refine the linear estimate by bounded non-linear least squares.
 
@@ -230,15 +233,15 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
     """Fit Patlak's model: contrast agent enters the tissue and does not come back.
 
     C(t) = vp cp(t) + Ktrans int cp(u) du is linear in both parameters, so that one least-squares
-    fit finds them. Contrast agent does come back in most of the prostate after a minute; Ktrans is
-    then too low.
+    fit finds them. In most of the prostate, contrast agent does come back after a minute, and the
+    fitted Ktrans is then too low.
 
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN is not fitted.
+        Concentration of each curve over time, mM; a curve with any NaN is not fitted.
     inlet : InputFunction
-        Plasma input whose frames are the curves' times.
+        Input in plasma; its frames are those of the curves.
 
     Raises
     ------
@@ -264,7 +267,7 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
     steps = np.diff(inlet.times) / SECONDS_PER_MINUTE
     area = np.concatenate([[0.0], np.cumsum(steps * (inlet.plasma[1:] + inlet.plasma[:-1]) / 2)])
     design = np.stack([area, inlet.plasma], axis=1)[inlet.at_frames]
-    ktrans, vp = np.linalg.pinv(design) @ data.T  # one pseudo-inverse for all curves
+    ktrans, vp = np.linalg.pinv(design) @ data.T  # the same pseudo-inverse fits all curves
     parameters = np.stack([ktrans, vp], axis=1)
     outside = (ktrans <= _EDGE) | (ktrans >= KTRANS_MAX) | (vp < -_EDGE) | (vp >= 1)
     return _judge("patlak", data, parameters, outside | ~usable, usable, parameters @ design.T)
@@ -310,13 +313,14 @@ def curve_delays(
 ) -> np.ndarray:
     """Find the input's delay for each curve: the delay at which extended Tofts fits it best.
 
-    The linear estimate tries every whole second within the bounds. Then it tries half and a quarter
-    of a second to either side of each curve's best second.
+    Each delay is tried by the linear estimate of the model's parameters. First every whole second
+    within the bounds is tried. Then half and a quarter of a second to either side of each curve's
+    best second are tried.
 
     Parameters
     ----------
     curves : ndarray, shape (n_curves, n_times)
-        mM; a curve with any NaN gets the lower bound.
+        Concentration of each curve over time, mM; a curve with any NaN gets the lower bound.
     inlet_at : callable
         Takes a delay in s and returns the input function moved by this delay.
     bounds : (float, float)
@@ -415,8 +419,8 @@ def fit_each_at(
 def _grid(inlet: InputFunction) -> Grid:
     minutes = inlet.times / SECONDS_PER_MINUTE
     dt = np.diff(minutes)
-    # Steps that should be equal differ in their last digits. They are rounded, so that the kernel
-    # computes one exponential for all of them.
+    # Steps (min) that should be equal differ in their last digits. They are rounded, so that
+    # convolve() computes one exponential for all equal steps.
     dt = np.round(dt, 12)
     frame_index = np.require(inlet.at_frames, np.int64, ["C", "W"])
     return Grid(minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index)
@@ -435,7 +439,9 @@ def _curves(model: ModelName, parameters: np.ndarray, grid: Grid) -> np.ndarray:
 
 
 def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tell which curves are finite, and return all curves with 0 in place of the others."""
+    """Return which curves are finite, and all curves, with zeros in place of those that are not
+    finite.
+    """
     if curves.ndim != 2 or curves.shape[1] != frames:
         raise CadError(f"curves of shape {curves.shape} do not match {frames} frames of the input")
     usable = np.isfinite(curves).all(axis=1)
@@ -443,14 +449,18 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
-    # The curves are made writable. Read-only arrays, such as the memory maps of parallel workers,
-    # are another type, for which the kernels would be compiled again.
+    """Estimate each curve's parameters linearly, refine them where needed, and judge the fit."""
+    # The curves are made writable. To numba, read-only arrays (such as the memory maps of parallel
+    # workers) are another type, for which the functions would be compiled again.
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
+    # The fitted curve of a failed estimate does not belong to the returned parameters, nor does
+    # that of a refined one. These curves are computed again at the end.
     stale = failed.copy()
     # A linear estimate outside the physical range says nothing about the tissue. If the curve
-    # enhances, it is then fitted within the bounds, even if the settings demand no refinement.
+    # enhances, it is then fitted by the refinement within the bounds, even if the settings demand
+    # no refinement.
     again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
     again &= usable
     if again.any():
@@ -464,9 +474,9 @@ def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> Kine
 def _estimate_tofts(
     model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return estimated parameters, the curves for which they left their range, and model curves.
+    """Return estimated parameters, which of them left their physical range, and the model's curves.
 
-    Where parameters left their range, the model curve is not valid.
+    The model's curve is not valid for a curve whose parameters left their range.
     """
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
@@ -487,14 +497,14 @@ def _estimate_tofts(
 def _estimate_brix(
     model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return estimated parameters of the Brix model, the curves for which this failed, and model
-    curves.
+    """Return estimated parameters of the Brix model, for which curves the estimate failed, and the
+    model's curves.
 
     The two rates are the roots of k^2 - (sum of the rates) k + (product of the rates).
     """
     after = np.clip(grid.times, 0.0, None)
-    # Only samples after the arrival of the bolus obey the equation. Earlier samples are noise, and
-    # are set to zero.
+    # Only samples after the arrival of the bolus follow the Brix model. Earlier samples are noise,
+    # and are set to zero.
     late = np.where(grid.times > 0, data, 0.0)
     coefficients = np.zeros((len(data), 3))
     kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
@@ -507,7 +517,8 @@ def _estimate_brix(
     rates = np.stack([total / 2 + root, total / 2 - root], axis=1)
     clipped = np.clip(rates, lower[1:], upper[1:])
     at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
-    # The amplitude is fitted by least squares to the curve of the model with these rates.
+    # With these two rates, the model's curve is the amplitude times ``unit``. The amplitude is
+    # fitted by least squares.
     unit = _curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
     power = (unit**2).sum(axis=1)
     amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
@@ -525,7 +536,8 @@ def _estimate_brix(
 def _refine(
     model: ModelName, data: np.ndarray, start: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Refine parameters by bounded least squares; tell for which curves this failed.
+    """Return parameters refined by bounded least squares, and for which curves the refinement
+    failed.
 
     A fit failed if it did not converge, or if a parameter ends on a bound.
     """
@@ -535,8 +547,8 @@ def _refine(
     kernels.refine_rows(_CODE[model], data, refined, lower, upper, grid, converged)
     n = len(PARAMETERS[model])
     on_bound = (refined[:, :n] >= upper[:n] - _EDGE).any(axis=1)
-    # vp and kel (the third parameter) may well be zero. If one of the first two parameters, Ktrans
-    # and ve or amplitude and kep, is at its lower bound, the fit failed.
+    # The third parameter (vp or kel) may well be zero. But the fit failed if one of the first two
+    # parameters is at its lower bound: Ktrans or ve, or Brix's amplitude or kep.
     on_bound |= (refined[:, :2] <= lower[:2] + _EDGE).any(axis=1)
     return refined, (converged == 0) | on_bound
 

@@ -8,12 +8,12 @@ from numba import njit
 from cad.base.errors import CadError
 
 SECONDS_PER_MINUTE = 60.0
-# A bolus is found if the mean curve rises by at least MIN_RISE of its baseline, and by at least
-# MIN_RISE_SD standard deviations of the frames before the rise.
+# A bolus is found if the mean curve rises by at least the share MIN_RISE of its baseline. The rise
+# must also be at least MIN_RISE_SD standard deviations of the frames before it.
 MIN_RISE = 0.05
 MIN_RISE_SD = 5.0
 _SAFE_BASELINE = 3
-_PARTS = 4  # the arrival is searched at quarters of a frame
+_PARTS = 4  # an arrival is tried at every quarter of the interval between two frames
 
 
 class Bolus(NamedTuple):
@@ -44,7 +44,8 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     Raises
     ------
     CadError
-        When there are fewer than 4 frames, no bolus is found, or no frame precedes the bolus.
+        When there are fewer than 4 frames, no bolus is found, or the bolus arrives before the
+        second frame.
 
     Examples
     --------
@@ -64,7 +65,8 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
         raise CadError("the mean dynamic curve holds values that are not numbers")
     arrival = float(bolus_arrival(times, curve[None])[0])
     n_baseline = int(np.searchsorted(times, arrival + 1e-9))
-    # The first contrast agent comes a little before the corner that was found. If there are enough
+    # The curve is fitted by a constant and then a straight rise, and ``arrival`` is the corner
+    # between them. The first contrast agent comes a little before the corner. If there are enough
     # frames, the last frame before the corner is therefore not used for the baseline.
     n_baseline -= n_baseline > _SAFE_BASELINE
     smooth = np.convolve(curve, np.ones(3) / 3, mode="valid")
@@ -115,7 +117,7 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
     True
     """
     out = np.zeros(len(curves))
-    # The arguments are converted to the one type for which the kernel is compiled.
+    # _arrivals() is compiled for one type of arrays, to which the arguments are converted.
     _arrivals(np.require(times, float, ["C", "W"]), np.require(curves, float, ["C", "W"]), out)
     return out
 
@@ -123,7 +125,7 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
 def semiquantitative(
     times: np.ndarray, signal: np.ndarray, baseline: np.ndarray, arrival: float
 ) -> dict[str, np.ndarray]:
-    """Return the model-free parameters of each curve.
+    """Return the parameters of each curve that need no kinetic model.
 
     Parameters
     ----------
@@ -139,12 +141,18 @@ def semiquantitative(
     Returns
     -------
     dict of str to ndarray, shape (n_curves,)
-        ``baseline_signal`` (a.u.), ``bolus_arrival`` (s from the study's arrival),
-        ``maximum_enhancement`` (a.u.), ``relative_enhancement`` (fraction of the baseline),
-        ``time_to_peak`` (s from the study's arrival), ``wash_in`` (relative enhancement at the
-        peak / time to peak, 1/min) and ``wash_out`` (least-squares slope of the relative
-        enhancement from the peak on, 1/min; 0 when the peak is the last frame). A constant curve
-        gives 0 for every parameter of the enhancement.
+        The parameters by name:
+
+        - ``baseline_signal``: mean signal before the bolus, arbitrary units
+        - ``bolus_arrival``: arrival of the bolus in the curve, s from the study's arrival
+        - ``maximum_enhancement``: signal at the peak less the baseline, arbitrary units
+        - ``relative_enhancement``: maximum enhancement as a fraction of the baseline
+        - ``time_to_peak``: time of the peak, s from the study's arrival
+        - ``wash_in``: relative enhancement divided by the time to peak, 1/min
+        - ``wash_out``: least-squares slope of the relative enhancement from the peak on, 1/min; 0
+          when the peak is the last frame
+
+        A constant curve gives 0 for every parameter of the enhancement.
 
     Examples
     --------
@@ -225,8 +233,8 @@ def initial_area(
     knots = np.concatenate([[max(arrival, times[0])], inner, [end]])
     before = np.clip(np.searchsorted(times, knots, side="right") - 1, 0, len(times) - 2)
     share = (knots - times[before]) / (times[before + 1] - times[before])
-    # The area is a weighted sum of the frames with the same weights for all curves, so that one
-    # matrix product gives all areas.
+    # The area under a curve is a weighted sum of its frames. The weights are the same for all
+    # curves, so that one matrix product gives all areas.
     step = np.diff(knots)
     width = 0.5 * (np.concatenate([[0.0], step]) + np.concatenate([step, [0.0]]))
     weight = np.zeros(len(times))
@@ -255,8 +263,8 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         for i in range(1, n_times):
             lowest = min(lowest, y[i])
             top = max(top, y[i])
-        # Plateau and wash-out do not belong to the rise, so the fit ends where the curve reaches
-        # 60 % of its largest enhancement.
+        # Only the rise of the curve is fitted, without plateau and wash-out. The fit therefore ends
+        # where the curve reaches 60 % of its largest enhancement.
         last = 0
         while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):
             last += 1
@@ -269,7 +277,7 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         for start in range(max(last, 1)):
             for step in range(_PARTS):
                 corner = times[start] + (times[start + 1] - times[start]) * step / _PARTS
-                # These are the sums for least squares of level + slope * max(0, t - corner).
+                # The sums below give the least-squares fit of level + slope * max(0, t - corner).
                 sx = sy = sxx = sxy = syy = 0.0
                 for i in range(n):
                     x = max(0.0, times[i] - corner)
@@ -278,17 +286,18 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
                     sxx += x * x
                     sxy += x * y[i]
                     syy += y[i] * y[i]
-                # The level is eliminated, so that slope = cxy / cxx and cost = syy - sy^2 / n -
-                # cxy^2 / cxx.
+                # The fitted slope is cxy / cxx. The sum of squares that remains, ``cost``, is syy -
+                # sy^2 / n - cxy^2 / cxx.
                 cxx = sxx - sx * sx / n
                 cxy = sxy - sx * sy / n
                 cost = syy - sy * sy / n
                 if cxx > 0:
-                    if cxy <= 0:  # a fall is no bolus
+                    if cxy <= 0:  # a curve that falls after the corner shows no bolus there
                         continue
                     cost -= cxy * cxy / cxx
                 # If several corners have the same cost, as in a flat part of the curve, the
-                # earliest is taken. Without the small margin, rounding errors would decide.
+                # earliest corner is taken. Without the small margin, rounding errors would decide
+                # between them.
                 if cost < best - 1e-12 * abs(syy):
                     best = cost
                     out[v] = corner

@@ -6,13 +6,13 @@ import numpy as np
 
 from cad.base.errors import CadError
 
-# If a fitted T1 lies outside these limits the fit failed: no tissue and no phantom has such a T1 at
-# 1.5 or 3 T.
+# Least and largest T1 (s) of a fit. With a T1 outside these limits the fit failed: no tissue and no
+# phantom has such a T1 at 1.5 or 3 T.
 T1_MIN_S = 0.01
 T1_MAX_S = 10.0
-# T1 that is assumed where none is measured, s by field (T). Prostate: de Bazelaire et al.,
-# Radiology 230 (2004) 652. Blood: Stanisz et al., Magn Reson Med 54 (2005) 507 (1.5 T), and Lu et
-# al., Magn Reson Med 52 (2004) 679 (3 T).
+# T1 (s), by field strength (T), that is assumed where T1 is not measured. Prostate: de Bazelaire et
+# al., Radiology 230 (2004) 652. Blood: Stanisz et al., Magn Reson Med 54 (2005) 507 (1.5 T), and Lu
+# et al., Magn Reson Med 52 (2004) 679 (3 T).
 T1_TISSUE_S = {1.5: 1.317, 3.0: 1.6}
 T1_BLOOD_S = {1.5: 1.441, 3.0: 1.664}
 _REWEIGHTINGS = 3
@@ -33,7 +33,7 @@ class T1Fit:
     failed : ndarray of bool, shape (...)
         True where a signal is not positive, or T1 lies outside ``T1_MIN_S`` .. ``T1_MAX_S``.
     notes : tuple of str
-        Sentences on limits of the result.
+        Sentences on what limits the trust in the result, such as a fit to only two flip angles.
     """
 
     t1: np.ndarray
@@ -146,8 +146,8 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
     e1 = np.full(signals.shape[1:], 0.995)
     intercept = np.ones_like(e1)
     for _ in range(_REWEIGHTINGS + 1):
-        # The weight is the inverse variance of S / sin a, computed with the E1 of the iteration
-        # before (Chang).
+        # Each weight is the inverse variance of S / sin a, for the signal S at the flip angle a. It
+        # is computed with the E1 of the iteration before (method of Chang).
         weight = (np.sin(angles) / (1 - np.clip(e1, 0.0, 0.99999) * np.cos(angles))) ** 2
         total = weight.sum(axis=0)
         mx = (weight * x).sum(axis=0) / total
@@ -156,6 +156,7 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
         sxy = (weight * (x - mx) * (y - my)).sum(axis=0)
         e1 = np.where(sxx > 0, sxy / np.where(sxx > 0, sxx, 1.0), 0.0)
         intercept = my - e1 * mx
-    # S / sin a = E1 S / tan a + S0 (1 - E1), so that the intercept over 1 - E1 is S0.
+    # The fitted line is S / sin a = E1 S / tan a + S0 (1 - E1). Its intercept divided by 1 - E1 is
+    # S0.
     gap = 1 - e1
     return e1, intercept / np.where(np.abs(gap) > 1e-12, gap, 1e-12)
