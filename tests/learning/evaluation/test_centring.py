@@ -216,7 +216,7 @@ def test_a_learner_without_probabilities_is_centred_on_its_own_training_rows() -
 
 
 def test_cad_validate_measures_noise_as_noise() -> None:
-    """The shipped learner on pure noise, by the public door: AUC and calibration slope."""
+    """Two logistic regressions on pure noise, by the public function: AUC, and its base."""
     aucs = []
     for seed in range(10):
         X, truth, owner = cohort(seed, patients=14, alike=0.0)

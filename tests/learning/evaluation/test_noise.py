@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks import noise
 from cad.learning.evaluation.measures import metrics
 
+SHIPPED = (noise.SHIPPED, "ensemble (pipelines/ensemble)")
 QUICK = ("logistic on soft labels", "kernel ridge on p")
 
 
@@ -32,6 +34,29 @@ def test_noise_is_measured_as_noise() -> None:
         "by folds",
         "by patients",
         "by sites",
+    ]
+
+
+def test_shipped_learners_measure_noise_as_noise() -> None:
+    """The two shipped learners in five folds, on few cohorts."""
+    cells = noise.noise((20,), ("folds",), ("plain",), SHIPPED, cohorts=12)
+    assert set(cells["learner"]) == set(SHIPPED)
+    assert (np.abs(cells["AUC"] - 0.5) <= noise.SLACK + 2 * cells["standard error"]).all()
+    # Folds that are not put on one base lie farther from one half.
+    assert (cells["pooled"] < cells["AUC"] - 0.05).all(), cells.to_string()
+
+
+def test_effects_that_are_refused() -> None:
+    row = {"effect": 0.5, "covered": 0.95, "NPV validated": 0.945, "NPV fresh": 0.95}
+    assert noise.refused_effects(pd.DataFrame([row]), 100) == []
+    rare = pd.DataFrame([row | {"covered": 0.87}])
+    assert noise.refused_effects(rare, 100) == ["effect 0.5: 0.870 of the intervals cover"]
+    frequent = pd.DataFrame([row | {"covered": 1.0}])
+    assert noise.refused_effects(frequent, 100) == []  # 1.7 standard errors above .97
+    assert noise.refused_effects(frequent, 200) == ["effect 0.5: 1.000 of the intervals cover"]
+    low = pd.DataFrame([row | {"NPV validated": 0.885, "NPV fresh": 0.946}])
+    assert noise.refused_effects(low, 100) == [
+        "effect 0.5: the validated NPV is 0.885, of fresh patients 0.946"
     ]
 
 
