@@ -285,12 +285,16 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         if mended[name] is not image and _doubtful(name, gains):
             elsewhere = belonging.better_placed(study.t2w, mended[name])
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
+        whole = gains.pop("mirrored")
         if name in measured and measured[name].is_evidence:
-            # Around the gland, each image is compared in its own best place. A whole image would be
-            # mirrored about its own middle, which may not be the gland.
+            # Around the gland, each image is compared in its own best place.
             gains["mirrored"] = measured[name].mirrored
             gains["turned_near"] = measured[name].turned
-        mirrors.append(gains["mirrored"])
+            mirrors.append(gains["mirrored"])
+        else:
+            # A whole image that is displaced may fit better mirrored: it needs more evidence.
+            gains["mirrored_whole"] = whole
+            mirrors.append(whole)
         for kind, gain in gains.items():
             yield f"{name}_{kind}", gain, ""
     if len(mirrors) > 1:  # each of two images that agree needs less evidence
