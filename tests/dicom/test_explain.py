@@ -322,6 +322,60 @@ def test_a_calculated_image_is_a_high_b_image_and_never_under_diffusion(
     assert {match["b_value"] for match in rules["hbv"]} == {2000.0}
 
 
+def write_diffusion(folder: Path, number: int, b_value: float, kind: list[str]) -> None:
+    write_series(
+        folder / f"series{number}",
+        voxels(number),
+        number=number,
+        description="ep2d_diff_tra",
+        ImageType=kind,
+        DiffusionBValue=b_value,
+        patient="P-001",
+        study="study1",
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_calculated_image_of_the_description_of_acquired_ones_is_asked(
+    tmp_path: Path, first: bool
+):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    trace = ["DERIVED", "PRIMARY", "DIFFUSION", "TRACEW"]
+    write_diffusion(folder, 31, 50.0, trace)
+    write_diffusion(folder, 32, 800.0, trace)
+    write_diffusion(folder, 30 if first else 33, 1400.0, [*trace, "CALC_BVALUE"])
+    rules = tmp_path / "rules.yaml"
+    words = ["import", str(tmp_path / "in"), "--new-rules", str(rules)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "do the matches of diffusion take acquired images alone?" in done.output
+    content = yaml.safe_load(rules.read_text())
+    assert [match["b_value"] for match in content["diffusion"]] == [50.0, 800.0]
+    assert [match["b_value"] for match in content["hbv"]] == [1400.0]
+    words_of_lines = [line.rpartition(", ")[2] for line in content["undecided"]["diffusion"]]
+    assert sorted(words_of_lines) == ["acquired", "acquired", "calculated"]
+    with pytest.raises(CadError, match="do not decide which series is diffusion") as refused:
+        import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert "acquired images alone" in str(refused.value)
+    del content["undecided"]
+    rules.write_text(yaml.safe_dump(content))
+    assert import_source(tmp_path / "in", tmp_path / "out", rules).failures == []
+
+
+def test_a_high_b_image_of_the_description_of_the_others_leaves_diffusion_in_the_rules(
+    tmp_path: Path,
+):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    trace = ["DERIVED", "PRIMARY", "DIFFUSION", "TRACEW"]
+    for number, b_value in ((31, 50.0), (32, 800.0), (33, 1400.0)):
+        write_diffusion(folder, number, b_value, trace)
+    assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}
+    content = yaml.safe_load((tmp_path / "rules.yaml").read_text())
+    assert content["diffusion"] == [{"description": r"^ep[\d.]+d_diff_tra$", "exclude": "adc"}]
+    assert [match["b_value"] for match in content["hbv"]] == [1400.0]
+    assert import_source(tmp_path / "in", tmp_path / "out", tmp_path / "rules.yaml").failures == []
+
+
 @pytest.mark.reference
 def test_the_calculated_images_of_five_men_are_not_taken_for_acquired_ones(
     shared_data: Path, tmp_path: Path

@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -82,8 +82,8 @@ class Proposal:
         YAML of :class:`cad.dicom.into.rules.ImportRules`.
     undecided : dict of str to list of Candidate
         By ``t2w``, ``adc``, ``dce`` or ``hbv``, the series among which a person has to choose: the
-        descriptions in the source do not
-        decide.
+        descriptions in the source do not decide. Under ``diffusion``, the series of one description
+        of which some are acquired and some are calculated.
     """
 
     text: str
@@ -145,15 +145,23 @@ def proposed_rules(
             continue
         if name in ("vfa", "dce"):
             taken.update(fitting)
-        elif name != "diffusion":  # one series may contain all b-values
+        elif name not in ("hbv", "diffusion"):  # one series may contain all b-values
             taken.add(fitting[0])
         matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
         if name == "hbv":
             for match, kind in zip(matches, fitting, strict=True):
                 match["b_value"] = _highest_b(kinds[kind])
         elif name == "diffusion":
-            for match in matches:
-                match["exclude"] = "adc"
+            matches = []
+            for kind in fitting:
+                matches += _diffusion_matches(kind, kinds[kind])
+            rivals = [frames for kind in fitting for frames in _partly_calculated(kinds[kind])]
+            if rivals:
+                undecided[name] = []
+                for frames in rivals:
+                    candidate = _candidate(frames, call, pictures)
+                    word = "calculated" if _has_calculated(frames) else "acquired"
+                    undecided[name].append(replace(candidate, line=f"{candidate.line}, {word}"))
         if decided is not None and _repeated_series(name, kinds[fitting[0]]):
             # Where a man has two series of this description, the description cannot decide.
             numbered = {**matches[0], "series_number": decided}
@@ -400,10 +408,46 @@ def _is_weighted(kind: str, series: list[list[Frame]]) -> bool:
     return bool(_b_values(series) - {0.0}) and not _is_adc(kind, series)
 
 
-def _is_calculated(kind: str, series: list[list[Frame]]) -> bool:
-    """Tell whether a series names itself as computed for a b-value that nobody acquired."""
-    head = series[0][0]
-    return any(_CALCULATED.search(text) for text in (kind, head.description, *head.image_type))
+def _is_calculated(frame: Frame) -> bool:
+    """Tell whether an image names itself as computed for a b-value that nobody acquired."""
+    return any(_CALCULATED.search(text) for text in (frame.description, *frame.image_type))
+
+
+def _has_calculated(frames: list[Frame]) -> bool:
+    return any(_is_calculated(frame) for frame in frames)
+
+
+def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
+    """Return the series of a kind in the first study in which some of its images are calculated.
+
+    The result is empty if all images of the kind are acquired, or all calculated.
+    """
+    images = [frame for frames in series for frame in frames]
+    calculated = [frame for frame in images if _is_calculated(frame)]
+    if not calculated or len(calculated) == len(images):
+        return []
+    study = calculated[0].study_uid
+    of_study = [frames for frames in series if frames[0].study_uid == study]
+    return sorted(of_study, key=lambda frames: frames[0].series_number)
+
+
+def _diffusion_matches(kind: str, series: list[list[Frame]]) -> list[dict[str, object]]:
+    """Return the matches by which a rule takes the acquired images of a kind of series.
+
+    Where calculated images have the same description, each b-value gets a match of its own, and a
+    b-value of calculated images gets none.
+    """
+    match: dict[str, object] = {"description": _pattern(kind), "exclude": "adc"}
+    if not _partly_calculated(series):
+        return [match]
+    b_values = {"acquired": set[float](), "calculated": set[float]()}
+    for frames in series:
+        for frame in frames:
+            if frame.b_value is not None:
+                word = "calculated" if _is_calculated(frame) else "acquired"
+                b_values[word].add(frame.b_value)
+    apart = sorted(b_values["acquired"] - b_values["calculated"])
+    return [{**match, "b_value": value} for value in apart] or [match]
 
 
 def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
@@ -412,7 +456,8 @@ def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
 
 def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
     # A calculated image follows from the ADC map, so that it says nothing new about the ADC map.
-    return _is_weighted(kind, series) and not _is_calculated(kind, series)
+    acquired = any(not _is_calculated(frame) for frames in series for frame in frames)
+    return _is_weighted(kind, series) and acquired
 
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
