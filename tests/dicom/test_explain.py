@@ -477,11 +477,19 @@ def test_two_series_of_one_role_are_shown_on_a_page(tmp_path: Path):
     assert text.count("data:image/webp") == 6
     assert "http" not in text.replace("http-equiv", "")
     assert "P-001" not in text
-    # Nothing is written over what is there, and a decision needs no page.
-    rules.unlink()
-    again = CliRunner().invoke(app, words)
-    assert again.exit_code != 0
-    assert not rules.exists()
-    page.unlink()
+    # A file that somebody changed stays, and so does the other one.
+    written = {path: path.read_bytes() for path in (rules, page)}
+    for path, other in ((rules, page), (page, rules)):
+        path.write_bytes(written[path].replace(b"e", b"E", 1))
+        changed = path.read_bytes()
+        again = CliRunner().invoke(app, [*words, "--take", "adc=2"])
+        assert again.exit_code != 0
+        assert "is there already, and is not as --new-rules wrote it" in str(again.exception)
+        assert (path.read_bytes(), other.read_bytes()) == (changed, written[other])
+        path.write_bytes(written[path])
+    # Unchanged files are replaced, and a decision needs no page.
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert page.read_bytes() == written[page]
     assert CliRunner().invoke(app, [*words, "--take", "adc=2"]).exit_code == 0
     assert not page.exists()
+    assert "undecided" not in yaml.safe_load(rules.read_text())

@@ -4,6 +4,7 @@ A rule nearly takes a series if the series meets all but one of its conditions. 
 except, if it is wanted, a first rules file, which is guessed from the descriptions of the series.
 """
 
+import hashlib
 import math
 import os
 import re
@@ -19,7 +20,7 @@ import yaml
 
 from cad.base.errors import CadError
 from cad.base.files import write_atomic
-from cad.base.reading import reading
+from cad.base.reading import read_bytes, reading
 from cad.base.settings import read_settings
 from cad.base.terms.beside import page_beside
 from cad.base.terms.modality import MODALITIES
@@ -54,6 +55,13 @@ _LEAST_WATER_ML = 2.0
 _SHOWN = (1.0, 99.5)
 _PICTURE = 200
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
+# The last line of a file that --new-rules wrote: by the hash of all other lines it is recognised as
+# unchanged.
+_MARK = "cad import --new-rules wrote the lines above, sha256"
+_MARKED = re.compile(
+    rb"(.*\n)(?:#|<!--) " + _MARK.encode() + rb" ([0-9a-f]{64})(?: -->)?\n", re.DOTALL
+)
+_MOST_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -772,7 +780,8 @@ def write_rules(
     source : Path
         Folder or zip archive.
     rules : Path
-        File to write; must not be there.
+        File to write. A file that is there is replaced if this function wrote it and nobody has
+        changed it since.
     take : mapping of str to int, optional
         Decisions: by ``t2w``, ``adc``, ``dce`` or ``hbv``, the number of a series.
     call : callable
@@ -789,10 +798,10 @@ def write_rules(
     Raises
     ------
     CadError
-        When the file is there, the source holds no DICOM image, or a decision names no candidate.
+        When another file is there, the source holds no DICOM image, or a decision names no
+        candidate.
     """
-    if os.path.lexists(rules):  # a link that leads nowhere is there, too
-        raise CadError("the rules file is there already", file=rules, hint="name another one")
+    check_replaceable(rules, "the rules file")
     if not source.exists():
         raise CadError("no such folder or archive", file=source)
     failures: list[CadError] = []
@@ -803,9 +812,52 @@ def write_rules(
             reasons = [*map(str, failures), *notes]
             raise CadError("no DICOM image found", file=source, hint="; ".join(reasons[:3]))
         proposal = proposed_rules(studies, take, call, pictures=True)
-    write_atomic(rules, proposal.text.encode())
+    write_atomic(rules, marked(proposal.text, "#"))
     read_settings(ImportRules, rules)  # checks that the written file can be read
     return proposal.undecided
+
+
+def marked(text: str, begin: str, end: str = "") -> bytes:
+    """Return a text as UTF-8, with a last line by which :func:`check_replaceable` recognises it.
+
+    Parameters
+    ----------
+    text : str
+        Content of a file.
+    begin, end : str
+        Signs that begin and end a comment in the file's language.
+    """
+    lines = text.rstrip("\n").encode() + b"\n"
+    mark = f"{begin} {_MARK} {hashlib.sha256(lines).hexdigest()} {end}".rstrip()
+    return lines + f"{mark}\n".encode()
+
+
+def check_replaceable(path: Path, what: str) -> None:
+    """Refuse a path at which something lies that ``--new-rules`` did not write as it is now.
+
+    Parameters
+    ----------
+    path : Path
+        File that is to be written.
+    what : str
+        Name of the file in the message.
+
+    Raises
+    ------
+    CadError
+        When the file is a link or a folder, was written by another program, or was changed.
+    """
+    if not os.path.lexists(path):  # a link that leads nowhere is there, too
+        return
+    if path.is_file() and not path.is_symlink():
+        parts = _MARKED.fullmatch(read_bytes(path, _MOST_BYTES))
+        if parts and hashlib.sha256(parts[1]).hexdigest() == parts[2].decode():
+            return
+    raise CadError(
+        f"{what} is there already, and is not as --new-rules wrote it",
+        file=path,
+        hint="give --new-rules another name, or delete this file",
+    )
 
 
 def decisions(words: Iterable[str]) -> dict[str, int]:
