@@ -409,6 +409,34 @@ def test_a_zip_of_two_patients_is_explained_by_the_names_of_archive_and_member(t
         assert "zip-" not in done.stdout
 
 
+def test_files_beside_the_series_are_named_and_every_study_by_its_archive(tmp_path: Path):
+    source = tmp_path / "in"
+    (source / "ktrans").mkdir(parents=True)
+    for patient in ("P-001", "P-002"):
+        folder = write_patient(tmp_path / patient, patient, dce=False)
+        with zipfile.ZipFile(source / f"{patient}.zip", "w") as packed:
+            for path in sorted(folder.rglob("*.dcm")):
+                packed.write(path, path.relative_to(tmp_path))
+        (source / "ktrans" / f"{patient}-Ktrans.mhd").write_text("")
+    (source / "findings.csv").write_text("ProxID,fid,pos\n")
+    comment = (
+        "#   findings.csv\n#   ktrans/{patient}-Ktrans.mhd (2 files)\n",
+        "ktrans_file, rois, gland_file, lesion, detector, outlines, findings or scores:\n",
+    )
+    text = explain_source(source).as_text()
+    assert re.findall("(?m)^study .*$", text) == ["study 1 in P-001.zip", "study 2 in P-002.zip"]
+    assert all(line in text for line in comment)
+    rules = tmp_path / "rules.yaml"
+    assert write_rules(source, rules) == {}
+    written = rules.read_text()
+    assert all(line in written for line in comment)
+    more = 'ktrans_file: ["ktrans/{patient}-Ktrans.mhd"]\nfindings: {file: findings.csv}\n'
+    rules.write_text(written + more)
+    seen = explain_source(source, rules).studies
+    assert seen[1].files == ["P-002-Ktrans.mhd as ktrans", "findings.csv as findings"]
+    assert [study.archive for study in seen] == ["P-001.zip", "P-002.zip"]
+
+
 def test_a_decision_names_a_candidate(tmp_path: Path):
     write_patient(tmp_path / "in" / "P-001", "P-001")
     assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}

@@ -24,8 +24,16 @@ from cad.base.reading import read_bytes, reading
 from cad.base.settings import read_settings
 from cad.base.terms.beside import page_beside
 from cad.base.terms.modality import MODALITIES
+from cad.dicom.into.regions import files_of, findings_table
 from cad.dicom.into.rules import ImportRules
-from cad.dicom.into.sources import Call, SourceStudy, by_series, find_studies, in_this_process
+from cad.dicom.into.sources import (
+    Call,
+    SourceStudy,
+    by_series,
+    find_studies,
+    in_this_process,
+    leads_out,
+)
 from cad.mri.imaging.diffusion import HIGH_B
 from cad.mri.imaging.frames import Frame, printable, read_dataset
 from cad.mri.imaging.listing import as_problem
@@ -54,6 +62,10 @@ _LEAST_WATER_ML = 2.0
 # Percentiles that become black and white in a picture of a candidate, and most pixels per side.
 _SHOWN = (1.0, 99.5)
 _PICTURE = 200
+# Endings of image files and tables that may lie beside the series.
+_FILES_BESIDE = (".mhd", ".mha", ".nrrd", ".nii", ".nii.gz", ".csv", ".tsv", ".xlsx")
+_RULES_OF_FILES = "ktrans_file, rois, gland_file, lesion, detector, outlines, findings or scores"
+_MOST_FILES = 20
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
 # The last line of a file that --new-rules wrote: by the hash of all other lines it is recognised as
 # unchanged.
@@ -128,6 +140,7 @@ def proposed_rules(
     CadError
         For a decision that names no candidate.
     """
+    studies = list(studies)
     kinds: dict[str, list[list[Frame]]] = defaultdict(list)
     for study in studies:
         for frames in by_series(study.slices):
@@ -185,8 +198,43 @@ def proposed_rules(
         for name, candidates in undecided.items():
             lines[name] = [candidate.line for candidate in candidates]
         rules = {"undecided": lines, **rules}
-    text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=200)
+    text = _comment_on_files(studies) + yaml.safe_dump(
+        rules, sort_keys=False, allow_unicode=True, width=200
+    )
     return Proposal(text, undecided)
+
+
+def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
+    """Return comments that name the image files and tables of a source, or nothing without any.
+
+    No rule is proposed for them, because neither their names nor their values say what they are.
+    """
+    studies = list(studies)
+    folders = {folder for study in studies for folder in study.tables}
+    patients = sorted({study.patient_id for study in studies} - {""}, key=len, reverse=True)
+    counts: Counter[str] = Counter()
+    seen = set()
+    for folder in sorted(folders):
+        for path in sorted(folder.rglob("*")):
+            is_beside = path.name.lower().endswith(_FILES_BESIDE)
+            if not is_beside or path in seen or not path.is_file() or leads_out(path, folder):
+                continue
+            seen.add(path)
+            name = path.relative_to(folder).as_posix()
+            for patient in patients:
+                name = name.replace(patient, "{patient}")
+            counts[printable(name)] += 1
+    if not counts:
+        return ""
+    lines = [
+        "# No rule below takes these files beside the series. A rule may take them by",
+        f"# {_RULES_OF_FILES}:",
+    ]
+    for name, count in list(counts.items())[:_MOST_FILES]:
+        lines.append(f"#   {name}" + (f" ({count} files)" if count > 1 else ""))
+    if len(counts) > _MOST_FILES:
+        lines.append(f"#   and {len(counts) - _MOST_FILES} more")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
@@ -550,6 +598,8 @@ class StudySeen:
     ----------
     number : int
         Number of the study in the source, from 1.
+    archive : str
+        Name of the zip archive that holds the study; empty for a study in a folder.
     series : list of SeriesSeen
         The series of the study.
     objects, files : list of str
@@ -560,6 +610,7 @@ class StudySeen:
     """
 
     number: int
+    archive: str = ""
     series: list[SeriesSeen] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -642,7 +693,7 @@ def explain_source(
 
 
 def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
-    entry = StudySeen(number)
+    entry = StudySeen(number, "" if study.archive is None else printable(study.archive.name))
     for frames in sorted(by_series(study.slices), key=lambda series: series[0].series_number):
         entry.series.append(_series(frames, rules))
     for path in study.objects:
@@ -655,6 +706,7 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Cal
             beside = study.beside(getattr(rules, name))
             if beside:
                 entry.files.append(f"{beside.name} as {name}")
+        entry.files += _files_by_rules(study, rules)
     entry.problems += [study.naming_source(error).problem for error in study.unusable]
     try:
         study.check_patient()
@@ -663,6 +715,21 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Cal
     if rules is not None and not any("t2w" in series.taken_by for series in entry.series):
         entry.problems.append("no series is the T2 image by the rules")
     return entry
+
+
+def _files_by_rules(study: SourceStudy, rules: ImportRules) -> list[str]:
+    """Return the Ktrans map and the table of findings that the rules take for a study."""
+    texts = []
+    maps = []
+    for folder in study.tables:
+        for place in rules.ktrans_file:
+            maps += [path for _, path in files_of(folder, place, study.patient_id)]
+    if maps:
+        texts.append(f"{printable(maps[0].name)} as ktrans")
+    table = findings_table(study, rules.findings.file) if rules.findings else None
+    if table is not None:
+        texts.append(f"{printable(table.name)} as findings")
+    return texts
 
 
 def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
