@@ -235,6 +235,24 @@ def test_a_map_that_is_not_the_mans_is_refused_where_the_images_show_it(
     }
 
 
+@pytest.mark.reference
+def test_the_right_map_of_a_man_with_a_small_gland_is_not_refused(real_men: list[Study]) -> None:
+    """ProstateX-0002 with an ellipsoid of 8 mL in place of his gland: 8,500 voxels are compared."""
+    (man,) = [man for man in real_men if man.participant_id == "sub-ProstateX0002"]
+    assert man.t2w is not None
+    assert man.ktrans is not None
+    z, y, x = np.indices(man.t2w.shape, dtype=float)
+    across = (x - man.t2w.shape[2] / 2) * man.t2w.spacing[0] / 18.2
+    back = (y - man.t2w.shape[1] / 2) * man.t2w.spacing[1] / 12.6
+    up = (z - 8.5) / 2.8
+    gland = man.t2w.with_array(across**2 + back**2 + up**2 <= 1)
+    assert 7.0 < gland.millilitres < 9.0
+    small = replace(man, gland=gland)
+    assert refused_for(small, man.ktrans) == set()
+    upside_down = man.ktrans.with_array(man.ktrans.array[:, ::-1])
+    assert refused_for(small, upside_down) != set()
+
+
 @pytest.fixture(scope="module")
 def men_with_series(
     real_men: list[Study], shared_data: Path, tmp_path_factory: pytest.TempPathFactory
@@ -255,6 +273,9 @@ def men_with_series(
         assert man.ktrans is not None
         assert image.shape == man.ktrans.shape
         np.testing.assert_allclose(image.spacing, man.ktrans.spacing, rtol=1e-4)
+        np.testing.assert_allclose(image.direction, man.ktrans.direction, atol=1e-4)
+        corner = image.patient_to_index(np.array([man.ktrans.origin]))[0]
+        np.testing.assert_allclose(corner, [-0.5, -0.5, -0.5], atol=0.01)  # docs/maps.md
         series = Dynamic(np.repeat(image.array[None], 6, axis=0), image, np.arange(6) * 4.0)
         made.append(replace(man, dce=series, ktrans=image.with_array(man.ktrans.array)))
     assert problems == []
