@@ -213,13 +213,13 @@ def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
     folders = {folder for study in studies for folder in study.tables}
     patients = sorted({study.patient_id for study in studies} - {""}, key=len, reverse=True)
     counts: Counter[str] = Counter()
-    seen = set()
+    listed = set()
     for folder in sorted(folders):
         for path in sorted(folder.rglob("*")):
             is_beside = path.name.lower().endswith(_FILES_BESIDE)
-            if not is_beside or path in seen or not path.is_file() or leads_out(path, folder):
+            if not is_beside or path in listed or not path.is_file() or leads_out(path, folder):
                 continue
-            seen.add(path)
+            listed.add(path)
             name = path.relative_to(folder).as_posix()
             for patient in patients:
                 name = name.replace(patient, "{patient}")
@@ -917,8 +917,8 @@ def check_replaceable(path: Path, what: str) -> None:
     if not os.path.lexists(path):  # a link that leads nowhere is there, too
         return
     if path.is_file() and not path.is_symlink():
-        parts = _MARKED.fullmatch(read_bytes(path, _MOST_BYTES))
-        if parts and hashlib.sha256(parts[1]).hexdigest() == parts[2].decode():
+        whole = _MARKED.fullmatch(read_bytes(path, _MOST_BYTES))
+        if whole and hashlib.sha256(whole[1]).hexdigest() == whole[2].decode():
             return
     raise CadError(
         f"{what} is there already, and is not as --new-rules wrote it",
