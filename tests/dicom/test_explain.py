@@ -125,8 +125,10 @@ def test_where_two_series_could_be_the_adc_map_a_person_decides(shared_data: Pat
     with pytest.raises(CadError, match="do not decide which series is adc") as caught:
         import_source(source, tmp_path / "out", rules)
     assert "--take adc=SERIES" in caught.value.hint
+    changed = tmp_path / "changed.yaml"
+    changed.write_bytes(b"# mine\n" + rules.read_bytes())
     with pytest.raises(CadError, match="there already"):
-        write_rules(source, rules)
+        write_rules(source, changed)
     decided = tmp_path / "decided.yaml"
     assert write_rules(source, decided, {"adc": 12}) == {}
     summary = import_source(source, tmp_path / "out", decided)
