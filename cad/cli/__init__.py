@@ -226,7 +226,10 @@ def _questions(rules: Path, undecided: dict[str, list[str]], page: Path) -> str:
         return f"{rules}: check every line, then import with it"
     lines = [f"{rules}: an import refuses it until these are decided; {page} shows them"]
     for role, candidates in undecided.items():
-        lines.append(f"which series is {role}? (--take {role}=SERIES, or edit the file)")
+        if role == "diffusion":
+            lines.append("do the matches of diffusion take acquired images alone? (edit the file)")
+        else:
+            lines.append(f"which series is {role}? (--take {role}=SERIES, or edit the file)")
         lines += [f"  {candidate}" for candidate in candidates]
     return "\n".join(lines)
 

@@ -125,8 +125,10 @@ def test_where_two_series_could_be_the_adc_map_a_person_decides(shared_data: Pat
     with pytest.raises(CadError, match="do not decide which series is adc") as caught:
         import_source(source, tmp_path / "out", rules)
     assert "--take adc=SERIES" in caught.value.hint
+    changed = tmp_path / "changed.yaml"
+    changed.write_bytes(b"# mine\n" + rules.read_bytes())
     with pytest.raises(CadError, match="there already"):
-        write_rules(source, rules)
+        write_rules(source, changed)
     decided = tmp_path / "decided.yaml"
     assert write_rules(source, decided, {"adc": 12}) == {}
     summary = import_source(source, tmp_path / "out", decided)
@@ -322,6 +324,60 @@ def test_a_calculated_image_is_a_high_b_image_and_never_under_diffusion(
     assert {match["b_value"] for match in rules["hbv"]} == {2000.0}
 
 
+def write_diffusion(folder: Path, number: int, b_value: float, kind: list[str]) -> None:
+    write_series(
+        folder / f"series{number}",
+        voxels(number),
+        number=number,
+        description="ep2d_diff_tra",
+        ImageType=kind,
+        DiffusionBValue=b_value,
+        patient="P-001",
+        study="study1",
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_calculated_image_of_the_description_of_acquired_ones_is_asked(
+    tmp_path: Path, first: bool
+):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    trace = ["DERIVED", "PRIMARY", "DIFFUSION", "TRACEW"]
+    write_diffusion(folder, 31, 50.0, trace)
+    write_diffusion(folder, 32, 800.0, trace)
+    write_diffusion(folder, 30 if first else 33, 1400.0, [*trace, "CALC_BVALUE"])
+    rules = tmp_path / "rules.yaml"
+    words = ["import", str(tmp_path / "in"), "--new-rules", str(rules)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "do the matches of diffusion take acquired images alone?" in done.output
+    content = yaml.safe_load(rules.read_text())
+    assert [match["b_value"] for match in content["diffusion"]] == [50.0, 800.0]
+    assert [match["b_value"] for match in content["hbv"]] == [1400.0]
+    words_of_lines = [line.rpartition(", ")[2] for line in content["undecided"]["diffusion"]]
+    assert sorted(words_of_lines) == ["acquired", "acquired", "calculated"]
+    with pytest.raises(CadError, match="do not decide which series is diffusion") as refused:
+        import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert "acquired images alone" in str(refused.value)
+    del content["undecided"]
+    rules.write_text(yaml.safe_dump(content))
+    assert import_source(tmp_path / "in", tmp_path / "out", rules).failures == []
+
+
+def test_a_high_b_image_of_the_description_of_the_others_leaves_diffusion_in_the_rules(
+    tmp_path: Path,
+):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    trace = ["DERIVED", "PRIMARY", "DIFFUSION", "TRACEW"]
+    for number, b_value in ((31, 50.0), (32, 800.0), (33, 1400.0)):
+        write_diffusion(folder, number, b_value, trace)
+    assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}
+    content = yaml.safe_load((tmp_path / "rules.yaml").read_text())
+    assert content["diffusion"] == [{"description": r"^ep[\d.]+d_diff_tra$", "exclude": "adc"}]
+    assert [match["b_value"] for match in content["hbv"]] == [1400.0]
+    assert import_source(tmp_path / "in", tmp_path / "out", tmp_path / "rules.yaml").failures == []
+
+
 @pytest.mark.reference
 def test_the_calculated_images_of_five_men_are_not_taken_for_acquired_ones(
     shared_data: Path, tmp_path: Path
@@ -353,6 +409,34 @@ def test_a_zip_of_two_patients_is_explained_by_the_names_of_archive_and_member(t
         assert named[0].startswith(f"file {member}: images or objects of 2 patients")
         assert "cad-explain" not in done.stdout
         assert "zip-" not in done.stdout
+
+
+def test_files_beside_the_series_are_named_and_every_study_by_its_archive(tmp_path: Path):
+    source = tmp_path / "in"
+    (source / "ktrans").mkdir(parents=True)
+    for patient in ("P-001", "P-002"):
+        folder = write_patient(tmp_path / patient, patient, dce=False)
+        with zipfile.ZipFile(source / f"{patient}.zip", "w") as packed:
+            for path in sorted(folder.rglob("*.dcm")):
+                packed.write(path, path.relative_to(tmp_path))
+        (source / "ktrans" / f"{patient}-Ktrans.mhd").write_text("")
+    (source / "findings.csv").write_text("ProxID,fid,pos\n")
+    comment = (
+        "#   findings.csv\n#   ktrans/{patient}-Ktrans.mhd (2 files)\n",
+        "ktrans_file, rois, gland_file, lesion, detector, outlines, findings or scores:\n",
+    )
+    text = explain_source(source).as_text()
+    assert re.findall("(?m)^study .*$", text) == ["study 1 in P-001.zip", "study 2 in P-002.zip"]
+    assert all(line in text for line in comment)
+    rules = tmp_path / "rules.yaml"
+    assert write_rules(source, rules) == {}
+    written = rules.read_text()
+    assert all(line in written for line in comment)
+    more = 'ktrans_file: ["ktrans/{patient}-Ktrans.mhd"]\nfindings: {file: findings.csv}\n'
+    rules.write_text(written + more)
+    seen = explain_source(source, rules).studies
+    assert seen[1].files == ["P-002-Ktrans.mhd as ktrans", "findings.csv as findings"]
+    assert [study.archive for study in seen] == ["P-001.zip", "P-002.zip"]
 
 
 def test_a_decision_names_a_candidate(tmp_path: Path):
@@ -423,11 +507,19 @@ def test_two_series_of_one_role_are_shown_on_a_page(tmp_path: Path):
     assert text.count("data:image/webp") == 6
     assert "http" not in text.replace("http-equiv", "")
     assert "P-001" not in text
-    # Nothing is written over what is there, and a decision needs no page.
-    rules.unlink()
-    again = CliRunner().invoke(app, words)
-    assert again.exit_code != 0
-    assert not rules.exists()
-    page.unlink()
+    # A file that somebody changed stays, and so does the other one.
+    written = {path: path.read_bytes() for path in (rules, page)}
+    for path, other in ((rules, page), (page, rules)):
+        path.write_bytes(written[path].replace(b"e", b"E", 1))
+        changed = path.read_bytes()
+        again = CliRunner().invoke(app, [*words, "--take", "adc=2"])
+        assert again.exit_code != 0
+        assert "is there already, and is not as --new-rules wrote it" in str(again.exception)
+        assert (path.read_bytes(), other.read_bytes()) == (changed, written[other])
+        path.write_bytes(written[path])
+    # Unchanged files are replaced, and a decision needs no page.
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert page.read_bytes() == written[page]
     assert CliRunner().invoke(app, [*words, "--take", "adc=2"]).exit_code == 0
     assert not page.exists()
+    assert "undecided" not in yaml.safe_load(rules.read_text())

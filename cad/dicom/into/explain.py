@@ -4,13 +4,14 @@ A rule nearly takes a series if the series meets all but one of its conditions. 
 except, if it is wanted, a first rules file, which is guessed from the descriptions of the series.
 """
 
+import hashlib
 import math
 import os
 import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -19,12 +20,20 @@ import yaml
 
 from cad.base.errors import CadError
 from cad.base.files import write_atomic
-from cad.base.reading import reading
+from cad.base.reading import read_bytes, reading
 from cad.base.settings import read_settings
 from cad.base.terms.beside import page_beside
 from cad.base.terms.modality import MODALITIES
+from cad.dicom.into.regions import files_of, findings_table
 from cad.dicom.into.rules import ImportRules
-from cad.dicom.into.sources import Call, SourceStudy, by_series, find_studies, in_this_process
+from cad.dicom.into.sources import (
+    Call,
+    SourceStudy,
+    by_series,
+    find_studies,
+    in_this_process,
+    leads_out,
+)
 from cad.mri.imaging.diffusion import HIGH_B
 from cad.mri.imaging.frames import Frame, printable, read_dataset
 from cad.mri.imaging.listing import as_problem
@@ -53,7 +62,18 @@ _LEAST_WATER_ML = 2.0
 # Percentiles that become black and white in a picture of a candidate, and most pixels per side.
 _SHOWN = (1.0, 99.5)
 _PICTURE = 200
+# Endings of image files and tables that may lie beside the series.
+_FILES_BESIDE = (".mhd", ".mha", ".nrrd", ".nii", ".nii.gz", ".csv", ".tsv", ".xlsx")
+_RULES_OF_FILES = "ktrans_file, rois, gland_file, lesion, detector, outlines, findings or scores"
+_MOST_FILES = 20
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
+# The last line of a file that --new-rules wrote: by the hash of all other lines it is recognised as
+# unchanged.
+_MARK = "cad import --new-rules wrote the lines above, sha256"
+_MARKED = re.compile(
+    rb"(.*\n)(?:#|<!--) " + _MARK.encode() + rb" ([0-9a-f]{64})(?: -->)?\n", re.DOTALL
+)
+_MOST_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -82,8 +102,8 @@ class Proposal:
         YAML of :class:`cad.dicom.into.rules.ImportRules`.
     undecided : dict of str to list of Candidate
         By ``t2w``, ``adc``, ``dce`` or ``hbv``, the series among which a person has to choose: the
-        descriptions in the source do not
-        decide.
+        descriptions in the source do not decide. Under ``diffusion``, the series of one description
+        of which some are acquired and some are calculated.
     """
 
     text: str
@@ -120,6 +140,7 @@ def proposed_rules(
     CadError
         For a decision that names no candidate.
     """
+    studies = list(studies)
     kinds: dict[str, list[list[Frame]]] = defaultdict(list)
     for study in studies:
         for frames in by_series(study.slices):
@@ -145,15 +166,23 @@ def proposed_rules(
             continue
         if name in ("vfa", "dce"):
             taken.update(fitting)
-        elif name != "diffusion":  # one series may contain all b-values
+        elif name not in ("hbv", "diffusion"):  # one series may contain all b-values
             taken.add(fitting[0])
         matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
         if name == "hbv":
             for match, kind in zip(matches, fitting, strict=True):
                 match["b_value"] = _highest_b(kinds[kind])
         elif name == "diffusion":
-            for match in matches:
-                match["exclude"] = "adc"
+            matches = []
+            for kind in fitting:
+                matches += _diffusion_matches(kind, kinds[kind])
+            rivals = [frames for kind in fitting for frames in _partly_calculated(kinds[kind])]
+            if rivals:
+                undecided[name] = []
+                for frames in rivals:
+                    candidate = _candidate(frames, call, pictures)
+                    word = "calculated" if _has_calculated(frames) else "acquired"
+                    undecided[name].append(replace(candidate, line=f"{candidate.line}, {word}"))
         if decided is not None and _repeated_series(name, kinds[fitting[0]]):
             # Where a man has two series of this description, the description cannot decide.
             numbered = {**matches[0], "series_number": decided}
@@ -169,8 +198,43 @@ def proposed_rules(
         for name, candidates in undecided.items():
             lines[name] = [candidate.line for candidate in candidates]
         rules = {"undecided": lines, **rules}
-    text = yaml.safe_dump(rules, sort_keys=False, allow_unicode=True, width=200)
+    text = _comment_on_files(studies) + yaml.safe_dump(
+        rules, sort_keys=False, allow_unicode=True, width=200
+    )
     return Proposal(text, undecided)
+
+
+def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
+    """Return comments that name the image files and tables of a source, or nothing without any.
+
+    No rule is proposed for them, because neither their names nor their values say what they are.
+    """
+    studies = list(studies)
+    folders = {folder for study in studies for folder in study.tables}
+    patients = sorted({study.patient_id for study in studies} - {""}, key=len, reverse=True)
+    counts: Counter[str] = Counter()
+    listed = set()
+    for folder in sorted(folders):
+        for path in sorted(folder.rglob("*")):
+            is_beside = path.name.lower().endswith(_FILES_BESIDE)
+            if not is_beside or path in listed or not path.is_file() or leads_out(path, folder):
+                continue
+            listed.add(path)
+            name = path.relative_to(folder).as_posix()
+            for patient in patients:
+                name = name.replace(patient, "{patient}")
+            counts[printable(name)] += 1
+    if not counts:
+        return ""
+    lines = [
+        "# No rule below takes these files beside the series. A rule may take them by",
+        f"# {_RULES_OF_FILES}:",
+    ]
+    for name, count in list(counts.items())[:_MOST_FILES]:
+        lines.append(f"#   {name}" + (f" ({count} files)" if count > 1 else ""))
+    if len(counts) > _MOST_FILES:
+        lines.append(f"#   and {len(counts) - _MOST_FILES} more")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[str]:
@@ -400,10 +464,46 @@ def _is_weighted(kind: str, series: list[list[Frame]]) -> bool:
     return bool(_b_values(series) - {0.0}) and not _is_adc(kind, series)
 
 
-def _is_calculated(kind: str, series: list[list[Frame]]) -> bool:
-    """Tell whether a series names itself as computed for a b-value that nobody acquired."""
-    head = series[0][0]
-    return any(_CALCULATED.search(text) for text in (kind, head.description, *head.image_type))
+def _is_calculated(frame: Frame) -> bool:
+    """Tell whether an image names itself as computed for a b-value that nobody acquired."""
+    return any(_CALCULATED.search(text) for text in (frame.description, *frame.image_type))
+
+
+def _has_calculated(frames: list[Frame]) -> bool:
+    return any(_is_calculated(frame) for frame in frames)
+
+
+def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
+    """Return the series of a kind in the first study in which some of its images are calculated.
+
+    The result is empty if all images of the kind are acquired, or all calculated.
+    """
+    images = [frame for frames in series for frame in frames]
+    calculated = [frame for frame in images if _is_calculated(frame)]
+    if not calculated or len(calculated) == len(images):
+        return []
+    study = calculated[0].study_uid
+    of_study = [frames for frames in series if frames[0].study_uid == study]
+    return sorted(of_study, key=lambda frames: frames[0].series_number)
+
+
+def _diffusion_matches(kind: str, series: list[list[Frame]]) -> list[dict[str, object]]:
+    """Return the matches by which a rule takes the acquired images of a kind of series.
+
+    Where calculated images have the same description, each b-value gets a match of its own, and a
+    b-value of calculated images gets none.
+    """
+    match: dict[str, object] = {"description": _pattern(kind), "exclude": "adc"}
+    if not _partly_calculated(series):
+        return [match]
+    b_values = {"acquired": set[float](), "calculated": set[float]()}
+    for frames in series:
+        for frame in frames:
+            if frame.b_value is not None:
+                word = "calculated" if _is_calculated(frame) else "acquired"
+                b_values[word].add(frame.b_value)
+    apart = sorted(b_values["acquired"] - b_values["calculated"])
+    return [{**match, "b_value": value} for value in apart] or [match]
 
 
 def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
@@ -412,7 +512,8 @@ def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
 
 def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
     # A calculated image follows from the ADC map, so that it says nothing new about the ADC map.
-    return _is_weighted(kind, series) and not _is_calculated(kind, series)
+    acquired = any(not _is_calculated(frame) for frames in series for frame in frames)
+    return _is_weighted(kind, series) and acquired
 
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
@@ -497,6 +598,8 @@ class StudySeen:
     ----------
     number : int
         Number of the study in the source, from 1.
+    archive : str
+        Name of the zip archive that holds the study; empty for a study in a folder.
     series : list of SeriesSeen
         The series of the study.
     objects, files : list of str
@@ -507,6 +610,7 @@ class StudySeen:
     """
 
     number: int
+    archive: str = ""
     series: list[SeriesSeen] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -589,7 +693,7 @@ def explain_source(
 
 
 def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
-    entry = StudySeen(number)
+    entry = StudySeen(number, "" if study.archive is None else printable(study.archive.name))
     for frames in sorted(by_series(study.slices), key=lambda series: series[0].series_number):
         entry.series.append(_series(frames, rules))
     for path in study.objects:
@@ -602,6 +706,7 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Cal
             beside = study.beside(getattr(rules, name))
             if beside:
                 entry.files.append(f"{beside.name} as {name}")
+        entry.files += _files_by_rules(study, rules)
     entry.problems += [study.naming_source(error).problem for error in study.unusable]
     try:
         study.check_patient()
@@ -610,6 +715,21 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Cal
     if rules is not None and not any("t2w" in series.taken_by for series in entry.series):
         entry.problems.append("no series is the T2 image by the rules")
     return entry
+
+
+def _files_by_rules(study: SourceStudy, rules: ImportRules) -> list[str]:
+    """Return the Ktrans map and the table of findings that the rules take for a study."""
+    texts = []
+    maps = []
+    for folder in study.tables:
+        for place in rules.ktrans_file:
+            maps += [path for _, path in files_of(folder, place, study.patient_id)]
+    if maps:
+        texts.append(f"{printable(maps[0].name)} as ktrans")
+    table = findings_table(study, rules.findings.file) if rules.findings else None
+    if table is not None:
+        texts.append(f"{printable(table.name)} as findings")
+    return texts
 
 
 def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
@@ -727,7 +847,8 @@ def write_rules(
     source : Path
         Folder or zip archive.
     rules : Path
-        File to write; must not be there.
+        File to write. A file that is there is replaced if this function wrote it and nobody has
+        changed it since.
     take : mapping of str to int, optional
         Decisions: by ``t2w``, ``adc``, ``dce`` or ``hbv``, the number of a series.
     call : callable
@@ -744,10 +865,10 @@ def write_rules(
     Raises
     ------
     CadError
-        When the file is there, the source holds no DICOM image, or a decision names no candidate.
+        When another file is there, the source holds no DICOM image, or a decision names no
+        candidate.
     """
-    if os.path.lexists(rules):  # a link that leads nowhere is there, too
-        raise CadError("the rules file is there already", file=rules, hint="name another one")
+    check_replaceable(rules, "the rules file")
     if not source.exists():
         raise CadError("no such folder or archive", file=source)
     failures: list[CadError] = []
@@ -758,9 +879,52 @@ def write_rules(
             reasons = [*map(str, failures), *notes]
             raise CadError("no DICOM image found", file=source, hint="; ".join(reasons[:3]))
         proposal = proposed_rules(studies, take, call, pictures=True)
-    write_atomic(rules, proposal.text.encode())
+    write_atomic(rules, marked(proposal.text, "#"))
     read_settings(ImportRules, rules)  # checks that the written file can be read
     return proposal.undecided
+
+
+def marked(text: str, begin: str, end: str = "") -> bytes:
+    """Return a text as UTF-8, with a last line by which :func:`check_replaceable` recognises it.
+
+    Parameters
+    ----------
+    text : str
+        Content of a file.
+    begin, end : str
+        Signs that begin and end a comment in the file's language.
+    """
+    lines = text.rstrip("\n").encode() + b"\n"
+    mark = f"{begin} {_MARK} {hashlib.sha256(lines).hexdigest()} {end}".rstrip()
+    return lines + f"{mark}\n".encode()
+
+
+def check_replaceable(path: Path, what: str) -> None:
+    """Refuse a path at which something lies that ``--new-rules`` did not write as it is now.
+
+    Parameters
+    ----------
+    path : Path
+        File that is to be written.
+    what : str
+        Name of the file in the message.
+
+    Raises
+    ------
+    CadError
+        When the file is a link or a folder, was written by another program, or was changed.
+    """
+    if not os.path.lexists(path):  # a link that leads nowhere is there, too
+        return
+    if path.is_file() and not path.is_symlink():
+        whole = _MARKED.fullmatch(read_bytes(path, _MOST_BYTES))
+        if whole and hashlib.sha256(whole[1]).hexdigest() == whole[2].decode():
+            return
+    raise CadError(
+        f"{what} is there already, and is not as --new-rules wrote it",
+        file=path,
+        hint="give --new-rules another name, or delete this file",
+    )
 
 
 def decisions(words: Iterable[str]) -> dict[str, int]:

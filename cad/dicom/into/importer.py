@@ -107,6 +107,19 @@ class ImportSummary:
         return "\n".join(lines)
 
 
+def _way_to_decide(role: str) -> str:
+    """Return what a person has to do with a role that the rules leave undecided."""
+    if role == "diffusion":
+        return (
+            "leave matches of acquired images alone under diffusion, and remove diffusion from "
+            "undecided"
+        )
+    return (
+        f"leave one match under {role} and remove {role} from undecided, or write the file again "
+        f"with --new-rules and --take {role}=SERIES"
+    )
+
+
 def import_source(
     source: Path, out: Path, rules: Path, call: Call = in_this_process, watch: Watch = unwatched
 ) -> ImportSummary:
@@ -173,8 +186,7 @@ def import_owned(
         raise CadError(
             f"the rules do not decide which series is {role}: {' | '.join(candidates)}",
             file=rules,
-            hint=f"leave one match under {role} and remove {role} from undecided, or write the "
-            f"file again with --new-rules and --take {role}=SERIES",
+            hint=_way_to_decide(role),
         )
     if not source.exists():
         raise CadError("no such folder or archive", file=source)

@@ -370,7 +370,7 @@ def _balls_of_findings(
 ) -> Labelled | None:
     """Return balls around the points of a table of findings; None if there is no table or row."""
     rule = rules.findings
-    path = _findings_table(study, rule.file) if rule else None
+    path = findings_table(study, rule.file) if rule else None
     if rule is None or path is None:
         return None
     table = read_rows(path, ("ProxID", "fid", "pos"))
@@ -408,8 +408,16 @@ def _balls_of_findings(
     return Labelled(grid.with_array(labels), rois)
 
 
-def _findings_table(study: SourceStudy, name: str) -> Path | None:
-    """Return the path of a table of findings: in the study's folders, or beside its archive."""
+def findings_table(study: SourceStudy, name: str) -> Path | None:
+    """Return the path of a table of findings: in the study's folders, or beside its archive.
+
+    Parameters
+    ----------
+    study : SourceStudy
+        The study.
+    name : str
+        Name of the table's file.
+    """
     for folder in study.tables:
         for path in sorted(folder.rglob(name)):
             if path.is_file() and not leads_out(path, folder):

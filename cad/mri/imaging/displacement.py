@@ -46,8 +46,8 @@ class Displacement:
     mirrored, turned : float
         ln(a / b): a is the information that the image shares in its best place. b is the
         information that the mirrored or turned image shares in its own best place. An image is
-        turned upside down, head for feet, or by a quarter. Below 0 the image fits T2 better when it
-        is mirrored or turned.
+        mirrored in the middle plane of its field. It is turned upside down, head for feet, or by a
+        quarter. Below 0 the image fits T2 better when it is mirrored or turned.
     fixed, moving : Volume
         The images that were compared.
     drawn : bool

@@ -26,9 +26,11 @@ from cad.mri.imaging.volume import Volume
 REACH_MM = 15.0
 _FINE_MM = 1.0
 _COARSE_MM = 3.0
-# Largest number of fine steps by which a mirrored or turned image is shifted: it may be displaced,
-# too.
+# Largest number of fine steps by which a turned image is shifted: it may be displaced, too.
 _TURNED_REACH = 9
+# The plane in which an image may be mirrored lies at most this far beside the middle of its field.
+# A plane that lies farther away by some distance moves what is mirrored by twice that distance.
+_MIRROR_PLANE_MM = 15.0
 _NEAR = 4  # steps from the peak; a maximum farther away is another peak
 # Margins of the box of comparison around the gland mask, and around regions. Around regions the
 # margin is larger, because the box should contain the gland.
@@ -262,22 +264,14 @@ def measure(
 
     places = _first_counts(reference)
 
-    def table(x: int, y: int, every: int = 1) -> np.ndarray:
-        """Return, by slice, how often each two levels of T2 and the image occur together.
-
-        The image is displaced by x and y steps, and only every ``every``-th voxel is counted.
-        """
-        rows = slice(reach + y, reach + y + reference.shape[1], every)
-        columns = slice(reach + x, reach + x + reference.shape[2], every)
-        return _joint(places[:, ::every, ::every], levels[:, rows, columns])
-
+    table = _counts_by_shift(places, levels, reach)
     steps = np.arange(-reach, reach + 1, round(_COARSE_MM / _FINE_MM))
     far = _coarse(table, steps)
     _, x, y = _best(far.sum(axis=2), steps)
     x, y, near_table = _fine(table, reach, x, y)
     whole = near_table.sum(axis=2)
     # Two images share more information by chance if fewer voxels are counted. The best information
-    # is therefore computed on the same coarse voxels as that of mirrored and turned images below.
+    # is therefore computed on the same coarse voxels as that of turned images below.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
     best = float(_mutual_information(np.array(thin)).max())
@@ -289,6 +283,8 @@ def measure(
             f"{ENOUGH_VOXELS:,} voxels it may be {_MOST_UNSURE_MM} mm",
         )
     side = axis if axis is not None else int(abs(shift[1]) > abs(shift[0]))
+    after = float(_mutual_information(whole).max())
+    mirrored = _information_of_mirrored(moving, box, places)
     return Displacement(
         name="",
         shift_mm=(float(shift[0]), float(shift[1])),
@@ -297,8 +293,8 @@ def measure(
         axis=side,
         phase_known=axis is not None,
         before=float(_mutual_information(table(0, 0).sum(axis=0))),
-        after=float(_mutual_information(whole).max()),
-        mirrored=_log_ratio_of_levels(best, places, [levels[:, :, ::-1]], reach),
+        after=after,
+        mirrored=float(np.log(after / mirrored)) if after > 0 and mirrored > 0 else np.inf,
         turned=_log_ratio_of_levels(best, places, _turned(levels), reach),
         fixed=fixed,
         moving=moving,
@@ -420,6 +416,27 @@ def _first_counts(reference: np.ndarray) -> np.ndarray:
     return np.asarray(slices * side**2 + reference * side, np.intp)
 
 
+def _counts_by_shift(
+    places: np.ndarray, levels: np.ndarray, reach: int
+) -> Callable[..., np.ndarray]:
+    """Return the function that counts the levels of T2 and of a displaced image.
+
+    ``places`` are the first counts of T2 on the box, and ``levels`` those of the image on a box
+    that is wider by ``reach`` steps on each side.
+    """
+
+    def table(x: int, y: int, every: int = 1) -> np.ndarray:
+        """Return, by slice, how often each two levels of T2 and the image occur together.
+
+        The image is displaced by x and y steps, and only every ``every``-th voxel is counted.
+        """
+        rows = slice(reach + y, reach + y + places.shape[1], every)
+        columns = slice(reach + x, reach + x + places.shape[2], every)
+        return _joint(places[:, ::every, ::every], levels[:, rows, columns])
+
+    return table
+
+
 def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return how often each two levels of T2 and the image occur together, by slice.
 
@@ -461,6 +478,44 @@ def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
     shared = _mutual_information(tables)
     row, column = divmod(int(shared.argmax()), shared.shape[1])
     return float(shared.max()), int(steps[column]), int(steps[row])
+
+
+def _information_of_mirrored(moving: Volume, box: Volume, places: np.ndarray) -> float:
+    """Return the information that an image shares with T2 once left and right are exchanged.
+
+    The image is mirrored in the middle plane of its field, and shifted to its best place. The box
+    may lie beside the man's middle, as it does around a lateral region. Mirrored in the middle of
+    the box, the image would show other organs there, whether or not it is stored mirrored.
+
+    Parameters
+    ----------
+    moving : Volume
+        The image.
+    box : Volume
+        Grid on which images are compared.
+    places : ndarray
+        First counts of T2 on that grid.
+    """
+    mirrored = moving.with_array(moving.array[:, :, ::-1])
+    reach_y = round(REACH_MM / _FINE_MM)
+    reach_x = round(2 * _MIRROR_PLANE_MM / _FINE_MM)
+    reach = max(reach_x, reach_y)
+    inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
+    values = geometry.resample_image(mirrored, _widened(box, reach)).array
+    table = _counts_by_shift(places, _levels_of_values(values, inside), reach)
+    every = round(_COARSE_MM / _FINE_MM)
+    highest = -np.inf
+    best_x = 0
+    best_y = 0
+    for y in range(-reach_y, reach_y + 1, every):
+        for x in range(-reach_x, reach_x + 1, every):
+            shared = float(_mutual_information(table(x, y, every).sum(axis=0)))
+            if shared > highest:
+                highest = shared
+                best_x = x
+                best_y = y
+    _, _, near = _fine(table, reach, best_x, best_y)
+    return float(_mutual_information(near.sum(axis=2)).max())
 
 
 def _turned(levels: np.ndarray) -> list[np.ndarray]:

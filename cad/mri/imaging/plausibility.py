@@ -66,6 +66,8 @@ _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 m
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
 _MIDDLE = (0.25, 0.75)
+# With fewer voxels around a small gland, the right Ktrans map may fit better when it is turned.
+_VOXELS_OF_TURNED_MAP = 9000
 _SAME_PLACE_MM = 1.0  # an image displaced by less than this is checked in its present place
 _PROSTATE = " in the prostate"
 _REGIONS = " in the regions"
@@ -278,19 +280,24 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         return
     if "ktrans" in measured and measured["ktrans"].is_evidence:
         yield "ktrans_mirrored", measured["ktrans"].mirrored, ""
-        yield "ktrans_turned_near", measured["ktrans"].turned, ""
+        if measured["ktrans"].voxels >= _VOXELS_OF_TURNED_MAP:
+            yield "ktrans_turned_near", measured["ktrans"].turned, ""
     mirrors = []
     for name, image in images.items():
         gains = belonging.better_placed(study.t2w, image, distorted=name == "adc")
         if mended[name] is not image and _doubtful(name, gains):
             elsewhere = belonging.better_placed(study.t2w, mended[name])
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
+        whole = gains.pop("mirrored")
         if name in measured and measured[name].is_evidence:
-            # Around the gland, each image is compared in its own best place. A whole image would be
-            # mirrored about its own middle, which may not be the gland.
+            # Around the gland, each image is compared in its own best place.
             gains["mirrored"] = measured[name].mirrored
             gains["turned_near"] = measured[name].turned
-        mirrors.append(gains["mirrored"])
+            mirrors.append(gains["mirrored"])
+        else:
+            # A whole image that is displaced may fit better mirrored: it needs more evidence.
+            gains["mirrored_whole"] = whole
+            mirrors.append(whole)
         for kind, gain in gains.items():
             yield f"{name}_{kind}", gain, ""
     if len(mirrors) > 1:  # each of two images that agree needs less evidence

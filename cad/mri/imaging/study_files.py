@@ -37,7 +37,7 @@ from cad.base.regular import kind_of
 from cad.base.terms.modality import MODALITIES, Modality
 from cad.mri.imaging import nifti
 from cad.mri.imaging.belonging import measurable
-from cad.mri.imaging.drawn import without_void
+from cad.mri.imaging.drawn import why_unmeasured, without_void
 from cad.mri.imaging.geometry import overlaps, point
 from cad.mri.imaging.makers import maker
 from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
@@ -254,6 +254,34 @@ def check_study(study: Study) -> list[CadError]:
     a lesion: too much of it lies outside the gland or the body, or it is as large as the gland.
     No error is raised.
     """
+    _, problems = measurable(study, _measured_grids(study))
+    return problems
+
+
+def unreached_regions(study: Study) -> list[str]:
+    """Return a note for each region and image that cannot measure it, while another image can.
+
+    Parameters
+    ----------
+    study : Study
+        The study, after displaced images were moved back to where T2 shows their content.
+    """
+    names = {modality.short: modality.name for modality in MODALITIES}
+    regions, _ = measurable(study, _measured_grids(study))
+    notes = []
+    for roi_id, drawn_on in regions.items():
+        for short, drawn in drawn_on.items():
+            if drawn.too_little:
+                reason = why_unmeasured(study, names[short], drawn)
+                notes.append(
+                    f"region {roi_id} cannot be measured in {short}: {reason}; a model that needs "
+                    f"{short} leaves it out"
+                )
+    return notes
+
+
+def _measured_grids(study: Study) -> dict[str, Volume]:
+    """Return the images of a study that can be measured, by the name that messages use."""
     grids = {}
     for modality in MODALITIES:
         grid = study.grid(modality.name)
@@ -262,8 +290,7 @@ def check_study(study: Study) -> list[CadError]:
         if modality.least is not None:
             grid = without_void(grid, modality.least)
         grids[modality.short] = grid
-    _, problems = measurable(study, grids)
-    return problems
+    return grids
 
 
 def lost_sidecars(folder: Path) -> list[CadError]:

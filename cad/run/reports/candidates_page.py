@@ -14,7 +14,13 @@ from cad.run.reports.pages import template
 # Largest number of candidate series that the page shows for one role, such as T2. With the series
 # of all men the page would be too long.
 MOST = 24
-_IMAGES = {"t2w": "T2", "adc": "ADC", "dce": "dynamic series", "hbv": "high-b image"}
+_IMAGES = {
+    "t2w": "T2",
+    "adc": "ADC",
+    "dce": "dynamic series",
+    "hbv": "high-b image",
+    "diffusion": "diffusion image",
+}
 
 
 def candidates_page(

@@ -305,6 +305,7 @@ def _write(
     waiting = sum(failure.waiting for failure in failures)
     summary = replace(judged.summary, n=replace(judged.summary.n, waiting=waiting))
     record = _record(loaded, measured, judged)
+    record["counts"]["regions_failed"] = _count_failed_regions(failures)
     record["failures"] = sort_failures(folder.root, failures).counts
     with stage(folder.root) as scratch:
         aside = RunFolder(scratch)
@@ -350,6 +351,15 @@ def _hash_of_inputs(loaded: Loaded, measured: Measured) -> str:
         json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in measured.outcomes]),
     ]
     return hashlib.sha256("\n".join(identifiers).encode()).hexdigest()
+
+
+def _count_failed_regions(failures: Sequence[tables.Failure]) -> int:
+    """Return how many regions have a failure of their own; their study may have other results."""
+    regions = set()
+    for failure in failures:
+        if failure.roi_id and not failure.waiting:
+            regions.add((failure.study_id, failure.roi_id))
+    return len(regions)
 
 
 def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:

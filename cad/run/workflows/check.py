@@ -111,7 +111,8 @@ def check_study_of(
     problems : list of CadError
         Errors because of which the study or a region cannot be measured.
     notes : list of str
-        Remarks on missing or replaced images that are no errors.
+        Remarks that are no errors: on missing or replaced images, and without a model's settings on
+        regions that one of the images cannot measure.
     """
     from cad.mri.features.table import extract
     from cad.mri.imaging.displacement_search import remember
@@ -124,6 +125,7 @@ def check_study_of(
         lost_sidecars,
         misnamed_images,
         read_study,
+        unreached_regions,
     )
 
     # These checks use the names of files alone. A file that is missing or misspelt leaves no trace
@@ -152,7 +154,8 @@ def check_study_of(
         return [*problems, error], []
     except OSError as error:
         return [*problems, refused(error).naming(patient=ref.participant_id, file=ref.folder)], []
-    return [*problems, *check_study(study)], _missing_images(study)
+    notes = [*_missing_images(study), *unreached_regions(study)]
+    return [*problems, *check_study(study)], notes
 
 
 def _missing_images(study: Study) -> list[str]:

@@ -1,17 +1,21 @@
 """Import DICOM studies into a cohort, each study in a process with limits."""
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cad.base.errors import CadError
 from cad.base.files import check_apart, write_atomic
 from cad.base.processes import landlock
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.dicom.into.explain import Explanation, explain_source, write_rules
+from cad.dicom.into.explain import (
+    Explanation,
+    check_replaceable,
+    explain_source,
+    marked,
+    write_rules,
+)
 from cad.dicom.into.importer import ImportSummary, import_patient, import_source
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
@@ -162,7 +166,8 @@ def write_rules_confined(
         Folder or zip archive.
     rules : Path
         File to write. The page has the file's name followed by ``.html``, and only the user can
-        read it.
+        read it. Both are replaced if an earlier call wrote them and nobody has changed them. A page
+        that is not needed any more is deleted.
     take : mapping of str to int
         What a person has chosen: for a role (``t2w``, ``adc`` or ``hbv``) the number of the chosen
         candidate.
@@ -177,13 +182,12 @@ def write_rules_confined(
     Raises
     ------
     CadError
-        When the page exists already, when the file would lie in the source, and when the source
+        When another page is there, when the file would lie in the source, and when the source
         cannot be read or the rules cannot be written (:func:`cad.dicom.into.explain.write_rules`).
     """
     check_apart(rules, [source])
     page = page_of(rules)
-    if os.path.lexists(page):
-        raise CadError("the page of candidates is there already", file=page, hint="delete it")
+    check_replaceable(page, "the page of candidates")
     with _looking_into(source, options) as (call, scratch):
         undecided = write_rules(source, rules, take, call, scratch)
     if undecided:
@@ -191,7 +195,9 @@ def write_rules_confined(
             role: [(each.line, each.slices) for each in series]
             for role, series in undecided.items()
         }
-        write_atomic(page, candidates_page(shown).encode(), mode=0o600)
+        write_atomic(page, marked(candidates_page(shown), "<!--", "-->"), mode=0o600)
+    else:
+        page.unlink(missing_ok=True)
     return {role: [each.line for each in series] for role, series in undecided.items()}
 
 

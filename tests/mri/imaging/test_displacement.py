@@ -40,7 +40,7 @@ from cad.mri.imaging.frame_headers import TAGS, frames_of
 from cad.mri.imaging.frames import read_header
 from cad.mri.imaging.geometry import resample_image
 from cad.mri.imaging.nifti import sidecar_path, write_sidecar, write_volume
-from cad.mri.imaging.plausibility import implausible
+from cad.mri.imaging.plausibility import implausible, study_statistics
 from cad.mri.imaging.prepare import prepare_study
 from cad.mri.imaging.study import Protocol, Roi, Study
 from cad.mri.imaging.study_files import image_path, read_study, write_study
@@ -68,6 +68,10 @@ def other_contrast(fixed: Volume, shift: tuple[float, float], step: float = 2.0)
     seen = np.nan_to_num(resample_image(fixed, source).array, nan=200.0)
     noise = np.random.default_rng(5).normal(scale=15, size=seen.shape)
     return grid.with_array((np.sin(seen / 60) * 200 + 400 + noise).astype(np.float32))
+
+
+def mirrored_left_to_right(image: Volume) -> Volume:
+    return image.with_array(image.array[:, :, ::-1])
 
 
 def gland_of(fixed: Volume) -> Volume:
@@ -151,6 +155,22 @@ def test_a_mirrored_and_a_turned_image_are_told_whatever_their_displacement() ->
         flipped = replace(flipped, origin=triple(moving.index_to_patient(offset)))
         result = measure(fixed, flipped, mask, gland=True)
         assert getattr(result, name) < -0.2, name
+
+
+def test_a_mirrored_image_is_told_around_a_lateral_region() -> None:
+    """A nearly symmetric man: the box around his lateral region lies beside his middle plane."""
+    tissue = scene().array
+    symmetric = 0.5 * (tissue + tissue[:, :, ::-1])
+    man = scene().with_array((0.7 * symmetric + 0.3 * tissue).astype(np.float32))
+    moving = other_contrast(man, (3.0, -2.0))
+    inside = np.zeros(man.shape, bool)
+    inside[4:8, 70:90, 100:112] = True
+    region = man.with_array(inside)
+    straight = measure(man, moving, region, gland=False)
+    np.testing.assert_allclose(straight.shift_mm, (3.0, -2.0), atol=0.3)
+    assert straight.mirrored > 0.1
+    mirrored = mirrored_left_to_right(moving)
+    assert measure(man, mirrored, region, gland=False).mirrored < -0.1
 
 
 def test_the_peak_is_that_of_a_parabola() -> None:
@@ -531,3 +551,49 @@ def test_real_men_are_displaced_as_their_scanner_does(real_import: tuple[Path, o
     (other,) = displacements(by_name["sub-ProstateX0000"])
     assert (other.axis, other.phase_known) == (0, True)
     assert other.size_mm < 2.5
+
+
+def require_mirrored_adc_refused(man: Study) -> None:
+    """Refuse the man with his ADC map left for right, and let him pass as he is."""
+    assert man.adc is not None
+    as_he_is = replace(man, diffusion=[])
+    assert implausible(as_he_is) == []
+    (straight, *_) = displacements(as_he_is)
+    mirrored = replace(as_he_is, adc=mirrored_left_to_right(man.adc))
+    problems = [error.problem for error in implausible(mirrored)]
+    reason = "log of the information that ADC and T2 share, over that with ADC mirrored, is -"
+    assert any(text.startswith(reason) for text in problems), man.participant_id
+    (result, *_) = displacements(mirrored)
+    # The mirrored map, mirrored again, is the man's own, and fits at least as well.
+    assert result.mirrored < np.log(result.after / straight.after) + 0.03
+
+
+def test_while_nothing_is_drawn_the_whole_image_is_compared_with_the_mirrored_one() -> None:
+    names = {}
+    for drawn in (True, False):
+        man = study((0.0, 0.0))
+        if not drawn:
+            man = replace(man, gland=None, roi_map=None)
+        names[drawn] = {name for name, _, _ in study_statistics(man) if "mirrored" in name}
+    assert names[True] == {"adc_mirrored"}
+    assert names[False] == {"adc_mirrored_whole"}
+
+
+def test_a_real_man_with_a_mirrored_adc_map_is_refused(real_import: tuple[Path, object]) -> None:
+    """ProstateX-0000, whose probability fell from .36 to .02, and ProstateX-0218."""
+    for ref in read_cohort(real_import[0]).studies():
+        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+        require_mirrored_adc_refused(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
+
+
+@pytest.mark.reference
+def test_five_real_men_with_a_mirrored_adc_map_are_refused(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    rules = find("configs/import", "prostatex", ".yaml")
+    assert import_source(shared_data / "prostatex-men", tmp_path, rules).failures == []
+    refs = read_cohort(tmp_path).studies()
+    assert len(refs) == 5
+    for ref in refs:
+        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+        require_mirrored_adc_refused(read_study(ref.folder, ref.study_id, ref.participant_id, rois))

@@ -197,7 +197,7 @@ def test_three_nights_on_which_nothing_can_be_measured(
     assert (code, told) == (2, ["sub-0001", "sub-0003"])
     assert "failures: 2 new" in output
     counts = of_today(out, before)
-    assert (counts["failed"], counts["regions"]) == (2, 0)
+    assert (counts["failed"], counts["regions"], counts["regions_failed"]) == (2, 0, 0)
     assert read_record(folder)["failures"] == {"new": 2, "known": 0, "acknowledged": 0}
     assert read_metrics(folder)["n"]["rois"] == 0
     assert read_probabilities(folder).empty
@@ -222,8 +222,16 @@ def test_a_night_on_which_no_model_can_score_a_region_is_told(
     assert code == 2
     assert set(told or []) == {"sub-0001"}
     folder = RunFolder(tmp_path / "out")
-    assert {failure.stage for failure in read_failures(folder)} == {"score"}
-    assert read_record(folder)["counts"]["regions"] == 0
+    failures = read_failures(folder)
+    assert {failure.stage for failure in failures} == {"score"}
+    record = read_record(folder)
+    assert record["counts"]["regions"] == 0
+    # The study was measured; its regions failed, each with a row of its own.
+    assert record["counts"]["failed"] == 0
+    regions = [failure.roi_id for failure in failures]
+    assert all(regions)
+    assert record["counts"]["regions_failed"] == len(set(regions))
+    assert record["failures"]["new"] == len(failures)
     code, _, told = night(words, tmp_path / "mail.json")
     assert (code, told) == (2, None)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nibabel
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -16,7 +17,9 @@ from cad.base.settings import PipelineSettings
 from cad.cli import app
 from cad.folders.cohort import read_cohort
 from cad.mri.features.place import place_of
-from cad.mri.imaging.drawn import gland_on
+from cad.mri.imaging.drawn import fill, gland_on
+from cad.mri.imaging.nifti import write_volume
+from cad.mri.imaging.study import Roi
 from cad.mri.imaging.study_files import image_path, read_study
 from cad.run.execution.options import HERE
 from cad.run.pipeline import check
@@ -50,6 +53,28 @@ def test_a_lost_image_is_a_problem_and_what_stands_in_for_it_a_note(
     shown = CliRunner().invoke(app, ["check", str(root)])
     assert shown.exit_code == 0
     assert shown.output.startswith(f"{root}: no problem found\nnote: ")
+
+
+def test_a_region_that_the_adc_map_does_not_reach_is_noted(
+    cohort: Path, part_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The map has no value (0) in one of the regions, as where its field ends."""
+    name = "sub-0001"
+    root = part_of(cohort, tmp_path / "cohort", [name])
+    (ref,) = read_cohort(root).studies()
+    rois = [Roi(str(row.roi_id), int(row.label)) for row in ref.rois.itertuples()]
+    man = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    assert man.adc is not None
+    reached = fill(man.mask_of(rois[0]), man.adc).share > 0
+    without = man.adc.with_array(np.where(reached, np.float32(0), man.adc.array))
+    write_volume(image_path(root / name, name, "adc"), without)
+    _, notes = check(root)
+    (note,) = [text for text in notes if "cannot be measured in ADC" in text]
+    assert note.startswith(
+        f"region {rois[0].roi_id} cannot be measured in ADC: the image has a value (0 is none) in "
+    )
+    assert note.endswith("a model that needs ADC leaves it out")
+    assert notes[note] == [name]
 
 
 def test_what_a_run_would_stumble_over(cohort: Path, tmp_path: Path) -> None:
