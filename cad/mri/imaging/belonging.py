@@ -133,7 +133,9 @@ def measurable(
     return regions, problems
 
 
-def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[str, float]:
+def better_placed(
+    t2w: Volume, image: Volume, displaced_along: tuple[int, ...] = ()
+) -> dict[str, float]:
     """Return how much better an image fits T2 in its place than moved, turned or mirrored.
 
     Parameters
@@ -141,9 +143,9 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
     t2w, image : Volume
         T2 image and another image, in one frame of reference. Voxels whose value is 0 in one of the
         images are left out, and so are voxels outside of T2.
-    distorted : bool
-        True for an image that may be displaced along its columns, as echo-planar images are:
-        shifts along columns are then not compared.
+    displaced_along : tuple of int
+        Axes in the slice along which the image may be displaced: 0 along its rows, 1 along its
+        columns. Shifts along them are not compared.
 
     Returns
     -------
@@ -156,7 +158,7 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
         fewer than 5,000 voxels.
     """
     shared_of_ways = _shared_by_way(
-        resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS
+        resample_image(t2w, image).array, image, displaced_along, _LEAST_VOXELS
     )
     return {kind: _log_ratio_of_places(shared) for kind, shared in shared_of_ways.items()}
 
@@ -190,7 +192,7 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     shared_of_images: dict[str, list[np.ndarray]] = defaultdict(list)
     for image in images:
         values = resample_image(image, grid)
-        shared_of_image = _shared_by_way(beside + 1.0 * inside, values, True, _LEAST_BESIDE)
+        shared_of_image = _shared_by_way(beside + 1.0 * inside, values, (1,), _LEAST_BESIDE)
         for kind, shared in shared_of_image.items():
             shared_of_images[kind].append(shared)
     return {
@@ -200,7 +202,7 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
 
 
 def _shared_by_way(
-    reference: np.ndarray, image: Volume, distorted: bool, least: int
+    reference: np.ndarray, image: Volume, displaced_along: tuple[int, ...], least: int
 ) -> dict[str, np.ndarray]:
     """Return the mutual information of image and reference, by kind of change of the image.
 
@@ -213,7 +215,11 @@ def _shared_by_way(
     reference_levels = _bins_of_values(reference, both)
     levels = _bins_of_values(image.array, both)
     x, y, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
-    moves = [(x, 2), (1, 0)] if distorted else [(x, 2), (y, 1), (1, 0)]
+    moves = [(1, 0)]
+    if 0 not in displaced_along:
+        moves.append((x, 2))
+    if 1 not in displaced_along:
+        moves.append((y, 1))
     placed = []
     for voxels, axis in moves:
         placed.append(np.roll(levels, voxels, axis))

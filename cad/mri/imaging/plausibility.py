@@ -284,9 +284,10 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             yield "ktrans_turned_near", measured["ktrans"].turned, ""
     mirrors = []
     for name, image in images.items():
-        gains = belonging.better_placed(study.t2w, image, distorted=name == "adc")
+        along = _displaced_along(name, measured.get(name))
+        gains = belonging.better_placed(study.t2w, image, along)
         if mended[name] is not image and _doubtful(name, gains):
-            elsewhere = belonging.better_placed(study.t2w, mended[name])
+            elsewhere = belonging.better_placed(study.t2w, mended[name], along)
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         whole = gains.pop("mirrored")
         if name in measured and measured[name].is_evidence:
@@ -305,6 +306,22 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     yield from _placeless_statistics(
         adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
     )
+
+
+def _displaced_along(name: str, displacement: Displacement | None) -> tuple[int, ...]:
+    """Return the axes along which a better place of an image is no reason to refuse it.
+
+    Echo-planar images are displaced along their phase-encoding axis, which is the columns in most
+    examinations. The dynamic series may be displaced along both axes, because the man moves. Where
+    this is measured, an error of the place in the slice shows as a displacement.
+    """
+    if name == "adc":
+        if displacement is not None and displacement.phase_known:
+            return (displacement.axis,)
+        return (1,)
+    if displacement is not None and displacement.is_evidence:
+        return (0, 1)
+    return ()
 
 
 def _map_and_series(study: Study, series: Displacement | None) -> Iterator[Statistic]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
 from typer.testing import CliRunner
 
+from benchmarks import faults
 from cad.base.errors import CadError
 from cad.base.settings import ImageSettings, PipelineSettings, parse_settings
 from cad.base.share import find
@@ -551,6 +553,21 @@ def test_real_men_are_displaced_as_their_scanner_does(real_import: tuple[Path, o
     (other,) = displacements(by_name["sub-ProstateX0000"])
     assert (other.axis, other.phase_known) == (0, True)
     assert other.size_mm < 2.5
+
+
+@pytest.mark.parametrize(("image", "degrees"), [("adc", 225), ("adc", 0), ("dce", 135)])
+def test_a_real_man_with_a_displaced_image_is_not_refused(
+    real_import: tuple[Path, object], image: str, degrees: float
+) -> None:
+    """ProstateX-0218, whose ADC map and dynamic series lie beside T2, and 5 mm further on."""
+    for ref in read_cohort(real_import[0]).studies():
+        if ref.participant_id == "sub-ProstateX0218":
+            rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+            man = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+            angle = np.deg2rad(degrees)
+            mm = (5 * np.cos(angle), 5 * np.sin(angle), 0.0)
+            displaced = faults.of(image, partial(faults.shifted, mm))(man, man)
+            assert implausible(displaced) == []
 
 
 def require_mirrored_adc_refused(man: Study) -> None:
