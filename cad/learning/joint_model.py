@@ -220,6 +220,12 @@ def of_arrays(
     density, age, truth_of_man : array, shape (men,)
         See :class:`MenAndRegions`.
 
+    Returns
+    -------
+    MenAndRegions
+        The arrays as floats of shape (n,) for regions and (men,) for men; an array that is not
+        given is NaN throughout. ``man`` has whole numbers.
+
     Raises
     ------
     CadError
@@ -998,6 +1004,12 @@ def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
     seed : int
         Seed of the division into parts, which is random only if more than 100 men have a known
         truth.
+
+    Returns
+    -------
+    JointPrediction
+        Probabilities and their ranges of each region, shape (n,), and of each man, shape (m,), in
+        the order of ``data``. The probability of a region without a belief is NaN.
     """
     of_regions = {
         name: np.full(len(data.belief), np.nan)

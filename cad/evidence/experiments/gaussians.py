@@ -85,6 +85,12 @@ def five_levels(p: np.ndarray) -> np.ndarray:
     p : ndarray, shape (n,)
         Probabilities.
 
+    Returns
+    -------
+    ndarray, shape (n,)
+        The rounded probabilities. A probability in the middle between two levels goes to 0, .5 or
+        1, and NaN stays NaN.
+
     Examples
     --------
     >>> import numpy as np

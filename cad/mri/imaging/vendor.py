@@ -303,6 +303,12 @@ def is_mosaic(dataset: Dataset) -> bool:
     ----------
     dataset : Dataset
         Header of the image.
+
+    Returns
+    -------
+    bool
+        True if the header states more than one slice in the mosaic, or has ``MOSAIC`` in its
+        ImageType.
     """
     count = _private_number(_stated_element(dataset, "slices in a mosaic")) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())

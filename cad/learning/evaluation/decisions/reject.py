@@ -79,6 +79,13 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
     costs : DecisionSettings
         Costs of errors and of referring a region.
 
+    Returns
+    -------
+    RejectPoint
+        Shares of the n regions that are referred and that are decided wrongly, the cost per region,
+        and the numbers of regions by truth and decision. Sensitivity and positive predictive value
+        are over the decided regions. Each of these two is NaN where its denominator is 0.
+
     Raises
     ------
     CadError

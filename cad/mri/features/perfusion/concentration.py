@@ -21,6 +21,13 @@ def check_sequence(repetition_time: float | None, flip_angle: float | None) -> t
     flip_angle : float or None
         Degrees; None where it is unknown.
 
+    Returns
+    -------
+    repetition_time : float
+        Seconds, between 0 and 1.
+    flip_angle : float
+        Degrees, between 0 and 180.
+
     Raises
     ------
     CadError
