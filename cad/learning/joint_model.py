@@ -278,6 +278,11 @@ def readers_logit(mean: ArrayLike) -> np.ndarray:
     mean : array, shape (n,)
         Mean of a region's scores as probabilities, in [0, 1].
 
+    Returns
+    -------
+    ndarray, shape (n,)
+        Logit of each mean, from -2.94 to 2.94; NaN stays NaN.
+
     Examples
     --------
     >>> readers_logit([0.0, 0.5, 1.0]).round(2).tolist()
@@ -328,6 +333,11 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
         Each region's fold, 0 to k - 1.
     base : array, shape (k,)
         Log-odds of the mean label of the rows that each fold's model was trained on.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The corrected beliefs, from 0 to 1; NaN stays NaN.
 
     Raises
     ------
@@ -891,6 +901,11 @@ def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
         Men of the training, with truths.
     prevalence : float
         Share of men with cancer at the place, in (0, 1).
+
+    Returns
+    -------
+    ndarray, shape (m,)
+        Weight of each of the m men; all weights sum to 1.
 
     Raises
     ------

@@ -65,6 +65,11 @@ def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarr
     rng : Generator
         Source of the random draws.
 
+    Returns
+    -------
+    ndarray, shape (n,)
+        The probabilities with noise, from 0 to 1.
+
     Examples
     --------
     Noise never leaves the range of a probability:

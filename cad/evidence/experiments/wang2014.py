@@ -697,6 +697,11 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     scores : ndarray, shape (k, n)
         One set of scores per row. A row with NaN, from a refused fit, has AUC .5.
 
+    Returns
+    -------
+    ndarray, shape (k,)
+        The AUC of each row of ``scores``, from 0 to 1.
+
     Examples
     --------
     The first scores rank both positives above the negative. The second scores tie one positive with

@@ -377,6 +377,11 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
     dataset : Dataset
         Header of a Siemens mosaic, read with :data:`TAGS` and :data:`CSA_TAGS`.
 
+    Returns
+    -------
+    ndarray, shape (3,)
+        Unit vector to the patient's left, back and head.
+
     Raises
     ------
     CadError

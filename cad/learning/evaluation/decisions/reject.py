@@ -58,6 +58,11 @@ def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
         A region is benign below the first and malignant above the second; a score equal to a
         threshold is referred.
 
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        Decision for each score: 1, 0 or -1.
+
     Examples
     --------
     >>> decide([0.1, 0.4, 0.9], 0.2, 0.7).tolist()

@@ -131,6 +131,11 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
     skip : int
         Frames at the start that have not reached the steady state.
 
+    Returns
+    -------
+    ndarray, shape (...)
+        Mean signal of each curve, in the unit of ``signal``.
+
     Raises
     ------
     CadError

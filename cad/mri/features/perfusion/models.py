@@ -86,6 +86,11 @@ def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
         Volume fraction of the extravascular extracellular space, above 0.
     inlet : InputFunction
         Plasma input, which also holds the times of the frames.
+
+    Returns
+    -------
+    ndarray, shape (n_times,)
+        Concentration in mM at each frame of ``inlet``.
     """
     return extended_tofts(ktrans, ve, 0.0, inlet)
 
@@ -103,6 +108,11 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
         Volume fractions of the extravascular extracellular space (above 0) and of plasma.
     inlet : InputFunction
         Plasma input, which also holds the times of the frames.
+
+    Returns
+    -------
+    ndarray, shape (n_times,)
+        Concentration in mM at each frame of ``inlet``.
     """
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
@@ -127,6 +137,11 @@ def brix(
         Times of the samples, seconds.
     arrival : float
         Bolus arrival, seconds on the same clock.
+
+    Returns
+    -------
+    ndarray, shape (n_times,)
+        Relative enhancement at each time, without unit; 0 before the arrival.
 
     References
     ----------
