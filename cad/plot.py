@@ -38,6 +38,11 @@ def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     ax : Axes, optional
         Axes to draw on; the current axes when not given.
 
+    Returns
+    -------
+    Axes
+        The axes with the plot: ``ax``, or the current axes when ``ax`` was not given.
+
     Raises
     ------
     CadError
@@ -60,6 +65,11 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
     ax : Axes, optional
         Axes to draw on; the current axes when not given.
 
+    Returns
+    -------
+    Axes
+        The axes with the plot: ``ax``, or the current axes when ``ax`` was not given.
+
     Raises
     ------
     CadError
@@ -77,6 +87,11 @@ def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
         Result of :func:`cad.validate`, or a run folder.
     ax : Axes, optional
         Axes to draw on; the current axes when not given.
+
+    Returns
+    -------
+    Axes
+        The axes with the plot: ``ax``, or the current axes when ``ax`` was not given.
 
     Raises
     ------
@@ -96,6 +111,11 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
         ordered by p. Regions where one of the three values is NaN are left out.
     ax : Axes, optional
         Axes to draw on; the current axes when not given.
+
+    Returns
+    -------
+    Axes
+        The axes with the plot: ``ax``, or the current axes when ``ax`` was not given.
 
     Raises
     ------

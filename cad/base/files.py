@@ -274,6 +274,12 @@ def typed(kind: type[Made], content: JsonObject) -> Made:
     content : dict
         Its fields by name. None becomes NaN where the field is a number.
 
+    Returns
+    -------
+    object
+        An object of the class ``kind`` with the values of ``content``. Fields that are dataclasses
+        themselves are objects again, and lists and dictionaries are filled in the same way.
+
     Raises
     ------
     TypeError
@@ -377,6 +383,11 @@ def harmless(cell: Any) -> Any:
     ----------
     cell : object
         A table's cell; anything but text is returned unchanged.
+
+    Returns
+    -------
+    object
+        The text with an apostrophe before it, or the cell as it was given.
     """
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"

@@ -434,6 +434,12 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
     columns : sequence of str
         Names of columns that the table must have.
 
+    Returns
+    -------
+    list of dict of str to str
+        One dictionary for each row, in the order of the file: the text of each cell by the name of
+        its column. An empty cell is an empty text.
+
     Raises
     ------
     CadError
@@ -481,6 +487,12 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
         A comma or a tab.
     **options
         Passed to ``pandas.read_csv``.
+
+    Returns
+    -------
+    DataFrame
+        The table, with columns named as in its first line. The types of the columns are those that
+        ``pandas.read_csv`` chooses with the given options.
 
     Raises
     ------
@@ -555,6 +567,11 @@ def read_parquet(source: Path | bytes, columns: Sequence[str] | None = None) -> 
         The file.
     columns : sequence of str, optional
         Names of the columns to read; all of them when not given.
+
+    Returns
+    -------
+    DataFrame
+        The table with the wanted columns and all rows of the file.
 
     Raises
     ------

@@ -116,6 +116,11 @@ def archive_limits(name: str) -> ArchiveLimits:
     ----------
     name : str
         Path of a YAML file, or the name of a file in ``configs/archive``.
+
+    Returns
+    -------
+    ArchiveLimits
+        The limits as the file states them; a limit that the file leaves out has its default value.
     """
     from cad.base.settings import read_settings
     from cad.dicom.archive.settings import ArchiveLimits
@@ -186,6 +191,11 @@ def execution(
         (``retry_failed``).
     time_limit, memory_limit : float
         Seconds and gigabytes that one study may take.
+
+    Returns
+    -------
+    ExecutionOptions
+        The given options. Progress is shown unless the global option ``--quiet`` is set.
     """
     from cad.run.execution.options import ExecutionOptions
 

@@ -220,6 +220,12 @@ def of_arrays(
     density, age, truth_of_man : array, shape (men,)
         See :class:`MenAndRegions`.
 
+    Returns
+    -------
+    MenAndRegions
+        The arrays as floats of shape (n,) for regions and (men,) for men; an array that is not
+        given is NaN throughout. ``man`` has whole numbers.
+
     Raises
     ------
     CadError
@@ -272,6 +278,11 @@ def readers_logit(mean: ArrayLike) -> np.ndarray:
     mean : array, shape (n,)
         Mean of a region's scores as probabilities, in [0, 1].
 
+    Returns
+    -------
+    ndarray, shape (n,)
+        Logit of each mean, from -2.94 to 2.94; NaN stays NaN.
+
     Examples
     --------
     >>> readers_logit([0.0, 0.5, 1.0]).round(2).tolist()
@@ -322,6 +333,11 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
         Each region's fold, 0 to k - 1.
     base : array, shape (k,)
         Log-odds of the mean label of the rows that each fold's model was trained on.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The corrected beliefs, from 0 to 1; NaN stays NaN.
 
     Raises
     ------
@@ -886,6 +902,11 @@ def weight_of_men(data: MenAndRegions, prevalence: float) -> np.ndarray:
     prevalence : float
         Share of men with cancer at the place, in (0, 1).
 
+    Returns
+    -------
+    ndarray, shape (m,)
+        Weight of each of the m men; all weights sum to 1.
+
     Raises
     ------
     CadError
@@ -998,6 +1019,12 @@ def predict_left_out(data: MenAndRegions, seed: int = 0) -> JointPrediction:
     seed : int
         Seed of the division into parts, which is random only if more than 100 men have a known
         truth.
+
+    Returns
+    -------
+    JointPrediction
+        Probabilities and their ranges of each region, shape (n,), and of each man, shape (m,), in
+        the order of ``data``. The probability of a region without a belief is NaN.
     """
     of_regions = {
         name: np.full(len(data.belief), np.nan)

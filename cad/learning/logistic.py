@@ -45,6 +45,12 @@ def fit_logistic(
         Mean and precision (1 / variance) of each coefficient's normal prior. With precision 0 a
         coefficient has no prior.
 
+    Returns
+    -------
+    ndarray, shape (k,) or (draws, k)
+        The coefficients, in log-odds per unit of each column; with ``weight`` one row of them for
+        each fit.
+
     Examples
     --------
     >>> import numpy as np

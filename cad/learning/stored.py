@@ -111,6 +111,12 @@ def floats(*shape: int | str, low: float = -math.inf, high: float = math.inf) ->
         As ``shape`` of :class:`Numbers`.
     low, high : float
         Least and largest value.
+
+    Returns
+    -------
+    Numbers
+        The declaration of an array of 64-bit floats. Without a shape it is that of one number,
+        which may also be a whole number.
     """
     return Numbers(shape, "f" if shape else "fiu", low, high, bits=64 if shape else 0)
 
@@ -126,6 +132,12 @@ def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
         Name of the length that every value must be below; empty for no such limit.
     bits : int
         Number of bits of a value; 0 if any number is allowed.
+
+    Returns
+    -------
+    Numbers
+        The declaration of an array of whole numbers of at least 0; without a shape, of one such
+        number.
     """
     return Numbers(shape, "iu", 0.0, below=below, bits=bits)
 

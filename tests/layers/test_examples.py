@@ -1,4 +1,7 @@
-"""Public estimators and functions of arrays show how they are called, and what they show runs."""
+"""Public estimators and functions of arrays show how they are called, and what they show runs.
+
+Public functions whose docstring has a section of parameters also say what they return.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import doctest
 import importlib
 import inspect
 import pydoc
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +55,97 @@ def without_example() -> dict[str, list[str]]:
 
 def test_functions_of_arrays_have_examples() -> None:
     assert without_example() == {}
+
+
+# The docstrings of these modules and packages do not yet say what every function returns.
+RETURNS_LATER = (
+    "cad.dicom.into",
+    "cad.hospital.node",
+    "cad.mri.imaging.annotations",
+    "cad.run.model",
+    "cad.run.tables",
+)
+SECTION_OF_PARAMETERS = re.compile(r"^Parameters\n-+$", re.MULTILINE)
+SECTION_OF_RESULT = re.compile(r"^(Returns|Yields)\n-+$", re.MULTILINE)
+SECTION = re.compile(r"^(?=\w[\w ]*\n-+$)", re.MULTILINE)
+FIRST_SENTENCE_OF_RESULT = re.compile(r"(Return|Yield)\b")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+ARRAY = re.compile(r"\b(ndarray|NDArray|Array|Floats|Ints)\b")
+
+
+def public_functions(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, Function]]:
+    """Yield the name and the syntax tree of every public function and method."""
+    for node in body:
+        if isinstance(node, Function):
+            if not node.name.startswith("_"):
+                yield f"{owner}{node.name}", node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_functions(node.body, f"{owner}{node.name}.")
+
+
+def gives_a_value(function: Function) -> bool:
+    """Tell whether callers get a value of which the docstring has to say what it is.
+
+    They get none from a function that is annotated to return None, or that returns nothing.
+    Methods that return their own object, context managers, properties and commands need no section:
+    the value of a context manager is stated with the block, and the docstring of a command is the
+    help that it prints.
+    """
+    for decorator in function.decorator_list:
+        word = ast.unparse(decorator)
+        if "contextmanager" in word or "property" in word or ".command(" in word:
+            return False
+    annotation = "" if function.returns is None else ast.unparse(function.returns)
+    values = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            values.append(ast.unparse(node.value))
+    if values:
+        return annotation != "None" and set(values) != {"self"}
+    return annotation not in ("", "None", "Self")
+
+
+def public_functions_with_parameters() -> Iterator[tuple[str, str, Function, str]]:
+    """Yield module, name, syntax tree and docstring of functions that must say what they return."""
+    for path in sorted((ROOT / "cad").rglob("*.py")):
+        module = module_of(path)
+        if any(f"{module}.".startswith(f"{later}.") for later in RETURNS_LATER):
+            continue
+        for name, node in public_functions(ast.parse(path.read_text(encoding="utf-8")).body):
+            words = ast.get_docstring(node) or ""
+            if SECTION_OF_PARAMETERS.search(words) and gives_a_value(node):
+                yield module, name, node, words
+
+
+def without_returns() -> dict[str, list[str]]:
+    """The public functions that describe their parameters and not what they return, by module."""
+    lacking: dict[str, list[str]] = {}
+    for module, name, _, words in public_functions_with_parameters():
+        if not SECTION_OF_RESULT.search(words) and not FIRST_SENTENCE_OF_RESULT.match(words):
+            lacking.setdefault(module, []).append(name)
+    return lacking
+
+
+def without_shape() -> dict[str, list[str]]:
+    """The public functions that return an array and do not say of what shape, by module."""
+    lacking: dict[str, list[str]] = {}
+    for module, name, node, words in public_functions_with_parameters():
+        kind = "" if node.returns is None else ast.unparse(node.returns)
+        if not ARRAY.search(kind) or kind.startswith("Callable"):
+            continue
+        introduction, *sections = SECTION.split(words)
+        on_result = [part for part in sections if SECTION_OF_RESULT.match(part)]
+        if "shape" not in " ".join([introduction, *on_result]):
+            lacking.setdefault(module, []).append(name)
+    return lacking
+
+
+def test_functions_with_parameters_say_what_they_return() -> None:
+    assert without_returns() == {}
+
+
+def test_functions_that_return_arrays_say_of_what_shape() -> None:
+    assert without_shape() == {}
 
 
 LEARNERS = [kind for name in learners.__all__ if inspect.isclass(kind := getattr(learners, name))]

@@ -60,6 +60,12 @@ def call_limited(
         Paths that the child may read in addition to the files of the program. By default the child
         may read all paths that this process may read.
 
+    Returns
+    -------
+    object
+        The value that ``function`` returned. It comes from another process, so that it is a copy
+        unless the function was called at once.
+
     Raises
     ------
     CadError

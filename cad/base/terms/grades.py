@@ -89,6 +89,12 @@ def grade_words(text: str) -> str:
     text : str
         A grade, or a range of grades: ``3``, ``>=2``, ``<=1``; empty where the grade is unknown.
 
+    Returns
+    -------
+    str
+        The grade in words, such as ``ISUP 3`` or ``ISUP 2 or more``; empty where the grade is
+        unknown.
+
     Examples
     --------
     >>> grade_words("3"), grade_words(">=2"), grade_words("<=1"), grade_words("")

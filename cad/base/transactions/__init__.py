@@ -45,6 +45,11 @@ def is_ours(name: str) -> bool:
     ----------
     name : str
         Name of a file or folder, without its path.
+
+    Returns
+    -------
+    bool
+        True for the name of a lock, of a journal, or of a temporary file or folder of this program.
     """
     return name in (LOCK, COMMIT) or bool(_STAGES.fullmatch(name) or _PART.fullmatch(name))
 

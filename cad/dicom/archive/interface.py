@@ -487,6 +487,12 @@ def matches(study: Dataset, match: dict[str, str]) -> bool:
         One answer to a query.
     match : dict of str to str
         Patterns by DICOM keyword; ``*`` and ``?`` are wild cards, case is ignored.
+
+    Returns
+    -------
+    bool
+        True if the value of every keyword in ``match`` fits its pattern. A value that the study
+        lacks counts as an empty text. Without patterns every study matches.
     """
     return all(
         fnmatchcase(str(study.get(keyword, "") or "").lower(), pattern.lower())

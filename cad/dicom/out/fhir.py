@@ -106,6 +106,11 @@ def checked(content: JsonObject, path: Path) -> bytes:
     path : Path
         File that errors name; it is neither read nor written.
 
+    Returns
+    -------
+    bytes
+        The bundle as JSON in UTF-8, with a line break at the end.
+
     Raises
     ------
     CadError

@@ -55,6 +55,12 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
         ``sub-XXX[_ses-YY]`` and ``sub-XXX``. The latter is the PatientID unless the import rules
         kept the source's own id (``labels: id``).
 
+    Returns
+    -------
+    SourceImages
+        The T2 image, the headers of its DICOM objects, the PatientID in these headers, and the
+        slice of the image that each header or frame shows.
+
     Raises
     ------
     CadError

@@ -54,6 +54,13 @@ def men(options: Options) -> Result:
     ----------
     options : Options
         Its ``data`` is the folder with ``fae_prostate_260.csv.gz``.
+
+    Returns
+    -------
+    Result
+        One table. It has a row for each learner and each set of features, with the learner's AUC,
+        Brier score, calibration slope, and difference of its Brier score from that of the P-SVM
+        with its 95 % interval.
     """
     path = options.folder(FILE) / FILE
     with reading(path, "not FAE's table of features"):

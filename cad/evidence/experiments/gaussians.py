@@ -65,6 +65,11 @@ def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarr
     rng : Generator
         Source of the random draws.
 
+    Returns
+    -------
+    ndarray, shape (n,)
+        The probabilities with noise, from 0 to 1.
+
     Examples
     --------
     Noise never leaves the range of a probability:
@@ -84,6 +89,12 @@ def five_levels(p: np.ndarray) -> np.ndarray:
     ----------
     p : ndarray, shape (n,)
         Probabilities.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The rounded probabilities. A probability in the middle between two levels goes to 0, .5 or
+        1, and NaN stays NaN.
 
     Examples
     --------

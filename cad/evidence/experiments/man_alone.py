@@ -211,6 +211,12 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     least : int
         Least number of men with cancer, and of men without.
 
+    Returns
+    -------
+    ManModel
+        The fitted model. It uses those columns that are known for at least ten of the men with a
+        known truth.
+
     Raises
     ------
     CadError

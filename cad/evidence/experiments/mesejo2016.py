@@ -132,6 +132,13 @@ def readers(options: Options) -> Result:
     ----------
     options : Options
         Its ``data`` is the folder of the lesions.
+
+    Returns
+    -------
+    Result
+        Five tables and remarks on them in words. The tables compare: learners for each choice of
+        labels that they learn from; learners with the shipped learner; the shipped learner for each
+        choice of labels; consensus rules by histology; and the readers.
     """
     X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)

@@ -332,6 +332,12 @@ def outlier(options: Options) -> Result:
     ----------
     options : Options
         ``first_seed`` is the seed of the one draw.
+
+    Returns
+    -------
+    Result
+        One table and one figure. The table has a row for each of the two labels of the point: the
+        point's probability, where the frontier lies, and the errors on the other points.
     """
     rng = np.random.default_rng(options.first_seed)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 0.35)
@@ -391,6 +397,12 @@ def table1(options: Options) -> Result:
     ----------
     options : Options
         ``repeats`` is the number of seeds.
+
+    Returns
+    -------
+    Result
+        Two tables and one figure: the medians over seeds of each method's measures with the
+        published numbers, the other methods relative to the P-SVM, and the estimated probabilities.
     """
     seeds = options.seeds(SEEDS)
     tables = []
@@ -419,6 +431,13 @@ def table2(options: Options) -> Result:
     ----------
     options : Options
         ``repeats`` is the number of seeds.
+
+    Returns
+    -------
+    Result
+        Three tables and one figure: the medians over seeds of each method's measures with the
+        published numbers, tests of the P-SVM against the other methods, the paper's own test, and
+        the true and estimated probabilities.
     """
     seeds = options.seeds(SEEDS)
     tables = []
@@ -454,6 +473,12 @@ def toy(options: Options) -> Result:
     ----------
     options : Options
         ``repeats`` is the number of seeds.
+
+    Returns
+    -------
+    Result
+        Two tables: the medians over seeds of each method's measures with the published numbers, and
+        tests of the P-SVM against the other methods.
     """
     seeds = options.seeds(SEEDS)
     rows = compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds, shuffled=options.shuffled)
@@ -600,6 +625,13 @@ def noise(options: Options) -> Result:
     ----------
     options : Options
         ``repeats`` is the number of seeds.
+
+    Returns
+    -------
+    Result
+        Two tables and one figure: the medians over seeds of each method's measures for each
+        amplitude of the noise, and the order of the methods at each amplitude. The figure shows the
+        measures against the amplitude.
     """
     seeds = options.seeds(SEEDS)
     etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
@@ -627,6 +659,13 @@ def proportion(options: Options) -> Result:
     ----------
     options : Options
         ``repeats`` is the number of seeds.
+
+    Returns
+    -------
+    Result
+        Two tables and one figure: the medians over seeds of each method's measures for each share
+        of labels that are probabilities, and the order of the methods at each share. The figure
+        shows the measures against the share.
     """
     seeds = options.seeds(SEEDS)
     tables = []
@@ -660,6 +699,12 @@ def discrete(options: Options) -> Result:
     ----------
     options : Options
         ``repeats`` is the number of seeds.
+
+    Returns
+    -------
+    Result
+        Two tables: the medians over seeds of each method's measures for both kinds of labels, and
+        the order of the methods for each kind.
     """
     seeds = options.seeds(SEEDS)
     shuffled = options.shuffled

@@ -525,6 +525,14 @@ def readers(options: Options) -> Result:
     options : Options
         ``data`` is the folder of the PI-CAI marksheet, ``repeats`` the number of random divisions
         into folds.
+
+    Returns
+    -------
+    Result
+        Five tables and one figure. Two tables compare learners by lesion: with random folds, and
+        with one centre left out at a time. Three tables are by man: the measures for each choice of
+        predictors, the calibration in tenths, and the measures with one centre left out, before and
+        after recalibration. The figure shows the calibration.
     """
     men, lesions = read_marksheet(options.folder("the PI-CAI marksheet"))
     repeats = options.repeats or REPEATS

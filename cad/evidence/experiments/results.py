@@ -70,6 +70,11 @@ class Result:
             Folder to write into.
         name : str
             Stem of every file name; tables and figures also get a number.
+
+        Returns
+        -------
+        Path
+            The path of the page, ``<name>.md`` in ``out``.
         """
         lines = [f"# {self.title}", "", self.setup, ""]
         for i, (caption, table) in enumerate(self.tables.items(), start=1):

@@ -83,6 +83,13 @@ def readers(options: Options) -> Result:
     ----------
     options : Options
         Its ``data`` is the folder of VIPER's table of readings.
+
+    Returns
+    -------
+    Result
+        One table with a row for each sub-study: the number of readings, the AUC of both modalities,
+        and the published and the computed difference of AUC with its standard error and 95 %
+        interval.
     """
     path = options.folder(FILE) / FILE
     with reading(path, "not VIPER's table of readings"):

@@ -479,6 +479,12 @@ def uci(options: Options) -> Result:
     ----------
     options : Options
         Its ``data`` is the folder of the sets; without it they are fetched from OpenML.
+
+    Returns
+    -------
+    Result
+        The tables and figures over all sets, with and without the flaws of the paper. If the sets
+        come from OpenML, the first remark says which sets were fetched and which could not be.
     """
     if options.data is not None:
         return _compare(options, options.data, options.datasets, "wang2014-uci")
@@ -691,6 +697,11 @@ def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     scores : ndarray, shape (k, n)
         One set of scores per row. A row with NaN, from a refused fit, has AUC .5.
 
+    Returns
+    -------
+    ndarray, shape (k,)
+        The AUC of each row of ``scores``, from 0 to 1.
+
     Examples
     --------
     The first scores rank both positives above the negative. The second scores tie one positive with
@@ -728,6 +739,13 @@ def roi(options: Options) -> Result:
     ----------
     options : Options
         ``data`` is the folder of the cohort, ``repeats`` the number of batches of patients.
+
+    Returns
+    -------
+    Result
+        One table and two figures, as :func:`compare_losses` returns them. Regions are malignant by
+        histology. If no region has histology, they are malignant by the readers' consensus above
+        .5.
     """
     aggregated = aggregate_cohort(
         read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")),
@@ -773,6 +791,12 @@ def compare_losses(
     histology : bool
         Whether ``y`` is histology; else ``y`` is the readers' consensus above .5. Only the text of
         the result depends on it.
+
+    Returns
+    -------
+    Result
+        One table with the AUC of each ranker over the test batches, and two figures: the AUC, and
+        maps of the AUC over C and M of the two semi-supervised rankers SSLROC1 and SSLROC2.
 
     Examples
     --------

@@ -79,6 +79,11 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     spacing_y : float
         Voxel size along y, mm.
 
+    Returns
+    -------
+    ndarray, shape (z, y, x)
+        The displaced signal; ``image`` itself where ``shift_mm`` is None.
+
     Examples
     --------
     Everything moves by one voxel of 2 mm to higher y, and the edge is repeated:

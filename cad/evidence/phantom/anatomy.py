@@ -67,6 +67,12 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
     ----------
     rng : Generator
         Source of the random draws.
+
+    Returns
+    -------
+    Anatomy
+        Shapes of organs and zones in the gland's frame (mm), the parameters of the man's tissues,
+        and the semi-axes of the gland (mm).
     """
     volume = float(
         np.clip(

@@ -140,8 +140,8 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
 
     Returns
     -------
-    ndarray
-        Times in seconds, at most ``FINE_STEP`` apart.
+    ndarray, shape (n,)
+        Times in seconds, evenly spaced and at most ``FINE_STEP`` apart.
 
     Examples
     --------

@@ -53,6 +53,12 @@ def draw_injection(rng: np.random.Generator) -> Injection:
     ----------
     rng : Generator
         Source of the random draws.
+
+    Returns
+    -------
+    Injection
+        Arrival in the femoral artery and further delay to the prostate (s), and the factor on the
+        population's arterial curve.
     """
     return Injection(
         float(rng.uniform(20, 40)),

@@ -85,6 +85,12 @@ def draw_placement(rng: np.random.Generator) -> Placement:
     ----------
     rng : Generator
         Source of the random draws.
+
+    Returns
+    -------
+    Placement
+        The gland's centre in the patient (mm, LPS), shape (3,), and a rotation matrix of shape (3,
+        3), whose columns are the axes of the gland's frame.
     """
     tilt = np.radians(rng.normal(-14, 5))
     roll = np.radians(rng.normal(0, 1.5))

@@ -278,6 +278,12 @@ def make_patient(
         Expected share of men with significant cancer in the patient's cohort.
     variation : Variation
         How men differ beyond the protocols of their sites.
+
+    Returns
+    -------
+    Patient
+        Images and masks, the true regions, the readers' scores and outlines, and maps of the truth.
+        The same ``seed``, ``index`` and options always give the same patient.
     """
     # Each part of the simulation has its own stream of random numbers. The streams for the options
     # in `variation` come last, so that these options do not change the other streams.

@@ -101,6 +101,13 @@ class Names:
             ``sub-XXX``.
         given : str
             The patient's id as the user gave it; it is searched for, too.
+
+        Returns
+        -------
+        Names
+            The label, the id as given, and all PatientIDs and UIDs in the sidecars. A sidecar that
+            cannot be read is skipped. The UID of the kind of object (SOP class) is left out,
+            because it identifies nobody.
         """
         ids = set[str]()
         uids = set[str]()
@@ -265,6 +272,13 @@ def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[t
         Bytes of the file.
     spend : callable, optional
         The limit on unpacked bytes that the outermost packed file has; by default a new limit.
+
+    Yields
+    ------
+    str
+        Name of a file inside the packed file, or ``name`` without ``.gz``.
+    bytes
+        Content of this file; empty for a picture.
 
     Raises
     ------

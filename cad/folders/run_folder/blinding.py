@@ -23,6 +23,11 @@ def is_blinded(run: JsonObject) -> bool:
     ----------
     run : dict
         Content of ``run.json``.
+
+    Returns
+    -------
+    bool
+        The setting ``decision.blinded`` of the run; False where the run does not have this setting.
     """
     decision = (run.get("settings") or {}).get("decision") or {}
     return bool(decision.get("blinded"))

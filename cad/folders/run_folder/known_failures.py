@@ -91,6 +91,12 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
         The run folder.
     failures : sequence of Failure
         The rows of ``failures.csv`` of this run.
+
+    Returns
+    -------
+    SortedFailures
+        Each failure in one of the lists ``new``, ``repeated``, ``acknowledged`` and ``waiting``, in
+        the given order. A failure of a study that waits for a region is always in ``waiting``.
     """
     settled = {_key_of_row(row) for row in _acknowledged(root)}
     earlier = {_key_of_row(row) for row in _told(root)}

@@ -319,6 +319,12 @@ def read_results(root: Path) -> Results:
     root : Path
         Run folder with at least ``run.json`` and ``probabilities.csv``.
 
+    Returns
+    -------
+    Results
+        Content of the tables of the run, of ``run.json`` and of ``metrics.json``. If a file is
+        missing that a run folder need not have, its field is empty.
+
     Raises
     ------
     CadError
@@ -350,6 +356,12 @@ def read_earlier(folder: RunFolder) -> dict[str, list[EarlierRow]]:
     ----------
     folder : RunFolder
         The run; without the file the result is empty.
+
+    Returns
+    -------
+    dict of str to list of EarlierRow
+        For each man by ``participant_id`` his rows, in the order of the file. Only men with several
+        studies have rows.
     """
     rows_of_men: dict[str, list[EarlierRow]] = {}
     for cells in _table(folder.earlier):

@@ -167,6 +167,11 @@ def candidates(labels: np.ndarray, probability: dict[int, float], patient: str =
     patient : str
         Name of the patient for an error message.
 
+    Returns
+    -------
+    ndarray of float32, shape (z, y, x)
+        Probability at every voxel of a region that has one; 0 elsewhere.
+
     Raises
     ------
     CadError

@@ -165,6 +165,12 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     before, new : DataFrame
         Earlier readings, and new readings, one row each: ``participant_id, roi_id, reader_id,
         session, condition, scale, score, milliseconds, note``.
+
+    Returns
+    -------
+    DataFrame
+        The kept rows with the columns of the two tables, sorted by ``milliseconds``. The index is
+        the number of the row in the joined table.
     """
     # Empty tables are left out, because pandas would mix the types of their columns into the types
     # of the filled table.
@@ -225,6 +231,11 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
         The file that the page exported.
     key : dict
         Content of the reader study's ``reading.json``: its readers, sessions and cases.
+
+    Returns
+    -------
+    dict
+        The content of the export, as the page wrote it; its ``readings`` are a list.
 
     Raises
     ------

@@ -82,6 +82,13 @@ def is_placed(outline: JsonObject) -> bool:
     outline : dict
         ``first``, ``shape``: first voxel and size of the shown part of the image, in the order z,
         y, x. ``runs``: start and length of each run of voxels in this part, alternately.
+
+    Returns
+    -------
+    bool
+        True if the outline has at least one run, and all its runs are in ascending order, do not
+        touch each other and lie in the shown part. False also for numbers that are not whole, are
+        negative, or are 2**31 or more.
     """
     for name, length in (("first", 3), ("shape", 3), ("runs", None)):
         numbers = outline[name]

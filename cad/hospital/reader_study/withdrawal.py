@@ -80,6 +80,11 @@ class ReadingFolder:
         same
             Not used here; other folders need it to recognise the patient.
 
+        Returns
+        -------
+        int
+            Number of cases of the patient that were removed; 0 without ``reading.json``.
+
         Raises
         ------
         CadError

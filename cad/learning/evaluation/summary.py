@@ -311,6 +311,13 @@ def summarise(
     bootstraps, seed : int
         Number of bootstrap resamples of patients, and their seed. They are for all intervals but
         that of the AUC.
+
+    Returns
+    -------
+    Summary
+        Content of ``metrics.json``: measures against histology and against the readers, thresholds,
+        and measures of the readers. A comparison that the data do not allow is None. ``rows`` has
+        the values of every region, in the order of ``frame``.
     """
     frame = frame.reset_index(drop=True)
     columns = _RegionColumns.of(frame)

@@ -718,6 +718,12 @@ def drawn_rows(weight: Array, most: int) -> NDArray[np.intp]:
     most : int
         Largest number of rows. If there are more, this number is drawn at random.
 
+    Returns
+    -------
+    ndarray of int, shape (k,)
+        Numbers of the k rows, from 0. Where there are more than ``most`` rows, k is ``most`` or the
+        number of rows of weight above 0, whichever is less. Equal arguments always give equal rows.
+
     Examples
     --------
     >>> import numpy as np

@@ -171,6 +171,11 @@ class GroupedLearner(SoftLearner):
             Labels in [0, 1], and how much each row counts; a row of weight 0 gets NaN.
         groups : ndarray, shape (n,)
             Patient of every row.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Log-odds of every row by a fit without the row's patient; NaN for a row of weight 0.
         """
         left_out = np.full(len(p), np.nan)
         left_out[weight > 0] = self._fit(*self._read_grouped(X, p, weight, groups))

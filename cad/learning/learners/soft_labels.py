@@ -127,6 +127,12 @@ def soft_labels(
     precision : float
         Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
+    Returns
+    -------
+    SoftLabels
+        Kind of every label, and lower and upper bound of its log-odds, each of shape (n,). A bound
+        that is ignored is infinite. The bounds of certain labels are 0 and not used.
+
     Raises
     ------
     ValueError
@@ -187,6 +193,13 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
         Probabilities.
     eta : array, shape (n,), or float
         Spreads or half-widths.
+
+    Returns
+    -------
+    p : ndarray, shape (n,)
+        The probabilities as floats.
+    eta : ndarray, shape (n,)
+        The spreads or half-widths as floats; a single number is repeated. The array is read-only.
 
     Raises
     ------

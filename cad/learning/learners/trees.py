@@ -214,7 +214,9 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     Returns
     -------
     dict of str to ndarray
-        ``roots_, features_, left_, right_`` (int32) and ``thresholds_``, without ``values_``.
+        ``roots_`` (int32) has shape (n_trees,). ``features_, left_, right_`` (int32) and
+        ``thresholds_`` have one number for each node of all trees, shape (n_nodes,). ``values_`` is
+        not among them.
     """
     sizes = np.array([tree.node_count for tree in trees], dtype=int)
     roots = np.cumsum(sizes) - sizes

@@ -108,6 +108,12 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         site : array-like of str, shape (n_rows,)
             Site of each row.
 
+        Returns
+        -------
+        ndarray, shape (n_rows, n_features)
+            The harmonised features in their own units. Rows of a site that ``fit`` did not see stay
+            as they are if ``unseen`` is ``keep``.
+
         Raises
         ------
         CadError

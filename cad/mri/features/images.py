@@ -150,6 +150,13 @@ def prepare(
     scale : NyulScale, optional
         Scale fitted on training patients; needed where T2 is standardised by ``nyul``.
 
+    Returns
+    -------
+    Prepared
+        For ``t2w`` and ``adc``, the smallest part of the image that measuring takes, with values:
+        T2 in standardised units, ADC in 1e-6 mm2/s. For ``dce``, the maps of perfusion on the
+        needed voxels.
+
     Raises
     ------
     CadError

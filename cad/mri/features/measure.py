@@ -64,6 +64,11 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
         ``range``: the least and largest value; ``outliers``: the number of standard
         deviations from the region's mean beyond which a value is left out.
 
+    Returns
+    -------
+    ndarray, shape (n,)
+        The values, NaN where left out; ``values`` itself if none is left out.
+
     Examples
     --------
     >>> import numpy as np
@@ -136,7 +141,7 @@ def pick(
 
     Returns
     -------
-    dict of str to ndarray
+    dict of str to ndarray, shape (n_regions,)
         The values, by name of the column.
 
     Examples

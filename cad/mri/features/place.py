@@ -60,6 +60,12 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     zone : str
         ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as ``rois.tsv`` states it; empty where no zone is stated.
 
+    Returns
+    -------
+    Place or None
+        Side, level and PI-RADS sector of the region, and its centre in the box around the gland,
+        from -1 to 1 across and from 0 to 1 from front to back. None where the slices are not axial.
+
     Examples
     --------
     A gland of nine slices, and a region behind and to the left on the middle slice:
@@ -161,6 +167,12 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
         Label map of all regions, on the grid of the image.
     label : int
         The region's value; it has at least one voxel.
+
+    Returns
+    -------
+    ImagePlace or None
+        Side, distance from the image's midline (mm), third of the stack of slices, and half from
+        front to back of the box around all regions. None where the slices are not axial.
     """
     direction = np.asarray(labels.direction, float)
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:

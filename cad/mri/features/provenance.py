@@ -201,6 +201,12 @@ def displaced_from(row: Mapping[str, Any], limit_mm: float) -> str:
     limit_mm : float
         Displacement (mm) from which an image lies too far. It is compared with the upper end of the
         95 % range of the measured displacement.
+
+    Returns
+    -------
+    str
+        For each such image its name and how far it may lie beside T2 (mm), separated by semicolons;
+        empty where no image lies too far or nothing was measured.
     """
     distances = []
     for image in MODALITIES:

@@ -88,6 +88,12 @@ class RegionVoxels:
             Voxel size in mm along x, y, z.
         radius : float
             Radius of the spheres, mm.
+
+        Returns
+        -------
+        RegionVoxels
+            One region for each centre, in the order of ``centres``, without weights. A sphere that
+            crosses the edge of the grid has only its voxels inside, and may be empty.
         """
         points = np.ascontiguousarray(centres, float)
         size = np.array(shape, np.int64)

@@ -54,8 +54,8 @@ def snapshot(
     dict of str to ndarray
         Arrays by name:
 
-        - ``t2w``, ``adc``, ``hbv``, ``enhancement``, ``ktrans``: images (n_slices, H, W) on the
-          display grid, as far as they exist; NaN outside their field of view
+        - ``t2w``, ``adc``, ``hbv``, ``enhancement``, ``ktrans``: images on the display grid, shape
+          (n_slices, H, W), as far as they exist; NaN outside their field of view
         - ``roi_map``: label map on the same grid
         - ``frame``: the gland on this grid; without a gland mask, the middle of the image
         - ``spacing`` (x, y, z, mm), ``direction`` and ``z_mm`` (place of each slice): the grid

@@ -145,6 +145,12 @@ class Typicality:
         flagged : float
             Share of held-out training regions, and of held-out studies, that is flagged.
 
+        Returns
+        -------
+        Typicality
+            Median and spread of each feature that varies, and the limits of each group of features.
+            A group without a finite limit above 0 is left out.
+
         Raises
         ------
         CadError
@@ -259,6 +265,11 @@ class Typicality:
             Features by name, as in training; missing values are left out.
         studies : sequence of str, length n_regions, optional
             Study of each region; without it every region is judged alone.
+
+        Returns
+        -------
+        list of Judgement
+            One judgement for each row of ``X``, in order. A score above 1 flags the region.
         """
         z = self.deviations(X)
         alone = self._beyond(z, np.ones(len(z), int))

@@ -236,6 +236,12 @@ def measure(
         Number of voxels that both images must cover in the box. With fewer than 5,000 the standard
         error must be small, too.
 
+    Returns
+    -------
+    Displacement
+        Displacement along x and y with its standard errors (mm), and the information (nats) that
+        the two images share as they lie and in the best place. The name of the image is left empty.
+
     Raises
     ------
     CadError

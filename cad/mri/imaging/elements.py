@@ -179,6 +179,15 @@ def elements(
     last : int
         Tag after which no element is read.
 
+    Yields
+    ------
+    tag : int
+        Tag of the element: group in the upper 16 bits, element in the lower 16.
+    begin : int
+        Position in the file of the element's first byte.
+    end : int
+        Position of the first byte after the element.
+
     Raises
     ------
     CadError

@@ -174,6 +174,11 @@ def read_header(path: Path, tags: Collection[int] = ()) -> pydicom.Dataset:
     tags : collection of int, optional
         Attributes to read; by default all.
 
+    Returns
+    -------
+    Dataset
+        The elements of the header, or those of ``tags`` that the file has.
+
     Raises
     ------
     NotDicom
@@ -203,6 +208,11 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
         The file.
     tags : collection of int, optional
         Attributes to read; by default all.
+
+    Returns
+    -------
+    Dataset
+        The elements of the file, or those of ``tags`` that the file has.
 
     Raises
     ------

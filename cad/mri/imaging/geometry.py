@@ -286,6 +286,11 @@ def overlaps(a: Volume, b: Volume) -> bool:
     ----------
     a, b : Volume
         Grids in one frame of reference.
+
+    Returns
+    -------
+    bool
+        False if the grids have no place in common for certain, else True.
     """
     for grid, neighbour in ((a, b), (b, a)):
         index = grid.patient_to_index(neighbour.outer_corners())

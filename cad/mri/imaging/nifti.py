@@ -78,6 +78,12 @@ def read_volume(path: Path) -> Volume:
     path : Path
         ``.nii`` or ``.nii.gz``.
 
+    Returns
+    -------
+    Volume
+        The image, with array axes z, y, x, spacing in mm, and origin and directions in LPS. Values
+        keep their stored type.
+
     Raises
     ------
     CadError
@@ -124,6 +130,12 @@ def read_label_map(path: Path) -> Volume:
     path : Path
         A file that :func:`read_image` reads.
 
+    Returns
+    -------
+    Volume of int
+        The label map, with array axes z, y, x. Labels that were stored as floats become 32-bit
+        whole numbers.
+
     Raises
     ------
     CadError
@@ -169,6 +181,12 @@ def read_image(path: Path) -> Volume:
     ----------
     path : Path
         The file.
+
+    Returns
+    -------
+    Volume
+        The image, with array axes z, y, x, spacing in mm, and origin and directions in LPS. Values
+        keep their stored type.
 
     Raises
     ------

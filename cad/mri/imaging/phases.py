@@ -55,6 +55,12 @@ def read_phases(phases: Phases) -> Dynamic:
     phases : Phases
         Phases with their times, from :func:`order_phases`.
 
+    Returns
+    -------
+    Dynamic
+        Signal in arbitrary units, shape (n_times, n_z, n_y, n_x), the times in s from the first
+        phase, and repetition time (s) and flip angle (degrees) of the first header.
+
     Raises
     ------
     CadError
@@ -102,6 +108,12 @@ def order_phases(
         For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional
         Seconds from phase to phase as the site states them; ``clock`` is then not used.
+
+    Returns
+    -------
+    Phases
+        Each phase with its time in s, by increasing time; the clock that gave the times; and notes
+        on a clock that was missing.
 
     Raises
     ------

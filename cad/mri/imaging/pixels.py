@@ -218,6 +218,12 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
     path : Path
         Its file, for messages.
 
+    Returns
+    -------
+    ndarray, shape (rows, columns) or (frames, rows, columns)
+        Numbers as they are stored, without rescaling; an axis of frames only where the dataset has
+        several frames. A colour image has a further last axis.
+
     Raises
     ------
     CadError

@@ -209,6 +209,13 @@ def register_rigid(
     name : str
         Name of the moving image in the result.
 
+    Returns
+    -------
+    Registration
+        The rigid transform of shape (4, 4) in patient coordinates (LPS, mm), mutual information
+        before and after (nats), shift (mm), angle (degrees), and a note. If the transform is not
+        accepted, the matrix is the identity.
+
     Raises
     ------
     CadError
@@ -269,6 +276,12 @@ def search_rigid(
         Where the images are compared; everywhere by default.
     name : str
         Name of the moving image in an error.
+
+    Returns
+    -------
+    RigidSearch
+        The rigid transform of shape (4, 4) in patient coordinates (LPS, mm), mutual information
+        before and after (nats), shift of the compared region's centre (mm), and angle (degrees).
 
     Raises
     ------

@@ -63,6 +63,12 @@ class NyulScale:
             One row per training patient: the T2 image's intensities at the percentiles, from
             :func:`landmarks`.
 
+        Returns
+        -------
+        NyulScale
+            The scale: 11 intensities without unit, from 0 at percentile 1 to 1 at percentile 99.
+            They are means over patients.
+
         Raises
         ------
         CadError
@@ -98,6 +104,12 @@ class NyulScale:
         of_image : ndarray, shape (11,), optional
             The image's :func:`landmarks`; by default they are computed from ``image``. When
             ``image`` is only a part of an image, give the landmarks of the whole image.
+
+        Returns
+        -------
+        Volume of float32
+            The image on the same grid, in units of the standard scale: mostly 0 to 1, and beyond
+            for voxels outside the percentiles 1 to 99. NaN stays NaN.
         """
         of_image = landmarks(image) if of_image is None else of_image
         values = image.array.astype(float)

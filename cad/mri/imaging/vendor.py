@@ -303,6 +303,12 @@ def is_mosaic(dataset: Dataset) -> bool:
     ----------
     dataset : Dataset
         Header of the image.
+
+    Returns
+    -------
+    bool
+        True if the header states more than one slice in the mosaic, or has ``MOSAIC`` in its
+        ImageType.
     """
     count = _private_number(_stated_element(dataset, "slices in a mosaic")) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
@@ -370,6 +376,11 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
     ----------
     dataset : Dataset
         Header of a Siemens mosaic, read with :data:`TAGS` and :data:`CSA_TAGS`.
+
+    Returns
+    -------
+    ndarray, shape (3,)
+        Unit vector to the patient's left, back and head.
 
     Raises
     ------

@@ -128,6 +128,12 @@ def verify(path: Path, last: str = "") -> Verified:
         Hash of an earlier last line, which was kept elsewhere. A line with this hash must be in the
         trail. Without this hash, lines that were cut off at the end are not noticed.
 
+    Returns
+    -------
+    Verified
+        Number of complete lines, hash of the last line, and number of bytes of an unfinished line
+        at the end. ``problems`` is empty if no line was changed, removed, inserted or moved.
+
     Raises
     ------
     CadError

@@ -249,6 +249,12 @@ class Elsewhere(Protocol):
         same : callable or None
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient.
             None where the cohort has no secret key, which ``same`` needs.
+
+        Returns
+        -------
+        int
+            Number of studies (in a reader study: of cases) that were removed; 0 if the place had
+            none of the patient's.
         """
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
@@ -291,6 +297,13 @@ def withdraw(
         Model folders, or names of released models; they are searched and not changed.
     nodes : sequence of Elsewhere
         Nodes that do not run, and reader studies; the patient's studies are removed from them.
+
+    Returns
+    -------
+    Withdrawn
+        What was removed from cohort, runs and nodes; what still holds data of the patient; and what
+        holds none. ``whole`` says whether everything that identifies the patient could be searched
+        for.
 
     Raises
     ------

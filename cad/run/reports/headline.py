@@ -178,6 +178,12 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
         and not for drawn lesions, and the size is called that of the mark.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        Place, size and image of the region, separated by commas. A text says so where the place is
+        not known; the size is left out where it was not measured.
     """
     size = []
     if "diameter" in view.facts:
@@ -200,6 +206,13 @@ def image_text(view: RegionView, words: Wording = ENGLISH) -> str:
         The region.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        The series and image number of the archive, such as ``T2 series 4 image 9``. Without these
+        numbers it is the number of the slice and its position (mm). A text says so if the region
+        lies on no shown slice.
     """
     if view.slice_number is None or view.z_mm is None:
         return words.say("not on the shown slices")
@@ -222,6 +235,12 @@ def tool_words(view: RegionView, words: Wording = ENGLISH) -> str:
         The region.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        The probability and its range in per cent with the kind of cancer, or a text that says that
+        there is no probability.
     """
     region = view.region
     if region.probability is None:
@@ -250,6 +269,12 @@ def belief_words(view: RegionView, words: Wording = ENGLISH) -> str:
         The region.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        The belief in per cent; then, if the run redrew outlines, how far the belief changes with
+        the outline. Empty if the tool did not score the region.
     """
     if view.region.probability is None:
         return ""
@@ -269,6 +294,11 @@ def range_text(ends: tuple[float, float], words: Wording = ENGLISH) -> str:
         Lower and upper end.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        The range in per cent, such as ``12 to 41%``.
 
     Examples
     --------
@@ -292,6 +322,12 @@ def readers_words(region: RegionResult, readers: Sequence[str], words: Wording =
         All readers who scored any region of this man.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        The score of each reader with its scale, the readers without a score, and the side on which
+        the readers agree. A text says so if no reader scored the region.
     """
     if not region.scores:
         return words.say("not scored by a reader")
@@ -340,6 +376,12 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
         not repeat them.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        One sentence with the decision and its reasons. With histology, the sentence begins with the
+        result of histology.
     """
     region = view.region
     limits = view.thresholds
@@ -427,6 +469,12 @@ def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> 
         What counts as malignant, in words: ``cancer of ISUP 2 or more``.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        Sentences on the regions with proven cancer and on regions that the needle may have missed;
+        empty unless histology is known of all regions.
     """
     if not patient.histology_known:
         return ""
@@ -856,6 +904,12 @@ def unlike_images(regions: Sequence[RegionResult], words: Wording) -> str:
         Regions that are unlike the training regions.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        Names of the images in the order in which they first occur, joined by the word for "and";
+        empty without regions.
     """
     images = {}
     for region in regions:

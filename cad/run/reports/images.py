@@ -145,6 +145,12 @@ def read_images(folder: RunFolder, study_id: str) -> StudyImages:
     study_id : str
         The study.
 
+    Returns
+    -------
+    StudyImages
+        Layers of shape (n_slices, H, W), the label map, curves and facts of the study. Rows run to
+        the patient's back and columns to his left, where the run stored the direction.
+
     Raises
     ------
     CadError
@@ -187,6 +193,13 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     meta : dict
         The file's ``meta``, parsed. It is not changed; the result has a copy with the slice numbers
         in the new order.
+
+    Returns
+    -------
+    StudyImages
+        The turned arrays: layers as float32 and the label map as uint8, shape (n_slices, H, W),
+        positions of the slices (mm), and the letters of the four edges. The letters are empty if
+        nothing could be turned.
 
     Examples
     --------

@@ -258,6 +258,11 @@ class Paper:
             Left upper corner, mm.
         size : float
             Size of the type in points.
+
+        Returns
+        -------
+        float
+            Lower end of the last line, in mm from the upper edge of the sheet; ``y`` without lines.
         """
         for line in lines:
             self.content.append("".join(run.text for run in line))

@@ -127,6 +127,11 @@ def measured(value: float | None, unit: str = "") -> str:
     unit : str
         Unit as in the tables; common units are written as in print, ``mm²/s``.
 
+    Returns
+    -------
+    str
+        The number and its unit, separated by a blank; ``not measured`` for None.
+
     Examples
     --------
     >>> measured(812.4, "1e-6 mm2/s"), measured(-0.1234), measured(None)
@@ -161,6 +166,12 @@ def probability_text(value: float | None) -> str:
     ----------
     value : float or None
         The probability, from 0 to 1.
+
+    Returns
+    -------
+    str
+        Whole per cent, such as ``35%``; ``<1%`` below 0.5 % and ``>99%`` from 99.5 % on; ``–`` for
+        None.
 
     Examples
     --------

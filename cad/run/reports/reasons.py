@@ -117,6 +117,11 @@ class ReasonSum:
         ----------
         words : Wording
             Language of the text.
+
+        Returns
+        -------
+        str
+            One sentence, such as ``Raised by A; lowered by B.``, in the language of ``words``.
         """
         raised: list[str] = []
         lowered: list[str] = []

@@ -132,6 +132,12 @@ def region_view(
         The region's study; None where its images cannot be shown.
     words : Wording
         The language of place, outline and curve type.
+
+    Returns
+    -------
+    RegionView
+        Texts, pictures and numbers for the region's card. Without images, what is measured on them
+        is empty or None.
     """
     measurements = images.rois.get(region.roi, {}) if images else {}
     z = key_slice(images, region.label) if images else None
@@ -190,6 +196,12 @@ def cancer_words(results: Results, words: Wording = ENGLISH) -> str:
         Content of the run folder.
     words : Wording
         Language of the text.
+
+    Returns
+    -------
+    str
+        The kind of cancer in words, by the setting ``labels.isup_min`` of the run (2 if the run
+        does not state it).
     """
     labels = (results.run.get("settings") or {}).get("labels") or {}
     grade = labels.get("isup_min", 2)

@@ -75,6 +75,12 @@ class Wording:
         stored : str
             The sentence. A sentence that the catalogue lacks, such as an error message, stays in
             English.
+
+        Returns
+        -------
+        str
+            The sentence in the language of this object, or ``stored`` where the catalogue lacks the
+            sentence.
         """
         if self.language == "en":
             return stored

@@ -56,6 +56,11 @@ def has_pairs(measured: Measured) -> bool:
     ----------
     measured : Measured
         Result of measuring the cohort.
+
+    Returns
+    -------
+    bool
+        True if at least one man has two or more measured studies.
     """
     return bool(_men_with_several(measured))
 

@@ -100,6 +100,13 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     scale : NyulScale, optional
         The intensity scale of T2 of a trained model, for a prediction. In any other run this
         argument is ignored, and the scale is fitted to all patients if the settings ask for one.
+
+    Returns
+    -------
+    Extracted
+        Table of features with a row for each measured region, a table of how each row was measured,
+        and an object that computes the features of the same rows for each fold. A feature that
+        could not be measured is NaN.
     """
     rows = region_rows(measured.results)
     keys = rows[KEYS]

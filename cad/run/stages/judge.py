@@ -177,6 +177,11 @@ def unseen(confidence: object) -> bool:
     ----------
     confidence : float or None
         The detector's confidence from ``rois.tsv``; None or NaN where a person drew the region.
+
+    Returns
+    -------
+    bool
+        True if there is a confidence of a detector, False if it is None or NaN.
     """
     return confidence is not None and not pd.isna(confidence)
 

@@ -118,6 +118,12 @@ def load(
     without : collection of str
         Patients who withdrew and are left out.
 
+    Returns
+    -------
+    Loaded
+        The checked tables of the cohort without withdrawn patients, the settings without ``auto``,
+        and the run folder with its options.
+
     Raises
     ------
     CadError

@@ -436,6 +436,13 @@ def score_rows(
     explained : bool
         Whether to also return the features with the largest effects on each region's belief.
 
+    Returns
+    -------
+    Scores
+        Belief, decision value, conformal p-values, name of the model and warnings of every region,
+        in the order of the rows of ``extracted``. Where no model could score a region, they are NaN
+        or empty and ``refused`` has the reason.
+
     Raises
     ------
     NoRegionScored

@@ -127,6 +127,13 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
     seed : int
         Seed of the random division of more than 100 men into groups that are left out in turn.
 
+    Returns
+    -------
+    Risk
+        Probabilities with their ranges of each row of ``rows`` and of each man, and the joint model
+        fitted to all men. Where no joint model can be fitted, the probability of a region is its
+        belief, probabilities of men and all ranges are NaN, ``joint`` is None and a note says so.
+
     Examples
     --------
     Eight men have one region each. Half of the men have cancer, and their beliefs are higher:
@@ -233,6 +240,13 @@ def predicted_risk(
         Which rows are of their man's latest study. ``rows`` then have ``study_id``, too. A man
         without a row of his latest study has no probability. By default all rows of a man are of
         one study.
+
+    Returns
+    -------
+    Risk
+        Probabilities with their ranges of each row of ``rows`` and of each man; ``joint`` is None.
+        Where a bundle has no joint model, the probability of a region is its belief and
+        ``probability_of`` is ``readers``. The ranges and the probability of the man are then NaN.
 
     Examples
     --------
@@ -388,6 +402,12 @@ def decides_on_real_men(bundle: Bundle) -> bool:
     ----------
     bundle : Bundle
         The model.
+
+    Returns
+    -------
+    bool
+        True for a model of real men, and for a model of simulated men that was recalibrated on real
+        men.
     """
     if not bundle.metadata["training"]["simulated"]:
         return True
@@ -402,6 +422,11 @@ def lacks_joint(bundle: Bundle) -> str:
     ----------
     bundle : Bundle
         A model without a joint model.
+
+    Returns
+    -------
+    str
+        The reason as a clause, without a full stop.
     """
     if "joint" not in bundle.metadata:
         return (

@@ -197,6 +197,11 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
         Settings of images. If they ask for registration, it is no error that images are not yet
         aligned with each other.
 
+    Returns
+    -------
+    Study
+        The study's images, masks and regions, and how far its images lie beside T2 (mm).
+
     Raises
     ------
     AwaitingRoi

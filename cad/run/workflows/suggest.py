@@ -81,6 +81,11 @@ def nothing_to_read(loaded: Loaded) -> bool:
     ----------
     loaded : Loaded
         The run; its cohort holds regions and scores.
+
+    Returns
+    -------
+    bool
+        True if no region has fewer than 2 scores; also True for a cohort without regions.
     """
     scores = loaded.cohort.scores
     counts = scores[scores["score"].notna()].groupby(_KEY)["score"].size()

@@ -257,6 +257,12 @@ def read_rows(folder: Path) -> list[Watched]:
     folder : Path
         Folder of files that :func:`write_rows` wrote.
 
+    Returns
+    -------
+    list of Watched
+        One entry for each model, man and night, by the names of the files and in each file's order;
+        empty for a folder without files.
+
     Raises
     ------
     CadError

@@ -128,6 +128,15 @@ def measure_decisions(
         Whether histology changed these decisions. Then their predictive values say nothing about
         the rule, and are not computed.
 
+    Returns
+    -------
+    Decisions
+        Counts and shares of each decision, predictive values with 95 % intervals, and errors and
+        cost. The counts are over regions with a decision; predictive values, errors and cost are
+        over those that also have histology. These are None without a region with histology, and if
+        ``after_histology`` is set. A predictive value is also None if no region with histology has
+        its decision.
+
     Examples
     --------
     >>> import numpy as np

@@ -191,6 +191,13 @@ def choose_operating_point(
     settings : DecisionSettings
         Aims and costs.
 
+    Returns
+    -------
+    OperatingChoice
+        For each of the two decisions its threshold on the probability (0 to 1), its predictive
+        value with 95 % interval, and the predictive value that can be promised. ``refer`` is the
+        share of rows with a probability that lie between the two thresholds.
+
     Raises
     ------
     CadError

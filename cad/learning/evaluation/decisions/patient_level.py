@@ -113,6 +113,13 @@ def measure_men(
         In a validation, the number of parts of the men that were left out in turn. See
         :func:`~cad.learning.evaluation.measures.intervals.clustered_auc`.
 
+    Returns
+    -------
+    PatientLevel
+        Numbers of men, and with 95 % intervals: AUC, average precision, calibration intercept and
+        slope, and Brier score. Men whose truth or probability is NaN are only counted. The
+        operating point and the decisions are not filled in.
+
     Examples
     --------
     >>> import numpy as np

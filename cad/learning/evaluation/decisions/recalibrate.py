@@ -51,6 +51,11 @@ def recalibration(
     least : int
         Least number of men who have truth and probability.
 
+    Returns
+    -------
+    Recalibration
+        Intercept and slope of the new log-odds, ``intercept + slope * old``. The slope is above 0.
+
     Raises
     ------
     CadError

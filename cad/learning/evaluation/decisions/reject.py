@@ -58,6 +58,11 @@ def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
         A region is benign below the first and malignant above the second; a score equal to a
         threshold is referred.
 
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        Decision for each score: 1, 0 or -1.
+
     Examples
     --------
     >>> decide([0.1, 0.4, 0.9], 0.2, 0.7).tolist()
@@ -78,6 +83,13 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
         1 malignant, 0 benign, -1 refer.
     costs : DecisionSettings
         Costs of errors and of referring a region.
+
+    Returns
+    -------
+    RejectPoint
+        Shares of the n regions that are referred and that are decided wrongly, the cost per region,
+        and the numbers of regions by truth and decision. Sensitivity and positive predictive value
+        are over the decided regions. Each of these two is NaN where its denominator is 0.
 
     Raises
     ------

@@ -65,6 +65,11 @@ def each_piece(
         The arguments of each call.
     n_jobs : int
         Number of processes, with joblib's meaning: -1 is one for each core.
+
+    Yields
+    ------
+    object
+        Result of ``function`` for the next piece.
     """
     waiting = list(pieces)
     # If joblib's loops run on a cluster, ``workers`` is the number of the cluster's cores, whatever
@@ -256,6 +261,13 @@ def out_of_fold(
     progress : callable, optional
         Function that is called after each fold with two numbers: the folds done and all folds.
 
+    Returns
+    -------
+    OutOfFold
+        For every row, in the order of ``X``, a probability, a decision value, and log-odds that can
+        be compared between folds; each has shape (n,). Probability and decision value are NaN where
+        the row's fold failed. ``folds`` has one :class:`Fold` for each group.
+
     Raises
     ------
     CadError
@@ -293,6 +305,13 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
     seed : int
         Seed of the assignment.
 
+    Returns
+    -------
+    ndarray of str, shape (n,)
+        Name of each row's fold: ``fold 1``, ``fold 2`` and so on, with leading zeros where there
+        are ten folds or more. All rows of a patient have the same fold. The numbers of patients of
+        two folds differ by one at most.
+
     Raises
     ------
     CadError
@@ -326,6 +345,13 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
         Folds; each has the predictions for the rows that it left out.
     n : int
         Number of rows in all.
+
+    Returns
+    -------
+    OutOfFold
+        Arrays of shape (n,): probability, decision value, and log-odds that can be compared between
+        folds. Probability and decision value are NaN in rows that no fold predicted or whose fold
+        failed.
 
     Raises
     ------

@@ -395,6 +395,12 @@ def permutation_null(
     progress : callable, optional
         Function that is called with two numbers: the permutations done and all permutations.
 
+    Returns
+    -------
+    PermutationNull
+        The AUC with the true labels, and for each scheme the results of its ``n`` permutations.
+        ``against`` says whether the AUC is measured against histology or against labels.
+
     Raises
     ------
     CadError

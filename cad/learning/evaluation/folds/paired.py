@@ -284,6 +284,13 @@ def compare_probabilities(
         interval of a difference of AUCs then also covers the chance of training
         (:func:`~cad.learning.evaluation.measures.intervals.training_inflation`).
 
+    Returns
+    -------
+    Rivals
+        Its table has a row for each truth, measure and learner: the value, and its difference from
+        the reference with a 95 % interval over patients. Its sentences name the best learner. The
+        probabilities are those that were given, as arrays of floats.
+
     Raises
     ------
     CadError

@@ -90,6 +90,11 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     others : ndarray, shape (m,)
         The values of the other patients, by the same model; NaN is not counted.
 
+    Returns
+    -------
+    ndarray, shape (n,)
+        Rank of each value, from 0 to 1. NaN stays NaN. Without other patients every rank is 0.
+
     Examples
     --------
     >>> import numpy as np

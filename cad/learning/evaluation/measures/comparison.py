@@ -134,6 +134,12 @@ def compare_with_truth(
         If the scores are out of fold, the number of parts that were left out in turn. The interval
         of the AUC then also covers the chance of training (docs/methods.md 10).
 
+    Returns
+    -------
+    Comparison or None
+        The measures with intervals, the counts and rates at each threshold, and the points of the
+        curves, all on the regions that have a score and a truth. None if there is no such region.
+
     Examples
     --------
     >>> import numpy as np

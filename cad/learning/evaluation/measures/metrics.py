@@ -138,6 +138,12 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
 
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The area, from 0 to 1; NaN where a class is absent. With ``weight`` it is an array with one
+        value for each draw.
+
     Examples
     --------
     >>> auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
@@ -161,6 +167,12 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The average precision, from 0 to 1; NaN without positives. With ``weight`` it is an array
+        with one value for each draw.
 
     Examples
     --------
@@ -195,6 +207,12 @@ def patient_average_precision(
         patient's first region. With it the result has a value for each draw. The decorator makes it
         optional: without it the result is a float.
 
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The average precision, from 0 to 1; NaN if no patient is malignant. With ``weight`` it is an
+        array with one value for each draw.
+
     Examples
     --------
     >>> score = [0.1, 0.9, 0.3, 0.6]
@@ -226,6 +244,12 @@ def partial_auc(
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The rescaled area; .5 for a score without information, 1 for a perfect score, NaN where a
+        class is absent. With ``weight`` it is an array with one value for each draw.
 
     Raises
     ------
@@ -264,7 +288,7 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
 
     Returns
     -------
-    truth : ndarray of float
+    truth : ndarray, shape (n,)
         1, 0, or NaN where ``p`` is NaN.
     ties : int
         Number of values that lie on the threshold (within 1e-9).
@@ -291,6 +315,12 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The share, from 0 to 1. A probability of .5 counts as benign. With ``weight`` it is an array
+        with one value for each draw.
 
     Examples
     --------
@@ -338,6 +368,12 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
 
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The sum over regions in nats, at least 0. With ``weight`` it is an array with one value for
+        each draw.
+
     Examples
     --------
     >>> round(kl([0.5, 1.0], [0.5, 0.5]), 3)
@@ -362,6 +398,12 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The sum over regions in nats, which may be negative. With ``weight`` it is an array with one
+        value for each draw.
 
     Examples
     --------
@@ -388,6 +430,12 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
 
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The error, from 0 to 1; NaN if all targets or all probabilities are 0. With ``weight`` it is
+        an array with one value for each draw.
+
     Examples
     --------
     >>> alignment_error([0.2, 0.4], [0.1, 0.2])
@@ -412,6 +460,12 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
 
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The mean over regions in nats, at least 0. With ``weight`` it is an array with one value for
+        each draw.
+
     Examples
     --------
     >>> round(cross_entropy([0.0, 1.0], [0.5, 0.5]), 3)
@@ -435,6 +489,12 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
 
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The mean over regions, from 0 to 1. With ``weight`` it is an array with one value for each
+        draw.
+
     Examples
     --------
     >>> round(brier([0.0, 1.0], [0.1, 0.7]), 3)
@@ -457,6 +517,12 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The intercept in log-odds; NaN if the target is constant. With ``weight`` it is an array
+        with one value for each draw.
 
     Examples
     --------
@@ -492,6 +558,12 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     weight : ndarray, shape (draws, n), optional
         How often each region counts in each draw of a resampling. With it the result has a value
         for each draw. The decorator makes it optional: without it the result is a float.
+
+    Returns
+    -------
+    float or ndarray, shape (draws,)
+        The slope, without unit; NaN where it cannot be fitted (see above). With ``weight`` it is an
+        array with one value for each draw.
 
     Examples
     --------

@@ -308,6 +308,14 @@ def fit_combinations(
     names : list of str
         Reader ids.
 
+    Returns
+    -------
+    Combinations
+        For each reader in ``names`` and for an average reader: an intercept, the weight of the
+        score (a probability) and the weight of the classifier's log-odds. The weighted sum with the
+        intercept is the log-odds of cancer. The weight of the classifier's log-odds is common to
+        all readers.
+
     Raises
     ------
     CadError

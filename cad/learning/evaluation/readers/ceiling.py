@@ -112,6 +112,13 @@ def readers_ceiling(
         of ``share``, the part of the classifier's distance from the readers' mean that the readers'
         scatter explains.
 
+    Returns
+    -------
+    Ceiling
+        AUC and Brier score of the readers' mean and AUC of the classifier, against histology;
+        distances of readers and classifier from the mean of other readers; and ``share``. A number
+        is NaN where no region has what it needs.
+
     Examples
     --------
     >>> import numpy as np

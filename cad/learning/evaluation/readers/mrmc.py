@@ -118,6 +118,14 @@ def obuchowski_rockette(
         Patient of every case (ROI); when not given, every case counts as a patient of its own. The
         jackknife leaves out whole patients.
 
+    Returns
+    -------
+    MRMC
+        AUC of each reader in each treatment, shape (treatments, readers), and their means over
+        readers. Also the F test of equal treatments, and the mean AUC of the last treatment minus
+        that of the first with its standard error and 95 % interval. If nothing varies at all, F, p
+        and the interval are NaN.
+
     Raises
     ------
     CadError
@@ -287,6 +295,13 @@ def against_readers(
         NaN where a reader gave none.
     groups : array, shape (n,), optional
         Patient of every case.
+
+    Returns
+    -------
+    AgainstReaders
+        AUC of the system and of each reader, shape (readers,), and the AUC of the system minus the
+        readers' mean AUC, with its 95 % interval and t test. t and p are NaN if the standard error
+        is 0.
 
     Raises
     ------

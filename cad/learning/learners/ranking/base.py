@@ -321,6 +321,13 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
     scores, sign, weight : ndarray, shape (n,)
         Scores of the rows, their class +1 or -1, and how often each row counts.
 
+    Returns
+    -------
+    slope : float
+        Change of the log-odds for each unit of the score; always above 0.
+    threshold : float
+        Score at which the probability is 1/2.
+
     Notes
     -----
     A slope below 1e-3 per standard deviation of the scores (or a negative slope) is replaced by

@@ -115,9 +115,9 @@ def opauc_path(
 
     Returns
     -------
-    coef : ndarray (a, b, d)
+    coef : ndarray, shape (a, b, d)
         Weights of the features; where they overflowed, the weights before the overflow.
-    diverged : ndarray of bool (a, b)
+    diverged : ndarray of bool, shape (a, b)
         Whether the weights overflowed.
 
     Examples

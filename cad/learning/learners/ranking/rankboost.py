@@ -152,13 +152,13 @@ def boost(
 
     Returns
     -------
-    features, thresholds, alphas : ndarray (n_rounds,)
+    features, thresholds, alphas : ndarray, shape (n_rounds,)
         Feature, threshold and weight of the stump of every round; only the first ``rounds`` values
         are valid.
     rounds : int
         Number of rounds that were made. It is less than ``n_rounds`` if no stump separates
         positives from negatives any more, or if the loss would rise.
-    losses : ndarray (n_rounds + 1,)
+    losses : ndarray, shape (n_rounds + 1,)
         Loss at the start and after every round; only the first ``rounds + 1`` values are valid.
     """
     n = values.shape[1]

@@ -35,7 +35,7 @@ def finite_newton(
 
     Returns
     -------
-    w : ndarray (d,)
+    w : ndarray, shape (d,)
         Weights of the features.
     converged : bool
         Whether w is the minimiser, up to rounding.

@@ -21,6 +21,13 @@ def check_sequence(repetition_time: float | None, flip_angle: float | None) -> t
     flip_angle : float or None
         Degrees; None where it is unknown.
 
+    Returns
+    -------
+    repetition_time : float
+        Seconds, between 0 and 1.
+    flip_angle : float
+        Degrees, between 0 and 180.
+
     Raises
     ------
     CadError
@@ -123,6 +130,11 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
         Number of frames before the bolus, including the skipped frames.
     skip : int
         Frames at the start that have not reached the steady state.
+
+    Returns
+    -------
+    ndarray, shape (...)
+        Mean signal of each curve, in the unit of ``signal``.
 
     Raises
     ------

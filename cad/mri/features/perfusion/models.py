@@ -86,6 +86,11 @@ def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
         Volume fraction of the extravascular extracellular space, above 0.
     inlet : InputFunction
         Plasma input, which also holds the times of the frames.
+
+    Returns
+    -------
+    ndarray, shape (n_times,)
+        Concentration in mM at each frame of ``inlet``.
     """
     return extended_tofts(ktrans, ve, 0.0, inlet)
 
@@ -103,6 +108,11 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
         Volume fractions of the extravascular extracellular space (above 0) and of plasma.
     inlet : InputFunction
         Plasma input, which also holds the times of the frames.
+
+    Returns
+    -------
+    ndarray, shape (n_times,)
+        Concentration in mM at each frame of ``inlet``.
     """
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
@@ -127,6 +137,11 @@ def brix(
         Times of the samples, seconds.
     arrival : float
         Bolus arrival, seconds on the same clock.
+
+    Returns
+    -------
+    ndarray, shape (n_times,)
+        Relative enhancement at each time, without unit; 0 before the arrival.
 
     References
     ----------
@@ -156,6 +171,14 @@ def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) ->
     refine : bool
         Whether to refine the linear estimate by bounded non-linear least squares.
 
+    Returns
+    -------
+    KineticFit
+        For each curve ``ktrans`` and ``kep`` (1/min) and ``ve`` (share of the volume), shape
+        (n_curves,). Also for each curve: R², the root mean square of curve minus model (mM),
+        whether the fit failed, and the fitted curve (mM). For a curve with any NaN all these
+        numbers are NaN, and the fit counts as failed.
+
     Examples
     --------
     A constant input of 1 mM fills a space of 0.4 at the rate kep = 0.2 / 0.4:
@@ -184,6 +207,14 @@ def fit_extended_tofts(
         Input in plasma; its frames are those of the curves.
     refine : bool
         Whether to refine the linear estimate by bounded non-linear least squares.
+
+    Returns
+    -------
+    KineticFit
+        For each curve ``ktrans`` and ``kep`` (1/min), ``ve`` and ``vp`` (shares of the volume),
+        shape (n_curves,). Also for each curve: R², the root mean square of curve minus model (mM),
+        whether the fit failed, and the fitted curve (mM). For a curve with any NaN all these
+        numbers are NaN, and the fit counts as failed.
 
     Examples
     --------
@@ -217,6 +248,14 @@ def fit_brix(
     refine : bool
         Whether to refine the linear estimate by bounded non-linear least squares.
 
+    Returns
+    -------
+    KineticFit
+        For each curve ``amplitude`` (relative enhancement), ``kep`` and ``kel`` (1/min), shape
+        (n_curves,). Also for each curve: R², the root mean square of curve minus model, whether the
+        fit failed, and the fitted curve. For a curve with any NaN all these numbers are NaN, and
+        the fit counts as failed.
+
     Examples
     --------
     >>> import numpy as np
@@ -242,6 +281,14 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
         Concentration of each curve over time, mM; a curve with any NaN is not fitted.
     inlet : InputFunction
         Input in plasma; its frames are those of the curves.
+
+    Returns
+    -------
+    KineticFit
+        For each curve ``ktrans`` (1/min) and ``vp`` (share of the volume), shape (n_curves,). Also
+        for each curve: R², the root mean square of curve minus model (mM), whether the fit failed,
+        and the fitted curve (mM). For a curve with any NaN all these numbers are NaN, and the fit
+        counts as failed.
 
     Raises
     ------
@@ -282,6 +329,11 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
         Takes a delay in s and returns a float.
     bounds : (float, float)
         Least and largest delay, s.
+
+    Returns
+    -------
+    float
+        The delay in s, within 0.02 s of the least misfit near the best whole second.
     """
     candidates = np.arange(bounds[0], bounds[1] + 0.5)
     best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
@@ -383,6 +435,12 @@ def fit_each_at(
         Takes a delay in s and returns the input function moved by this delay.
     delays : ndarray, shape (n_curves,)
         Seconds; curves with equal delays are fitted together.
+
+    Returns
+    -------
+    KineticFit
+        The fits of all curves, in the order of ``curves``, with the parameters and units of the
+        model that ``fit`` fits.
 
     Examples
     --------

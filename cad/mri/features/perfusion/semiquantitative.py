@@ -41,6 +41,12 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
     curve : ndarray, shape (n_times,)
         Mean signal of a region that enhances.
 
+    Returns
+    -------
+    Bolus
+        Time of the arrival in s on the clock of ``times``, and number of frames before it, at least
+        2.
+
     Raises
     ------
     CadError

@@ -86,6 +86,12 @@ def fit_t1(
     b1 : ndarray, shape (...), optional
         Ratio of actual to stated flip angle of every voxel; 1 by default.
 
+    Returns
+    -------
+    T1Fit
+        T1 in s, the signal scale in the unit of ``signals``, R² and whether the fit failed, for
+        each voxel: shape (...). Where a fit failed, T1 is NaN and R² is 0.
+
     Raises
     ------
     CadError
