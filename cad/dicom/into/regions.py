@@ -16,12 +16,13 @@ from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, Outlin
 from cad.dicom.into.sources import SourceStudy, leads_out
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.annotations import (
-    DrawnRegion,
     contour_images,
     has_regions,
+    is_segmentation,
     read_regions,
     referenced_images,
 )
+from cad.mri.imaging.drawn_regions import DrawnRegion
 from cad.mri.imaging.frames import Frame, printable, read_dataset
 from cad.mri.imaging.geometry import OCCUPANCY, resample_mask
 from cad.mri.imaging.nifti import read_image, read_label_map
@@ -234,7 +235,7 @@ def _drawn_images(
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         named = referenced_images(dataset)
         contoured = contour_images(dataset, wanted)
-    is_seg = dataset.get("Modality") == "SEG"
+        is_seg = is_segmentation(dataset)
     images_frame = reference.first.frame_uid
     if not images_frame:
         notes.append(
