@@ -104,7 +104,9 @@ def find_regions(
     for path in study.objects:
         dataset = read_dataset(path)
         # An object that this program sent to the archive is a result and not an annotation.
-        if dataset.get("ManufacturerModelName") != OWN_MODEL_NAME:
+        if dataset.get("ManufacturerModelName") == OWN_MODEL_NAME:
+            notes.append(f"{path.name} is a result of this program, and no drawing; it is left out")
+        else:
             drawn.append((path, dataset))
     sources = [path.name for path in (label_map, lesion) if path]
     if drawn:
