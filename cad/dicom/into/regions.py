@@ -17,12 +17,13 @@ from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, Outlin
 from cad.dicom.into.sources import SourceStudy, leads_out
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.annotations import (
-    DrawnRegion,
     contour_images,
     has_regions,
+    is_segmentation,
     read_regions,
     referenced_images,
 )
+from cad.mri.imaging.drawn_regions import DrawnRegion
 from cad.mri.imaging.frames import Frame, printable, read_dataset
 from cad.mri.imaging.geometry import OCCUPANCY, outside_of, resample_mask
 from cad.mri.imaging.nifti import read_image, read_label_map
@@ -104,7 +105,9 @@ def find_regions(
     for path in study.objects:
         dataset = read_dataset(path)
         # An object that this program sent to the archive is a result and not an annotation.
-        if dataset.get("ManufacturerModelName") != OWN_MODEL_NAME:
+        if dataset.get("ManufacturerModelName") == OWN_MODEL_NAME:
+            notes.append(f"{path.name} is a result of this program, and no drawing; it is left out")
+        else:
             drawn.append((path, dataset))
     sources = [path.name for path in (label_map, lesion) if path]
     if drawn:
@@ -235,7 +238,7 @@ def _drawn_images(
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         named = referenced_images(dataset)
         contoured = contour_images(dataset, wanted)
-    is_seg = dataset.get("Modality") == "SEG"
+        is_seg = is_segmentation(dataset)
     images_frame = reference.first.frame_uid
     if not images_frame:
         notes.append(

@@ -295,7 +295,8 @@ def find_studies(
     failures : list of CadError
         An error is appended for each file that could not be opened or read.
     notes : list of str
-        A message is appended for each entry that is no file: pipes, sockets, devices.
+        A message is appended for each entry that is no file (pipes, sockets, devices), and for each
+        SEG or RTSTRUCT of a study without images.
     call : callable
         Gets a function and its arguments and returns its result; it opens the files. By default it
         does so in this process.
@@ -316,6 +317,7 @@ def find_studies(
         if archive is not None:
             errors = [error.with_path(root, archive) for error in errors]
         failures += errors
+        notes += _without_images(listing)
         source_folder = source if source.is_dir() else source.parent
         for study in _studies(root, listing):
             studies.append(replace(study, given=source_folder, archive=archive))
@@ -340,6 +342,20 @@ def _once_a_folder(errors: Iterable[CadError]) -> list[CadError]:
             error.problem = f"{problem}; so are {len(group)} files of the folder {folder}"
         gathered.append(error)
     return gathered
+
+
+def _without_images(listing: Listing) -> list[str]:
+    """Return a note for each SEG or RTSTRUCT of whose study no image can be read."""
+    notes = []
+    for uid, paths in listing.objects.items():
+        if listing.studies.get(uid):
+            continue
+        for path in paths:
+            notes.append(
+                f"{path.name} is left out: the source has no image of the study that its "
+                "StudyInstanceUID (0020,000D) names"
+            )
+    return notes
 
 
 def _roots(

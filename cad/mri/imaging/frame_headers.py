@@ -208,7 +208,10 @@ def _enhanced_frames(dataset: Dataset, path: Path) -> list[Frame]:
     groups = dataset.PerFrameFunctionalGroupsSequence
     count = _int(dataset.get("NumberOfFrames")) or 1
     if len(groups) != count:
-        raise CadError(f"{count} frames, but functional groups for {len(groups)}")
+        raise CadError(
+            f"{count} frames, but functional groups for {len(groups)}",
+            hint="export the series again, or as single images",
+        )
     top = Dataset()
     _lay(dataset, top)
     for shared in dataset.get(_GROUPS[0]) or []:
@@ -255,6 +258,28 @@ def _lay(source: Dataset, flat: Dataset, place: str = "") -> None:
             flat[target] = pydicom.DataElement(
                 target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
             )
+
+
+def check_identity(item: Dataset, top: Dataset, place: str) -> None:
+    """Refuse an item of a sequence that is of another patient, study or object than the header.
+
+    Parameters
+    ----------
+    item : Dataset
+        The item; sequences inside it are not looked at.
+    top : Dataset
+        The header.
+    place : str
+        The sequence, for the message.
+
+    Raises
+    ------
+    CadError
+        Naming the element; its values are not shown.
+    """
+    for tag in item.keys() & _TOP:
+        if item[tag].value not in (None, ""):
+            _check_top(item[tag], top, place)
 
 
 def _check_top(element: pydicom.DataElement, top: Dataset, place: str) -> None:

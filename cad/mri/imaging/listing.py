@@ -33,7 +33,13 @@ from cad.mri.imaging.pixels import decoded
 _NOT_DICOM = re.compile(r"\.(nii|gz|csv|tsv|json|md|txt|ya?ml|png|jpe?g|pdf|xml|html?|zip|nrrd)$")
 _NAMED_DICOM = (".dcm", ".dicom")
 _DIRECTORY = "1.2.840.10008.1.3.10"
+# Segmentations and structure sets. An object is listed if its Modality or its class is one of them.
 _DRAWN = ("SEG", "RTSTRUCT")
+_DRAWN_CLASSES = (
+    "Segmentation Storage",
+    "Label Map Segmentation Storage",
+    "RT Structure Set Storage",
+)
 
 
 @dataclass
@@ -157,7 +163,8 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
     study = str(dataset.get("StudyInstanceUID", "") or "")
     kind = getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
     image = "Image Storage" in kind or "Parametric Map" in kind
-    drawn = str(dataset.get("Modality", "")) in _DRAWN and bool(study)
+    named = str(dataset.get("Modality", "")) in _DRAWN or kind in _DRAWN_CLASSES
+    drawn = named and bool(study)
     if not drawn and not image:
         return
     if not drawn:

@@ -13,13 +13,10 @@ from dicom_files import edit, uid, write_seg, write_series, write_structures
 from scipy.spatial.transform import Rotation
 
 from cad.base.errors import CadError
-from cad.mri.imaging.annotations import (
-    fill_polygons,
-    read_regions,
-    referenced_images,
-)
+from cad.mri.imaging.annotations import read_regions, referenced_images
 from cad.mri.imaging.frames import read_dataset
 from cad.mri.imaging.listing import list_files
+from cad.mri.imaging.polygons import fill_polygons
 from cad.mri.imaging.stacks import stacks_of
 from cad.mri.imaging.volume import Volume
 
@@ -143,7 +140,7 @@ def test_several_structures_points_and_skipped_slices(images, grid, tmp_path):
     )
     found, notes = regions(path, grid)
     assert [r.name for r in found] == ["a", "b"]
-    assert notes == ["structure 1 has no contour on 1 slices between its first and last"]
+    assert notes == ["structure 1 has no contour on slice 3, between its first and last"]
     areas = [r.share.sum() * SPACING[0] * SPACING[1] for r in found]
     assert areas == pytest.approx([2 * np.pi * 36, np.pi * (36 + 25)], rel=2e-3)
     assert list(referenced_images(read_dataset(path))) == [

@@ -1,0 +1,480 @@
+"""Read the structures of an RTSTRUCT object: contours, each the border of an area in its slice.
+
+The share of a voxel that a structure fills is the part of its area that lies inside the contours.
+It is exact along rows, and sampled on sixteen lines in each row. Contours of one slice that lie
+apart are added. A contour inside another one is a hole in it; a keyhole contour (an outer and an
+inner one, joined by a channel) is one as well. Contours of the type CLOSEDPLANAR_XOR are combined
+by exclusive disjunction (PS3.3 C.8.8.6.3). Of other contours that overlap, programs differ in what
+they fill: a contour that is there twice counts once, and all others are refused.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydicom.dataset import Dataset
+
+from cad.base.errors import CadError
+from cad.base.reading import reading
+from cad.mri.imaging.drawn_regions import (
+    HALF,
+    DrawnRegion,
+    Wanted,
+    check_approval,
+    check_frame_of_reference,
+    number_of,
+    share_on_grid,
+    tagged,
+)
+from cad.mri.imaging.frame_headers import check_identity
+from cad.mri.imaging.frames import Frame, printable
+from cad.mri.imaging.polygons import common_area, fill_polygons, folded_area
+from cad.mri.imaging.volume import LARGEST_MM, Volume
+
+# A contour that lies farther from the nearest slice plane than this (in slice distances) was drawn
+# on other images.
+OFF_PLANE = 0.1
+_SAME_SLICE = 0.5  # largest difference of positions in one slice plane, in slice distances
+_BEYOND = 1.0  # farthest that a contour may lie beyond the centres of the outer pixels, in pixels
+# Area, in pixels, by which rounding may part two contours of one border.
+_ROUNDED = 0.5
+_XOR = ("CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
+_CLOSED = ("CLOSED_PLANAR", *_XOR)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_AGAIN = "export the structure set again"
+
+
+@dataclass(frozen=True)
+class _Contour:
+    """Hold one contour on its slice.
+
+    Parameters
+    ----------
+    polygon : ndarray, shape (n, 2)
+        Corners in pixel indices (x, y).
+    exclusive : bool
+        Whether its type is CLOSEDPLANAR_XOR.
+    """
+
+    polygon: np.ndarray
+    exclusive: bool
+
+
+def structure_name(item: Dataset) -> str:
+    """Return the ROIName of a structure, or its number where it has no name."""
+    return str(item.get("ROIName", "") or number_of(item, "ROINumber"))
+
+
+def read_structures(
+    dataset: Dataset,
+    path: Path,
+    drawn_on: Volume,
+    frame_uid: str,
+    grid: Volume,
+    wanted: Wanted,
+    images: Sequence[Frame],
+) -> tuple[list[DrawnRegion], list[str]]:
+    """Read the structures of an RTSTRUCT object.
+
+    Parameters, results and errors are those of :func:`cad.mri.imaging.annotations.read_regions`.
+    """
+    structures = _structures(dataset, path, wanted)
+    names = {number: structure_name(item) for number, item in structures.items()}
+    often = Counter(name for name in names.values() if wanted(name))
+    if often:
+        check_approval(dataset, path)
+    if often and "ROIContourSequence" not in dataset:
+        raise CadError(
+            "structures without any contours: the file was cut off",
+            file=path,
+            hint="export it again",
+        )
+    notes = []
+    if len(structures) > often.total():
+        n_left_out = len(structures) - often.total()
+        notes.append(f"{n_left_out} structures that the rules do not ask for are left out")
+    contours = _contours_by_structure(dataset, names, path, wanted)
+    for number, name in names.items():
+        if wanted(name) and number not in contours:
+            notes.append(f"structure {number} has no contours")
+    regions: list[DrawnRegion] = []
+    for number, item in contours.items():
+        name = names[number]
+        structure = structures[number]
+        for stated, place in ((structure, "StructureSetROISequence"), *_items_of(item)):
+            with reading(path, f"{place} is damaged", roi=name):
+                check_identity(stated, dataset, place)
+        frames = _frames_of_reference(dataset, structure, item)
+        check_frame_of_reference(frames, frame_uid, path, name)
+        if frame_uid and not frames:
+            notes.append(f"structure {number} states no frame of reference; the images' is taken")
+        planes, remarks = _planes(item, drawn_on, path, name, images)
+        notes += [f"structure {number} {remark}" for remark in remarks]
+        share, remarks = _filled(planes, drawn_on, path, name)
+        notes += [f"structure {number} {remark}" for remark in remarks]
+        on_grid = share_on_grid(drawn_on.with_array(share), grid, path, name, notes)
+        regions.append(DrawnRegion(name, on_grid, path, number if often[name] > 1 else 0))
+    return regions, notes
+
+
+def _contours_by_structure(
+    dataset: Dataset, names: dict[int, str], path: Path, wanted: Wanted
+) -> dict[int, Dataset]:
+    """Return the contours of every wanted structure that has some, by its number.
+
+    Contours of no structure, and two groups of contours for one structure, are refused.
+    """
+    drawn: dict[int, Dataset] = {}
+    for item in dataset.get("ROIContourSequence") or []:
+        number = number_of(item, "ReferencedROINumber")
+        if number not in names:
+            raise CadError(
+                f"contours of ReferencedROINumber {number}, which no structure has",
+                file=path,
+                hint=_AGAIN,
+            )
+        if not wanted(names[number]):
+            continue
+        if number in drawn:
+            raise CadError(
+                f"two groups of contours for the structure of ROINumber {number}; each structure "
+                "has one (PS3.3 C.8.8.6)",
+                file=path,
+                roi=names[number],
+                hint=_AGAIN,
+            )
+        drawn[number] = item
+    return drawn
+
+
+def _without_contour(path: Path, name: str) -> CadError:
+    return CadError(
+        "the structure has no closed contour",
+        file=path,
+        roi=name,
+        hint="draw it, or remove the structure",
+    )
+
+
+def _structures(dataset: Dataset, path: Path, wanted: Wanted) -> dict[int, Dataset]:
+    """Return the structures by number; refuse a number that a wanted structure shares."""
+    structures: dict[int, Dataset] = {}
+    for item in dataset.StructureSetROISequence:
+        number = number_of(item, "ROINumber")
+        first = structures.setdefault(number, item)
+        name = structure_name(item)
+        if first is not item and (wanted(name) or wanted(structure_name(first))):
+            raise CadError(
+                f"two structures of ROINumber {number}; numbers tell structures apart (PS3.3 "
+                "C.8.8.5), so it is not known whose the contours are",
+                file=path,
+                roi=name,
+                hint=_AGAIN,
+            )
+    return structures
+
+
+def _items_of(item: Dataset) -> list[tuple[Dataset, str]]:
+    """Return the group of a structure's contours and each contour, with their sequences' names."""
+    items = [(item, "ROIContourSequence")]
+    for contour in item.get("ContourSequence") or []:
+        items.append((contour, "ContourSequence"))
+    return items
+
+
+def _frames_of_reference(dataset: Dataset, structure: Dataset, item: Dataset) -> set[str]:
+    """Return the FrameOfReferenceUIDs that hold for a structure.
+
+    A structure states its own, which must be one of those of the whole structure set (PS3.3
+    C.8.8.5). If it states none, that of the set is returned, provided the set has only one. If its
+    own is none of those of the set, all of them are returned, and the caller refuses the structure.
+    The top of the header and the contours may state one, too; it must be the same.
+    """
+    of_set = set()
+    for reference in dataset.get("ReferencedFrameOfReferenceSequence") or []:
+        of_set.add(_uid(reference, "FrameOfReferenceUID"))
+    of_set.discard("")
+    frames = {_uid(dataset, "FrameOfReferenceUID")}
+    for contour, _ in _items_of(item):
+        frames.add(_uid(contour, "FrameOfReferenceUID"))
+    stated = _uid(structure, "ReferencedFrameOfReferenceUID")
+    if not stated:
+        frames |= of_set if len(of_set) == 1 else set()
+    elif not of_set or stated in of_set:
+        frames.add(stated)
+    else:
+        frames |= {stated, *of_set}
+    frames.discard("")
+    return frames
+
+
+def _uid(item: Dataset, keyword: str) -> str:
+    return str(item.get(keyword, "") or "").strip()
+
+
+def _planes(
+    item: Dataset, drawn_on: Volume, path: Path, name: str, images: Sequence[Frame]
+) -> tuple[dict[int, list[_Contour]], list[str]]:
+    """Return the contours by slice, and what was left out."""
+    planes: dict[int, list[_Contour]] = defaultdict(list)
+    points = 0
+    for contour in item.get("ContourSequence") or []:
+        kind = str(contour.get("ContourGeometricType", "") or "")
+        if kind == "POINT":
+            points += 1
+            continue
+        if kind not in _CLOSED:
+            raise CadError(
+                f"contour type {printable(kind) or 'that is not stated'} encloses no area",
+                file=path,
+                roi=name,
+                hint="draw the ROI as closed contours (ContourGeometricType CLOSED_PLANAR)",
+            )
+        _check_offset(contour, path, name)
+        index = drawn_on.patient_to_index(_points(contour, path, name))
+        z = _slice_of(index, drawn_on, path, name)
+        if images:
+            _check_image(contour, z, drawn_on, images, path, name)
+        planes[z].append(_Contour(index[:, :2], kind in _XOR))
+    if not planes:
+        raise _without_contour(path, name)
+    remarks = []
+    if points:
+        remarks.append(f"has {points} single points among its contours, which are left out")
+    return planes, remarks
+
+
+def _points(contour: Dataset, path: Path, name: str) -> np.ndarray:
+    """Return the points of a contour, LPS mm, shape (n, 3).
+
+    Numbers of more than 64 KiB do not fit into the VR DS. They are written as UN (PS3.5 6.2.2), and
+    pydicom then gives their bytes.
+    """
+    with reading(path, f"{tagged('ContourData')} is no list of decimal numbers", _AGAIN, name):
+        values = contour.get("ContourData")
+        if isinstance(values, bytes):
+            values = values.decode("ascii").strip("\0 ").split("\\")
+        if values is None or isinstance(values, str):
+            raise CadError(f"a contour without the numbers of {tagged('ContourData')}", hint=_AGAIN)
+        numbers = []
+        for value in values:
+            text = str(getattr(value, "original_string", value)).strip()
+            number = float(value)
+            # The test is written with "not", so that NaN is refused as well.
+            if not _DECIMAL.fullmatch(text) or not abs(number) <= LARGEST_MM:
+                raise CadError(
+                    f"{tagged('ContourData')} has {printable(text)!r}, which is no decimal number "
+                    f"of at most {LARGEST_MM:g} mm",
+                    hint=_AGAIN,
+                )
+            numbers.append(number)
+        if len(numbers) % 3:
+            raise CadError(
+                f"{tagged('ContourData')} has {len(numbers)} numbers; a point has three",
+                hint=_AGAIN,
+            )
+    points = np.array(numbers).reshape(-1, 3)
+    _check_count(contour, len(points), path, name)
+    return points
+
+
+def _check_count(contour: Dataset, count: int, path: Path, name: str) -> None:
+    """Refuse a contour whose number of points is not stated, or is not the stated one.
+
+    Without it a contour that lost its last points looks whole.
+    """
+    stated = contour.get("NumberOfContourPoints")
+    if stated is None or stated == "":
+        raise CadError(
+            f"a contour without {tagged('NumberOfContourPoints')}: it is not known whether its "
+            f"{count} points are all",
+            file=path,
+            roi=name,
+            hint=_AGAIN,
+        )
+    if int(stated) != count:
+        raise CadError(
+            f"NumberOfContourPoints is {stated}, but the contour has {count} points",
+            file=path,
+            roi=name,
+            hint=_AGAIN,
+        )
+    if count < 3:
+        raise CadError(
+            f"a contour of {count} points, which enclose no area", file=path, roi=name, hint=_AGAIN
+        )
+
+
+def _check_offset(contour: Dataset, path: Path, name: str) -> None:
+    """Refuse a contour with an offset to its points, which only some programs apply."""
+    value = contour.get("ContourOffsetVector")
+    offset = [float(v) for v in value] if value else []
+    if any(v != 0 for v in offset):
+        raise CadError(
+            f"ContourOffsetVector (3006,0045) is {', '.join(f'{v:g}' for v in offset)} mm; only "
+            "contours without an offset are read, because programs do not agree on this retired "
+            "element",
+            file=path,
+            roi=name,
+            hint="export the structure set again without an offset",
+        )
+
+
+def _slice_of(index: np.ndarray, drawn_on: Volume, path: Path, name: str) -> int:
+    """Return the slice in which a contour lies; refuse one that leaves the slices or the images."""
+    z = int(np.round(np.median(index[:, 2])))
+    off = float(np.abs(index[:, 2] - z).max())
+    if off > OFF_PLANE:
+        raise CadError(
+            f"a contour lies up to {off * drawn_on.spacing[2]:.2f} mm off the nearest slice "
+            f"plane; allowed {OFF_PLANE * drawn_on.spacing[2]:.2f} mm",
+            file=path,
+            roi=name,
+            hint="the images it was drawn on are missing, or export it as SEG",
+        )
+    if not 0 <= z < drawn_on.shape[0]:
+        raise CadError(
+            f"a contour lies on slice {z}, outside the images' 0 to {drawn_on.shape[0] - 1}",
+            file=path,
+            roi=name,
+            hint="the images it was drawn on are missing: export them, too",
+        )
+    sides = np.array(drawn_on.shape[:0:-1])
+    beyond = max(float(-index[:, :2].min()), float((index[:, :2] - sides + 1).max()))
+    if beyond > _BEYOND:
+        raise CadError(
+            f"a contour on slice {z} leaves the images, which have {sides[0]} columns and "
+            f"{sides[1]} rows, by {beyond:.1f} pixels",
+            file=path,
+            roi=name,
+            hint="it was drawn on other images: export images and structure set together",
+        )
+    return z
+
+
+def _check_image(
+    contour: Dataset,
+    z: int,
+    drawn_on: Volume,
+    images: Sequence[Frame],
+    path: Path,
+    name: str,
+) -> None:
+    """Refuse a contour that names an image of another series, or of another plane than its own."""
+    for item in contour.get("ContourImageSequence") or []:
+        uid = str(item.get("ReferencedSOPInstanceUID", "") or "")
+        number = item.get("ReferencedFrameNumber")
+        named = [frame for frame in images if frame.sop_uid == uid]
+        if uid and not named:
+            raise CadError(
+                f"a contour was drawn on the image of ReferencedSOPInstanceUID {uid}, which the "
+                "series that the structure set names does not have",
+                file=path,
+                roi=name,
+                hint="export images and structure set together, or draw the ROI on these images",
+            )
+        if number is not None and len(named) > 1:
+            named = [frame for frame in named if frame.index + 1 == int(number)]
+        planes = []
+        for frame in named:
+            if frame.position is not None:
+                planes.append(float(drawn_on.patient_to_index(np.array(frame.position))[2]))
+        if planes and min(abs(plane - z) for plane in planes) > _SAME_SLICE:
+            raise CadError(
+                f"a contour lies on slice {z}, but the image of ReferencedSOPInstanceUID {uid} "
+                f"that it names is slice {planes[0]:.0f}",
+                file=path,
+                roi=name,
+                hint=_AGAIN,
+            )
+
+
+def _filled(
+    planes: dict[int, list[_Contour]], drawn_on: Volume, path: Path, name: str
+) -> tuple[np.ndarray, list[str]]:
+    """Return the share of every voxel that the contours fill, and remarks on its slices."""
+    shape = (drawn_on.shape[1], drawn_on.shape[2])
+    share = np.zeros(drawn_on.shape, np.float32)
+    doubled = []
+    small = []
+    for z in sorted(planes):
+        polygons = _distinct(planes[z], z, path, name)
+        if len(polygons) < len(planes[z]):
+            doubled.append(z)
+        share[z] = fill_polygons(polygons, shape)
+        if share[z].max() >= HALF:
+            continue
+        if any(fill_polygons([polygon], shape).max() >= HALF for polygon in polygons):
+            raise CadError(
+                f"the contours of slice {z} cancel each other: together they fill no voxel",
+                file=path,
+                roi=name,
+                hint=_AGAIN,
+            )
+        small.append(z)
+    remarks = []
+    if doubled:
+        remarks.append(f"has contours twice on slice {_listed(doubled)}; they are taken once")
+    if small:
+        remarks.append(f"fills no voxel of slice {_listed(small)} to one half")
+    empty = [z for z in range(min(planes), max(planes)) if z not in planes]
+    if empty:
+        remarks.append(f"has no contour on slice {_listed(empty)}, between its first and last")
+    return share, remarks
+
+
+def _listed(slices: list[int]) -> str:
+    return ", ".join(str(z) for z in slices)
+
+
+def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[np.ndarray]:
+    """Return the polygons of a slice, each once; refuse those that have two meanings."""
+    if all(contour.exclusive for contour in contours):
+        return [contour.polygon for contour in contours]
+    if any(contour.exclusive for contour in contours):
+        raise CadError(
+            f"contours of the types CLOSED_PLANAR and CLOSEDPLANAR_XOR on slice {z}: it is not "
+            "known which of them are combined (PS3.3 C.8.8.6.3)",
+            file=path,
+            roi=name,
+            hint=_AGAIN,
+        )
+    distinct: list[np.ndarray] = []
+    for contour in contours:
+        polygon = contour.polygon
+        folded = folded_area(polygon)
+        if folded > _ROUNDED:
+            raise CadError(
+                f"a contour of slice {z} crosses itself, or runs twice around {folded:.3g} pixels",
+                file=path,
+                roi=name,
+                hint="draw the border once around the ROI, without loops",
+            )
+        if not any(_same_border(polygon, other, z, path, name) for other in distinct):
+            distinct.append(polygon)
+    return distinct
+
+
+def _same_border(polygon: np.ndarray, other: np.ndarray, z: int, path: Path, name: str) -> bool:
+    """Tell whether two polygons of a slice are one border that is there twice.
+
+    Polygons that lie apart, or one inside the other, are two borders. Others are refused.
+    """
+    common = common_area(polygon, other)
+    if common <= _ROUNDED:
+        return False
+    areas = (common_area(polygon, polygon), common_area(other, other))
+    if common >= max(areas) - _ROUNDED:
+        return True
+    if common >= min(areas) - _ROUNDED:
+        return False
+    raise CadError(
+        f"two contours of slice {z} overlap in {common:.3g} pixels, and neither lies inside the "
+        "other: some programs add them, others cut out what they have in common",
+        file=path,
+        roi=name,
+        hint="draw one border around both, or export contours of the type CLOSEDPLANAR_XOR",
+    )
