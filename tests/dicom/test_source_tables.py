@@ -9,8 +9,11 @@ import pytest
 from dicom_files import write_series
 from import_cases import only_failure, table, voxels
 
+from cad.base.errors import CadError
 from cad.dicom.into.importer import ImportSummary, import_source
+from cad.dicom.into.regions import _uncovered
 from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.study import Roi
 
 RULES = """
 name: test
@@ -99,6 +102,18 @@ def test_findings_that_overlap_a_little_share_no_voxel(source: Source):
     assert ((labels == 1) == balls[0]).all()
     assert ((labels == 2) == (balls[1] & ~balls[0])).all()
     assert (labels == 2).sum() > balls[1].sum() / 2
+
+
+@pytest.mark.parametrize(("covered", "refused"), [(1, False), (2, True), (3, True), (4, True)])
+def test_half_of_a_region_is_too_much(covered: int, refused: bool):
+    inside = np.ones(4, bool)
+    labels = np.zeros(4, np.uint16)
+    labels[:covered] = 1
+    if refused:
+        with pytest.raises(CadError, match=r"half of it or more: . of its 4 voxels are free"):
+            _uncovered(inside, labels, [Roi("1", 1)])
+    else:
+        assert _uncovered(inside, labels, [Roi("1", 1)]).tolist() == [False, True, True, True]
 
 
 @pytest.mark.parametrize("again", ["12.0 12 9", "12 12 9.000", " 1.2e1 12  9"])
