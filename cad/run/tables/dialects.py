@@ -430,6 +430,8 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
             check_members(archive)
             names = set(archive.namelist())
             unpacked = sum(member.file_size for member in archive.infolist())
+            check_inflation(len(content), unpacked, MAX_ARRAYS, "workbook")
+            has_merged_cells = _has_merged_cells(archive)
     except zipfile.BadZipFile:
         raise CadError(
             "the file begins as an Excel workbook or a zip archive and is neither: it is damaged",
@@ -439,7 +441,6 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
         raise CadError(
             "a zip archive that is no Excel workbook", hint="unpack it and give the table inside"
         )
-    check_inflation(len(content), unpacked, MAX_ARRAYS, "workbook")
     values = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     sheets = {sheet.title: _sheet_rows(sheet) for sheet in values.worksheets}
     filled = [title for title, rows in sheets.items() if rows]
@@ -458,7 +459,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
     # Only a workbook that is loaded as a whole knows its merged cells, which takes long.
-    if title in sheets and _has_merged_cells(content):
+    if title in sheets and has_merged_cells:
         _check_merged(load_workbook(io.BytesIO(content), data_only=True)[title])
     records = []
     for number, row in sheets.get(title, []):
@@ -466,11 +467,10 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     return records, f"read from the sheet {title!r} of a workbook"
 
 
-def _has_merged_cells(content: bytes) -> bool:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        for name in archive.namelist():
-            if name.startswith("xl/worksheets/") and b"mergeCell " in archive.read(name):
-                return True
+def _has_merged_cells(workbook: zipfile.ZipFile) -> bool:
+    for name in workbook.namelist():
+        if name.startswith("xl/worksheets/") and b"mergeCell " in workbook.read(name):
+            return True
     return False
 
 
