@@ -308,7 +308,7 @@ def test_shares_are_no_percent(source: Source):
 
 
 @pytest.mark.parametrize(
-    ("score", "stored"), [("1e0", "1"), ("+4", "4"), ("4.0", "4"), ("04", "4"), ("", "n/a")]
+    ("score", "stored"), [("1e0", "1"), ("+4", "4"), ("4.0", "4.0"), ("4.", "4"), ("", "n/a")]
 )
 def test_a_score_is_stored_in_plain_digits(source: Source, score: str, stored: str):
     source.patient("P1")

@@ -8,6 +8,7 @@ score is replaced by scores.
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ AWAITING = "awaiting ROI"
 # The columns of a table that does not exist yet.
 _COLUMNS = {**COLUMNS, "participants": ("participant_id", "site", "status")}
 _LONGEST = 40
+_PLAIN_DIGITS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 
@@ -349,6 +351,8 @@ def _score_row(
                     hint="write it in the digits 0 to 9, with a decimal point; or leave it empty",
                 )
             check_score(row["scale"], score)
+            stated = row["score"]
             # 1e0 and +4 are numbers, but other programs may read them as text.
-            stated = np.format_float_positional(score, trim="-")
+            if not _PLAIN_DIGITS.fullmatch(stated):
+                stated = np.format_float_positional(score, trim="-")
     return {**row, "participant_id": place.participant_id, "roi_id": roi, "score": stated}
