@@ -7,10 +7,12 @@ below them.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import errno
 import io
 import json
+import math
 import os
 import re
 import struct
@@ -84,6 +86,12 @@ _MACHINE = {
 # The text of an exception of these types is understandable only with the name of the type.
 _CURT = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError)
 _MESSAGE = 300
+PLAIN_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+"""Matches a number in the digits 0 to 9 with a decimal point. ``float`` also reads ``1_0`` as 10,
+``nan``, and digits of other scripts, all of which are slips in a table.
+"""
+# Blanks, dashes and invisible characters.
+_OVERLOOKED = re.compile(r"[\s_\-\u00ad\u200b-\u200f\u2060\ufeff]+")
 # Bytes of a zip member's header before its name.
 _ZIP_HEADER = 30
 
@@ -341,9 +349,10 @@ def table_text(path: Path, separator: str) -> str:
     Raises
     ------
     CadError
-        For too many bytes, rows, columns or cells, and for two columns of the same name.
+        For too many bytes, rows, columns or cells, for two columns of the same name, and for a file
+        that is no text in UTF-8.
     """
-    text = read_bytes(path, MAX_TABLE).decode("utf-8-sig")
+    text = _decoded(read_bytes(path, MAX_TABLE))
     rows = text.count("\n")
     cells = text.count(separator)
     # Separators are counted, because to split a huge text into cells would fill the memory.
@@ -356,9 +365,27 @@ def table_text(path: Path, separator: str) -> str:
         )
     if max((line.count(separator) for line in io.StringIO(text)), default=0) > _LONGEST_LINE:
         raise CadError(f"a line of more than {_LONGEST_LINE} cells")
+    if separator == "," and "\t" in head:
+        raise CadError(
+            "the cells of the first line are separated by tabs, not by commas",
+            hint="save the table with commas between the cells",
+        )
     names = next(csv.reader([head], delimiter=separator), [])
     check_names(names)
     return text
+
+
+def _decoded(content: bytes) -> str:
+    """Return the text of a table's bytes, which must be UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start + 1:,} is no text in UTF-8"
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            problem = "the text is in UTF-16; a table is read in UTF-8"
+        elif content.startswith(b"PK\3\4"):
+            problem = "the file is an Excel workbook or a zip archive, no text"
+        raise CadError(problem, hint="save the table as CSV (UTF-8)") from error
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -397,8 +424,11 @@ def check_names(names: Sequence[str]) -> None:
 
 def _rows_of_table(
     text: str, separator: str, quoting: Any = csv.QUOTE_MINIMAL
-) -> Iterator[list[str]]:
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the first row and all further rows of a table, without blank lines.
+
+    Each row comes with the number of its line in the text. If quoted text has line breaks, this is
+    the last line of the row.
 
     A row with more or fewer cells than the first row raises an error. Such a row was cut off, or
     one of its cells contains a separator (such as a decimal comma). In the second case the cells
@@ -417,7 +447,7 @@ def _rows_of_table(
                 f"line {rows.line_num} has {len(row)} cell(s) where the first line has {width}",
                 hint="a cell with a comma, as in 0,75, is quoted or written 0.75; a row is whole",
             )
-        yield row
+        yield rows.line_num, row
 
 
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -446,16 +476,40 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
         When the file is not such a table, is too large, or lacks one of ``columns``, or when a row
         has more or fewer cells than the first line.
     """
+    return [row for _, row in read_numbered_rows(path, columns)]
+
+
+def read_numbered_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[int, dict[str, str]]]:
+    """Read a CSV table as :func:`read_rows` does, with the number of each row's line in the file.
+
+    Parameters
+    ----------
+    path : Path
+        Comma-separated file; cells may be quoted.
+    columns : sequence of str
+        Names of columns that the table must have.
+
+    Raises
+    ------
+    CadError
+        In the same cases as :func:`read_rows`.
+    """
     with reading(path, "not a readable table"):
         rows = _rows_of_table(table_text(path, ","), ",")
-        names = [as_given(name) for name in next(rows, [])]
+        _, first_row = next(rows, (0, []))
+        names = [as_given(name) for name in first_row]
         absent = [name for name in columns if name not in names]
         if absent:
-            raise CadError(f"missing column(s) {', '.join(absent)}; expected {','.join(columns)}")
+            hint = ""
+            if len(names) == 1 and ";" in names[0]:
+                hint = "the cells are separated by semicolons: save the table with commas"
+            raise CadError(
+                f"missing column(s) {', '.join(absent)}; expected {','.join(columns)}", hint=hint
+            )
         records = []
-        for row in rows:
+        for line, row in rows:
             cells = zip(names, row, strict=True)
-            records.append({name: as_given(cell) for name, cell in cells if name})
+            records.append((line, {name: as_given(cell) for name, cell in cells if name}))
         return records
 
 
@@ -470,6 +524,34 @@ def whole_cell(cell: str) -> str:
         Any text; ``3.0`` becomes ``3``, and ``3.5`` and ``v1.0`` stay.
     """
     return re.sub(r"^(\d+)\.0*$", r"\1", cell.strip())
+
+
+def bare_name(name: str) -> str:
+    """Return a name without what people overlook, to find one name that is written in two ways.
+
+    Parameters
+    ----------
+    name : str
+        A patient, a reader or a column; capitals, blanks, dashes, invisible characters and a final
+        ``.0`` of a number do not count.
+    """
+    plain = _OVERLOOKED.sub("", name.casefold())
+    # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty.
+    return re.sub(r"(?<=[0-9])\.0+$", "", plain)
+
+
+def plain_number(cell: str) -> float | None:
+    """Return the number in a cell; None where the cell is no finite :data:`PLAIN_NUMBER`.
+
+    Parameters
+    ----------
+    cell : str
+        Any text without blanks around it.
+    """
+    if not PLAIN_NUMBER.fullmatch(cell):
+        return None
+    number = float(cell)
+    return number if math.isfinite(number) else None
 
 
 @door("in", "table", limit=MAX_TABLE)

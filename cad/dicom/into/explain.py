@@ -24,7 +24,8 @@ from cad.base.reading import read_bytes, reading
 from cad.base.settings import read_settings
 from cad.base.terms.beside import page_beside
 from cad.base.terms.modality import MODALITIES
-from cad.dicom.into.regions import files_of, findings_table
+from cad.dicom.into.findings import findings_tables
+from cad.dicom.into.regions import files_of
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import (
     Call,
@@ -726,9 +727,10 @@ def _files_by_rules(study: SourceStudy, rules: ImportRules) -> list[str]:
             maps += [path for _, path in files_of(folder, place, study.patient_id)]
     if maps:
         texts.append(f"{printable(maps[0].name)} as ktrans")
-    table = findings_table(study, rules.findings.file) if rules.findings else None
-    if table is not None:
-        texts.append(f"{printable(table.name)} as findings")
+    if rules.findings is not None:
+        tables = findings_tables(study.tables, rules.findings.file)
+        if tables:
+            texts.append(f"{printable(tables[0].name)} as findings")
     return texts
 
 

@@ -13,14 +13,14 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cad.base.doors import door
-from cad.base.errors import CadError
+from cad.base.errors import CadError, located
 from cad.base.files import write_atomic
-from cad.base.reading import reading
+from cad.base.reading import bare_name, plain_number, read_numbered_rows, reading
 from cad.base.settings import read_settings
 from cad.base.transactions import claimed, commit, keep, stage
 from cad.dicom.archive.client import connect, fetch_patient
@@ -28,7 +28,9 @@ from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.conversion import Converted, convert, read_back
 from cad.dicom.into.exported_twice import same_times, same_voxels
 from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
+from cad.dicom.into.findings import PATIENT_COLUMN, findings_tables
 from cad.dicom.into.rules import ImportRules
+from cad.dicom.into.source_tables import misnamed_tables, notes_on_strangers, rows_of_nobody
 from cad.dicom.into.sources import (
     Call,
     SourceStudy,
@@ -36,9 +38,10 @@ from cad.dicom.into.sources import (
     in_this_process,
     leads_out,
 )
-from cad.dicom.into.tables import Tables, read_scores
-from cad.folders.cohort import COHORT
+from cad.dicom.into.tables import SCORE_COLUMNS, Tables, names_in_scores, read_scores
+from cad.folders.cohort import COHORT, MISSING
 from cad.folders.cohort.patients import FIRST_SESSION, Patients, Place
+from cad.learning.labels.scales import check_percent
 from cad.mri.imaging.elements import tag_name
 from cad.mri.imaging.listing import as_problem
 from cad.mri.imaging.plausibility import RANGES_FILE
@@ -232,12 +235,19 @@ class _Import:
         # once.
         distinct = {(study.patient_id, study.uid) for study in studies}
         self.n_studies_of_patient = Counter(patient for patient, _ in distinct)
+        # What all score files of the source state together: the readers, and the scores in percent.
+        self.readers_of_source: set[str] = set()
+        self.percents_of_source: list[float] = []
 
     def run(self, watch: Watch) -> None:
         """Import every study, then add empty rows for missing scores; failures are collected."""
+        score_rows = self._score_rows_of_source()
+        self._note_misnamed_tables()
         with watch(len(self.studies)) as tell:
             for study in self.studies:
                 tell(*self._guarded(study))
+        self._note_strangers(score_rows)
+        self._note_mixed_scales()
         new = {}
         if self.rules.ranges:  # later steps read the site's ranges from the cohort folder
             text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
@@ -397,6 +407,7 @@ class _Import:
         # used.
         rows = self._scores(study, place) or converted.scores
         declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
+        self._check_readers([row["reader_id"] for row in rows], declared, place)
         scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
         tables = tables.with_study(
             place, converted.rois, scores, self.rules, self._others(place), converted.notes
@@ -440,20 +451,139 @@ class _Import:
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
         """Read the score file beside the study, or else the score file at the top of the source."""
-        path = study.beside(self.rules.scores)
-        # A table at the top names patients and not studies. If a man had two studies, a score would
-        # be given to the regions of both. The table is therefore used only for a single study.
-        if path is None and self.n_studies_of_patient[study.patient_id] == 1:
-            places = study.tables if isinstance(study, SourceStudy) else (study.top,)
-            at_top = (folder / self.rules.scores for folder in places)
-            tables = (table for table in at_top if not leads_out(table, table.parent))
-            path = next((table for table in tables if table.is_file()), None)
+        path = self._score_file(study)
         if path is None:
+            unused = self._score_file_at_top(study)
+            if unused is not None:
+                self.summary.notes.append(
+                    f"{place.study_id}: {unused.name} at the top of the source is not used, "
+                    "because the patient has several studies; put a score file beside each study"
+                )
             return []
         rows = read_scores(path, study.patient_id, place.participant_id)
         if not rows:
             self.summary.notes.append(f"{place.study_id}: {path.name} has no row for this patient")
+        if any(row["scale"] == "percent" for row in rows):
+            self._check_percent(path)
         return rows
+
+    def _score_file(self, study: SourceStudy | FileStudy) -> Path | None:
+        path = study.beside(self.rules.scores)
+        # A table at the top names patients and not studies. If a man had two studies, a score would
+        # be given to the regions of both. The table is therefore used only for a single study.
+        if path is None and self.n_studies_of_patient[study.patient_id] == 1:
+            path = self._score_file_at_top(study)
+        return path
+
+    def _score_file_at_top(self, study: SourceStudy | FileStudy) -> Path | None:
+        for folder in _table_folders(study):
+            path = folder / self.rules.scores
+            if path.is_file() and not leads_out(path, folder):
+                return path
+        return None
+
+    def _score_rows_of_source(self) -> dict[Path, list[tuple[int, dict[str, str]]]]:
+        """Read all score files of the source, and collect their readers and scores in percent.
+
+        Each study reads its own score file again. If a file cannot be read, that study reports it.
+        """
+        rows_by_file: dict[Path, list[tuple[int, dict[str, str]]]] = {}
+        for study in self.studies:
+            path = self._score_file(study)
+            if path is None or path in rows_by_file:
+                continue
+            rows_by_file[path] = []
+            with suppress(CadError, OSError):
+                rows_by_file[path] = self.call(read_numbered_rows, path, SCORE_COLUMNS)
+        for rows in rows_by_file.values():
+            for _, row in rows:
+                self.readers_of_source.add(row["reader_id"].strip())
+                score = plain_number(row["score"].strip())
+                if row["scale"].strip() == "percent" and score is not None:
+                    self.percents_of_source.append(score)
+        return rows_by_file
+
+    def _check_percent(self, path: Path) -> None:
+        """Refuse scores in percent that are probably shares: all at most 1 in the whole source.
+
+        In a cohort that has larger scores in percent, a study with small scores is believed.
+        """
+        scores = self.tables.scores
+        in_cohort = scores["score"][(scores["scale"] == "percent") & (scores["score"] != MISSING)]
+        if any((plain_number(score) or 0) > 5 for score in in_cohort):
+            return
+        with located(file=path):
+            check_percent(self.percents_of_source)
+
+    def _check_readers(self, names: list[str], declared: set[str], place: Place) -> None:
+        """Refuse a reader whose name differs from another reader's only by what people overlook."""
+        for name in sorted(set(names) - declared):
+            for other in sorted(declared | self.readers_of_source):
+                if other == name or bare_name(other) != bare_name(name):
+                    continue
+                shown = [self.patients.reader(reader, declared) for reader in (name, other)]
+                raise CadError(
+                    f"readers {shown[0]!r} and {shown[1]!r} differ by capitals, blanks, dashes, "
+                    "invisible characters or .0 alone: one reader in two ways would count as two",
+                    patient=place.participant_id,
+                    hint="write both alike; if they are two readers, list both under readers in "
+                    "the rules",
+                )
+
+    def _note_misnamed_tables(self) -> None:
+        """Note files that are probably tables, but have another name than the rules say."""
+        beside: dict[Path, None] = {}
+        tops: dict[Path, None] = {}
+        for study in self.studies:
+            if isinstance(study, SourceStudy):
+                beside.update(dict.fromkeys(study.folders))
+            tops.update(dict.fromkeys(_table_folders(study)))
+        notes = misnamed_tables({**beside, **tops}, self.rules.scores, below=False)
+        if self.rules.findings is not None:
+            notes += misnamed_tables(tops, self.rules.findings.file, below=True)
+        self.summary.notes += notes
+
+    def _note_strangers(self, score_rows: dict[Path, list[tuple[int, dict[str, str]]]]) -> None:
+        """Note the rows of score files and tables of findings that are of no patient of the source.
+
+        A man's label may make the secret key of the cohort. This is therefore done after the
+        studies, which make it anyway.
+        """
+        labels: dict[str, str] = {}
+        names_in_files: set[str] = set()
+        for patient_id in self.n_studies_of_patient:
+            # If no label can be made, the study has failed for this reason.
+            with suppress(CadError):
+                labels[patient_id] = self.patients.participant(patient_id)
+                names_in_files |= names_in_scores(patient_id, labels[patient_id])
+        strange: dict[Path, list[tuple[int, str]]] = {}
+        for path, rows in score_rows.items():
+            strange[path] = rows_of_nobody(rows, "patient_id", names_in_files)
+        folders: dict[Path, None] = {}
+        for study in self.studies:
+            if isinstance(study, SourceStudy):
+                folders.update(dict.fromkeys(study.tables))
+        if self.rules.findings is not None:
+            ids = {patient_id.strip() for patient_id in labels}
+            for path in findings_tables(folders, self.rules.findings.file):
+                with suppress(CadError, OSError):
+                    rows = self.call(read_numbered_rows, path, (PATIENT_COLUMN,))
+                    strange[path] = rows_of_nobody(rows, PATIENT_COLUMN, ids)
+        show_ids = self.rules.labels == "id"
+        for path, rows_of_strangers in strange.items():
+            self.summary.notes += notes_on_strangers(
+                path, rows_of_strangers, labels, show_ids=show_ids
+            )
+
+    def _note_mixed_scales(self) -> None:
+        """Note each reader of the source whose scores in the cohort are on several scales."""
+        scores = self.tables.scores[self.tables.scores["score"] != MISSING]
+        for reader, scales in scores.groupby("reader_id")["scale"]:
+            names = sorted(scales.unique())
+            if len(names) > 1:
+                self.summary.notes.append(
+                    f"reader {reader} has scores on {len(names)} scales: {', '.join(names)}"
+                )
 
     def _commit(self, new: dict[str, Path], tables: Tables) -> None:
         """Put new files and folders and the tables into place, all or none."""
@@ -470,6 +600,11 @@ class _Import:
         if not self.tables.regions(place):
             self.summary.awaiting.append(place.study_id)
         self.summary.notes += [f"{place.study_id}: {note}" for note in converted.notes]
+
+
+def _table_folders(study: SourceStudy | FileStudy) -> tuple[Path, ...]:
+    """Return the folders at whose top a table of all patients may lie."""
+    return study.tables if isinstance(study, SourceStudy) else (study.top,)
 
 
 def _unless_new(source: str, target: str) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import SimpleITK as sitk
 from pydicom.dataset import Dataset
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, located
 from cad.base.reading import read_rows, reading, whole_cell
 from cad.base.terms.grades import NOT_SIGNIFICANT, SIGNIFICANT, grade_words
+from cad.dicom.into.findings import findings_of
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy, leads_out
 from cad.dicom.own import OWN_MODEL_NAME
@@ -34,8 +35,6 @@ from cad.mri.imaging.volume import Volume
 # Two regions with a common border may each fill half of a voxel. By rounding, their shares of the
 # voxel may add up to a little more than 1; this much more is allowed.
 _TOUCHING = 0.02
-_SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
-_ZONES = ("PZ", "TZ", "CZ", "AFS")
 _TRUE = ("true", "1", "yes")
 _FALSE = ("false", "0", "no")
 _TRUTH = dict.fromkeys(_TRUE, "malignant") | dict.fromkeys(_FALSE, "benign")
@@ -195,14 +194,12 @@ def _from_objects(
 
 
 def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
-    """Replace ROI ids that are neither small numbers nor allowed, because their text may name the
+    """Replace ROI ids by numbers, except those that the rules keep: their text may name the
     patient.
-
-    A longer number may be a date of birth or the patient's own number.
     """
     if rules.labels != "pseudonym":
         return ids
-    unchanged = {name for name in ids if _SMALL_NUMBER.fullmatch(name) or name in rules.roi_ids}
+    unchanged = {name for name in ids if rules.keeps(name)}
     neutral = []
     number = 0
     replaced = 0
@@ -372,60 +369,50 @@ def _balls_of_findings(
     study: SourceStudy, rules: ImportRules, grid: Volume, notes: list[str]
 ) -> Labelled | None:
     """Return balls around the points of a table of findings; None if there is no table or row."""
-    rule = rules.findings
-    path = findings_table(study, rule.file) if rule else None
-    if rule is None or path is None:
+    if rules.findings is None:
         return None
-    table = read_rows(path, ("ProxID", "fid", "pos"))
-    of_patient = [row for row in table if row["ProxID"] == study.patient_id]
-    rows = _distinct(of_patient, path, notes)
-    points = []
-    with reading(path, "not a table of findings"):
-        for row in rows:
-            coordinates = [float(text) for text in row["pos"].split()]
-            points.append(np.array(coordinates).reshape(3))
-    if not rows:
+    findings = findings_of(study, rules, notes)
+    if not findings:
         return None
     z, y, x = np.indices(grid.shape)
     places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
     labels = np.zeros(grid.shape, np.uint16)
-    names = _unique([whole_cell(row["fid"]) for row in rows], notes)
+    names = _unique([finding.fid for finding in findings], rules, notes)
     ids = _neutral(names, rules, notes)
-    rois = []
-    for label, (row, point) in enumerate(zip(rows, points, strict=True), start=1):
-        inside = np.linalg.norm(places - point, axis=-1) <= rule.radius
+    rois: list[Roi] = []
+    for label, finding in enumerate(findings, start=1):
+        inside = np.linalg.norm(places - finding.point, axis=-1) <= rules.findings.radius
+        roi_id = ids[label - 1]
         if not inside.any():
+            place = " ".join(f"{number:g}" for number in finding.point)
             raise CadError(
-                f"finding {row['fid']} at {row['pos']} mm lies outside the T2 image", file=path
+                f"finding {finding.name} at {place} mm lies outside the T2 image",
+                file=finding.file,
             )
-        # A voxel belongs to one region only. Where the balls of two close findings overlap, it is
-        # the first.
-        labels[inside & (labels == 0)] = label
-        histology, isup = _significant(_truth_of(row.get("ClinSig", ""), notes))
-        zone = row.get("zone", "")
-        if zone == "AS":  # PROSTATEx's name of the anterior stroma, which is AFS in PI-RADS v2.1
-            zone = "AFS"
-        elif zone not in _ZONES:
-            zone = "n/a"
-        rois.append(Roi(ids[label - 1], label, zone, histology, isup))
+        with located(file=finding.file, roi=roi_id):
+            labels[_uncovered(inside, labels, rois)] = label
+        histology, isup = _significant(_truth_of(finding.significance, notes))
+        rois.append(Roi(roi_id, label, finding.zone, histology, isup))
     return Labelled(grid.with_array(labels), rois)
 
 
-def findings_table(study: SourceStudy, name: str) -> Path | None:
-    """Return the path of a table of findings: in the study's folders, or beside its archive.
+def _uncovered(inside: np.ndarray, labels: np.ndarray, rois: list[Roi]) -> np.ndarray:
+    """Return the voxels of a region that no earlier region has; a voxel belongs to one region.
 
-    Parameters
-    ----------
-    study : SourceStudy
-        The study.
-    name : str
-        Name of the table's file.
+    If at most half of the voxels remain, an error is raised. The region's grade would then be
+    assigned to voxels that hardly show the lesion.
     """
-    for folder in study.tables:
-        for path in sorted(folder.rglob(name)):
-            if path.is_file() and not leads_out(path, folder):
-                return path
-    return None
+    free: np.ndarray = inside & (labels == 0)
+    n_inside = int(inside.sum())
+    if 2 * free.sum() <= n_inside:
+        counts = np.bincount(labels[inside & (labels > 0)])
+        other = rois[int(counts.argmax()) - 1].roi_id
+        raise CadError(
+            f"another lesion covers half of it or more: {int(free.sum())} of its {n_inside} voxels "
+            f"are free, most others belong to ROI {other}",
+            hint="keep one of the two, or make them smaller",
+        )
+    return free
 
 
 def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -> Labelled | None:
@@ -437,29 +424,7 @@ def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -
     return None
 
 
-def _distinct(rows: list[dict[str, str]], path: Path, notes: list[str]) -> list[dict[str, str]]:
-    """Return the findings without repeated ones; raise an error if repetitions differ."""
-    distinct: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in rows:
-        place = (whole_cell(row["fid"]), *row["pos"].split())
-        first = distinct.setdefault(place, row)
-        if first is row:
-            continue
-        same_zone = first.get("zone", "") == row.get("zone", "")
-        same_significance = first.get("ClinSig", "") == row.get("ClinSig", "")
-        if not (same_zone and same_significance):
-            raise CadError(
-                f"finding {row['fid']} at {row['pos']} mm is listed twice, with different zone or "
-                "ClinSig",
-                file=path,
-                roi=row["fid"],
-                hint="keep the row that is right",
-            )
-        notes.append(f"finding {row['fid']} is listed twice in {path.name}: taken once")
-    return list(distinct.values())
-
-
-def _unique(ids: list[str], notes: list[str]) -> list[str]:
+def _unique(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
     """Return the ids, made unique: a repeated id gets a number at its end."""
     taken: list[str] = []
     for name in ids:
@@ -469,7 +434,12 @@ def _unique(ids: list[str], notes: list[str]) -> list[str]:
             number += 1
             free = f"{name}_{number}"
         if free != name:
-            notes.append(f"two findings are called {name} at different places: one is ROI {free}")
+            if rules.keeps(name):
+                notes.append(
+                    f"two findings are called {name} at different places: one is ROI {free}"
+                )
+            else:
+                notes.append("two findings have one id at different places: they are two ROIs")
         taken.append(free)
     return taken
 
@@ -778,7 +748,7 @@ def _regions_of_masks(
     first = next(iter(masks))
     grid = whole_numbers(masks[first][0])
     labels = np.zeros(grid.shape, np.uint16)
-    rois = []
+    rois: list[Roi] = []
     count = 0
     for label, (roi_id, paths) in enumerate(sorted(masks.items()), start=1):
         count += len(paths)
@@ -788,15 +758,10 @@ def _regions_of_masks(
             _check_within(mask, grid, path, roi_id)
             votes.append(resample_mask(mask, grid).array)
         inside = np.mean(votes, axis=0) >= 0.5
-        free = inside & (labels == 0)
-        # At most half of the lesion would remain. Its grade would then be assigned to a region that
-        # hardly shows it.
-        if 2 * free.sum() <= inside.sum():
-            problem = "another lesion covers half of it"
+        with located(file=paths[0], roi=roi_id):
             if not inside.any():
-                problem = "the mask is empty"
-            raise CadError(problem, file=paths[0], roi=roi_id)
-        labels[free] = label
+                raise CadError("the mask is empty")
+            labels[_uncovered(inside, labels, rois)] = label
         rois.append(Roi(roi_id, label))
     notes.append(f"{len(rois)} lesions from {count} masks")
     return Labelled(grid.with_array(labels), rois)

@@ -13,6 +13,7 @@ from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.plausibility import RANGES
 
 FIRST_READER = "r1"
+_SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 """Reader of the scores in a table that names no reader, if the rules name none either."""
 
 
@@ -418,6 +419,21 @@ class ImportRules(Section):
     readers: tuple[str, ...] = ()
     experts: tuple[str, ...] = ()
     scale: str = "likert5"
+
+    def keeps(self, roi_id: str) -> bool:
+        """Tell whether a ROI id stays as the source has it and may stand in messages.
+
+        Under pseudonyms only small numbers and the ids of ``roi_ids`` stay. Other text may name the
+        patient, and a longer number may be a date of birth or the patient's own number.
+
+        Parameters
+        ----------
+        roi_id : str
+            The id.
+        """
+        if self.labels != "pseudonym" or roi_id in self.roi_ids:
+            return True
+        return _SMALL_NUMBER.fullmatch(roi_id) is not None
 
     def matches(self, name: str) -> tuple[Match, ...]:
         """Return the conditions for one image or series of images.

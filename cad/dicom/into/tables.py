@@ -8,6 +8,7 @@ score is replaced by scores.
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, located
 from cad.base.files import CONTROL
-from cad.base.reading import read_frame, read_rows, reading, whole_cell
+from cad.base.reading import plain_number, read_frame, read_numbered_rows
+from cad.dicom.into.findings import names_patient
 from cad.dicom.into.rules import FIRST_READER, ImportRules
 from cad.folders.cohort import COLUMNS, MISSING, is_simulated, write_tables
 from cad.folders.cohort.patients import FIRST_SESSION, Place
@@ -29,7 +31,9 @@ COMPLETE = "complete"
 AWAITING = "awaiting ROI"
 # The columns of a table that does not exist yet.
 _COLUMNS = {**COLUMNS, "participants": ("participant_id", "site", "status")}
-_SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
+_LONGEST = 40
+_PLAIN_DIGITS = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,24 +269,44 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     Raises
     ------
     CadError
-        When a column is missing, a cell has a control character, or the file is no table.
+        When a column is missing or the file is no table. When a row of the patient has no reader,
+        or a cell with a control character.
 
     Returns
     -------
     list of dict of str to str
         One dict for each row, by name of the column.
     """
-    names = {patient_id, participant, participant.removeprefix("sub-")}
+    names = names_in_scores(patient_id, participant)
     rows_of_patient = []
-    # Line 1 names the columns.
-    for number, cells in enumerate(read_rows(path, _SCORE_COLUMNS), start=2):
-        row = {column: cells[column].strip() for column in _SCORE_COLUMNS}
+    for line, cells in read_numbered_rows(path, SCORE_COLUMNS):
+        if not names_patient(cells["patient_id"], names):
+            continue
+        row = {column: cells[column].strip() for column in SCORE_COLUMNS}
         for column, cell in row.items():
             if CONTROL.search(cell):
-                raise CadError(f"line {number} has a control character in {column}", file=path)
-        if row["patient_id"] in names or whole_cell(row["patient_id"]) in names:
-            rows_of_patient.append(row)
+                raise CadError(f"line {line} has a control character in {column}", file=path)
+        if not row["reader_id"]:
+            raise CadError(
+                f"line {line} has no reader_id",
+                file=path,
+                patient=participant,
+                roi=row["roi_id"],
+                hint="write who gave the score, such as r1",
+            )
+        rows_of_patient.append(row)
     return rows_of_patient
+
+
+def names_in_scores(patient_id: str, participant: str) -> set[str]:
+    """Return the names by which a score file may call a patient.
+
+    Parameters
+    ----------
+    patient_id, participant : str
+        The source's id, and the label ``sub-XXX``.
+    """
+    return {patient_id.strip(), participant, participant.removeprefix("sub-")}
 
 
 def _read_as_text(path: Path) -> pd.DataFrame:
@@ -317,11 +341,18 @@ def _score_row(
         problem = "scores for a ROI that does not exist"
         hint = f"the study has {', '.join(sorted(rois)) or 'no ROI'}"
         raise CadError(problem, patient=place.participant_id, roi=roi, hint=hint)
+    stated = MISSING
     if row["score"] not in ("", MISSING):
-        try:
-            with reading("", f"score {row['score']!r} is no number"):
-                check_score(row["scale"], float(row["score"]))
-        except CadError as error:
-            raise error.naming(patient=place.participant_id, roi=roi) from None
-    stated = row["score"] or MISSING
+        with located(patient=place.participant_id, roi=roi):
+            score = plain_number(row["score"])
+            if score is None:
+                raise CadError(
+                    f"score {row['score'][:_LONGEST]!r} is no number",
+                    hint="write it in the digits 0 to 9, with a decimal point; or leave it empty",
+                )
+            check_score(row["scale"], score)
+            stated = row["score"]
+            # 1e0 and +4 are numbers, but other programs may read them as text.
+            if not _PLAIN_DIGITS.fullmatch(stated):
+                stated = np.format_float_positional(score, trim="-")
     return {**row, "participant_id": place.participant_id, "roi_id": roi, "score": stated}

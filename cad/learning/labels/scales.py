@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cad.base.errors import CadError
 
@@ -13,6 +14,8 @@ _FIVE = (1.0, 2.0, 3.0, 4.0, 5.0)
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEVELS: dict[str, tuple[float, ...]] = {"likert5": _FIVE, "likert01": _QUARTERS, "pirads": _FIVE}
 SCALES = (*_LEVELS, "percent")
+# Scores in percent that are all 0 or 1, or all 1 to 5, are doubted from this number on.
+_TOLD = 20
 
 
 PIRADS_TABLES = {
@@ -101,6 +104,47 @@ def check_score(scale: str, score: float) -> None:
     elif score not in _LEVELS[scale]:
         levels = " ".join(f"{level:g}" for level in _LEVELS[scale])
         raise CadError(f"score {score:g} is not on its scale {scale}: {levels}")
+
+
+def check_percent(scores: ArrayLike, word: str = "scale") -> None:
+    """Raise an error if scores in percent are probably not in percent.
+
+    Parameters
+    ----------
+    scores : array_like
+        All scores of one source that it states in percent.
+    word : str
+        Word for the scale in the message, such as ``--scale`` for a command.
+
+    Raises
+    ------
+    CadError
+        If all scores are at most 1 and one of them is a fraction: nobody says .9 %. If 20 scores or
+        more are all 0 or 1, or all steps of a five-point scale.
+
+    Examples
+    --------
+    >>> check_percent([0.9, 80])
+    >>> check_percent([0, 1])
+    """
+    values = np.asarray(scores, float)
+    if len(values) == 0 or values.max() > 5:
+        return
+    steps = bool(np.isin(values, _FIVE).all())
+    shares = bool(values.max() <= 1)
+    fractions = bool(((values > 0) & (values < 1)).any())
+    if not steps and not shares:
+        return
+    # One reader may well call a few regions 0, 1 or 5 %.
+    if len(values) < _TOLD and not (shares and fractions):
+        return
+    meant = "1 to 5, as on the scale likert5" if steps else "at most 1, as a share is"
+    way_out = f"{word} likert5"
+    if not steps:
+        way_out = f"write 80 for .8, or {word} likert01 for quarters"
+    raise CadError(
+        f"all {len(values)} scores are {meant}, and {word} percent takes 0 to 100", hint=way_out
+    )
 
 
 def score_probability(

@@ -419,7 +419,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     ------
     CadError
         For a file that is no workbook, for a sheet that does not exist, and where no title is given
-        and several sheets have cells.
+        and several sheets have cells. For a formula without a stored value, and for merged cells.
     """
     try:
         from openpyxl import load_workbook
@@ -433,6 +433,8 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
             check_members(archive)
             names = set(archive.namelist())
             unpacked = sum(member.file_size for member in archive.infolist())
+            check_inflation(len(content), unpacked, MAX_ARRAYS, "workbook")
+            has_merged_cells = _has_merged_cells(archive)
     except zipfile.BadZipFile:
         raise CadError(
             "the file begins as an Excel workbook or a zip archive and is neither: it is damaged",
@@ -442,7 +444,6 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
         raise CadError(
             "a zip archive that is no Excel workbook", hint="unpack it and give the table inside"
         )
-    check_inflation(len(content), unpacked, MAX_ARRAYS, "workbook")
     values = load_workbook(io.BytesIO(content), read_only=True, data_only=True)
     sheets = {sheet.title: _sheet_rows(sheet) for sheet in values.worksheets}
     filled = [title for title, rows in sheets.items() if rows]
@@ -460,10 +461,33 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
+    # Only a workbook that is loaded as a whole knows its merged cells, which takes long.
+    if title in sheets and has_merged_cells:
+        _check_merged(load_workbook(io.BytesIO(content), data_only=True)[title])
     records = []
     for number, row in sheets.get(title, []):
         records.append((number, [_text_of_cell(cell) for cell in row]))
     return records, f"read from the sheet {title!r} of a workbook"
+
+
+def _has_merged_cells(workbook: zipfile.ZipFile) -> bool:
+    for name in workbook.namelist():
+        if name.startswith("xl/worksheets/") and b"mergeCell " in workbook.read(name):
+            return True
+    return False
+
+
+def _check_merged(sheet: Any) -> None:
+    """Raise an error for merged cells: all but the first one would be read as empty cells."""
+    areas = sorted(sheet.merged_cells.ranges, key=lambda area: (area.min_row, area.min_col))
+    for area in areas:
+        value = sheet.cell(area.min_row, area.min_col).value
+        if value not in (None, ""):
+            raise CadError(
+                f"cells {area.coord} of sheet {sheet.title!r} are merged: only the first of them "
+                f"holds {str(value)[:60]!r}, and the others would be read as empty",
+                hint="unmerge the cells, and write the value into each of them",
+            )
 
 
 def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:

@@ -13,7 +13,6 @@ The message names the option that accepts the column and the option that leaves 
 """
 
 import math
-import re
 from collections.abc import Sequence
 from shlex import quote
 
@@ -21,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError
+from cad.base.reading import bare_name
 from cad.run.tables.dialects import Cells
 from cad.run.tables.names import LISTS, kind_of, typed
 from cad.run.tables.roles import Roles
@@ -280,11 +280,7 @@ def doubt_alike(names: Sequence[str], column: str, cells: Cells) -> None:
     """
     first_of: dict[str, int] = {}
     for place, name in enumerate(names):
-        plain = re.sub(r"[\s_-]+", "", name.casefold())
-        # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty. So
-        # names are compared without this ending.
-        plain = re.sub(r"(?<=[0-9])\.0+$", "", plain)
-        first = first_of.setdefault(plain, place)
+        first = first_of.setdefault(bare_name(name), place)
         if names[first] != name:
             raise CadError(
                 f"column {column!r}, row {cells.rows[first]}: {names[first]!r}, and row "

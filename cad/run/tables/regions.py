@@ -15,6 +15,7 @@ from cad.base.settings import LabelSettings
 from cad.folders.run_folder.partitions import LABELS, read_partitions
 from cad.folders.run_folder.tables import KEYS
 from cad.learning.labels.consensus import malignant, reader_labels
+from cad.learning.labels.scales import check_percent
 from cad.mri.features.provenance import check_columns
 from cad.run.tables import values
 from cad.run.tables.dialects import UNSTATED, Cells, Dialect, read_cells
@@ -466,22 +467,17 @@ def _rows_of_scores(
 
 
 def _doubt_percent(readings: pd.DataFrame, cells: Cells, roles: Roles) -> None:
-    """Raise an error if scores in percent are all at most 1, or all on a five-point scale."""
-    scores = readings["score"].to_numpy(float)
-    if readings["scale"].iloc[0] != "percent" or len(scores) < _TOLD or scores.max() > 5:
+    """Raise an error if scores in percent are probably shares, or on a five-point scale."""
+    if readings["scale"].iloc[0] != "percent":
         return
-    steps = bool(np.isin(scores, (1, 2, 3, 4, 5)).all())
-    if scores.max() > 1 and not steps:
-        return
-    name = roles.scores[0]
-    texts = cells.table[name].to_numpy(dtype=object)
-    meant = "1 to 5, as on the scale likert5" if steps else "at most 1, as a share is"
-    way_out = "--scale likert5" if steps else "write 80 for .8, or --scale likert01 for quarters"
-    raise CadError(
-        f"column {name!r}, row {cells.rows[0]}: {texts[0]!r}: all {len(scores)} scores are "
-        f"{meant}, and --scale percent takes 0 to 100",
-        hint=way_out,
-    )
+    try:
+        check_percent(readings["score"].to_numpy(float), "--scale")
+    except CadError as error:
+        name = roles.scores[0]
+        texts = cells.table[name].to_numpy(dtype=object)
+        raise CadError(
+            f"column {name!r}, row {cells.rows[0]}: {texts[0]!r}: {error.problem}", hint=error.hint
+        ) from None
 
 
 def _region_ids(

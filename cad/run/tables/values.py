@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cad.base.errors import CadError
+from cad.base.reading import PLAIN_NUMBER
 from cad.learning.labels.scales import check_score
 from cad.run.tables.dialects import Cells
 from cad.run.tables.names import typed
@@ -20,7 +21,6 @@ LARGEST = 1e100
 """Largest allowed absolute value of a number. Features are scaled by their variance, in which the
 square of a larger number could overflow.
 """
-_POINT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _COMMA = re.compile(r"[+-]?(?:[0-9]+,?[0-9]*|,[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _WORDED = re.compile(
     r"(?:(?:PI-?RADS|Likert|score)\s*)?([0-9]+(?:[.,][0-9]+)?)\s*(?:%|[(\[:=–-]?\s*[A-Za-z][^0-9]*)?",
@@ -106,7 +106,7 @@ class Meaning:
 
     def number(self, cell: str) -> float | None:
         """Return the number in a cell; None where the cell holds no finite number."""
-        pattern = _COMMA if self.decimal_comma else _POINT
+        pattern = _COMMA if self.decimal_comma else PLAIN_NUMBER
         if not pattern.fullmatch(cell):
             return None
         return float(cell.replace(",", "."))
@@ -157,7 +157,7 @@ def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
         return None
     absent = column.map(meaning.absent).to_numpy(bool)
     texts = column.to_numpy(dtype=object)[~absent]
-    if not all(map(_POINT.fullmatch, texts)):
+    if not all(map(PLAIN_NUMBER.fullmatch, texts)):
         return None
     values = np.full(len(column), np.nan)
     values[~absent] = texts.astype(float)
@@ -246,7 +246,7 @@ def _quoted_number(cell: str) -> str:
     The text is empty if the cell has no such signs.
     """
     inner = cell.removeprefix("=").strip("'\"`")
-    return inner if inner != cell and _POINT.fullmatch(inner) else ""
+    return inner if inner != cell and PLAIN_NUMBER.fullmatch(inner) else ""
 
 
 def _digits(cell: str) -> str:
@@ -258,7 +258,7 @@ def _digits(cell: str) -> str:
     for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):
         decimal = unicodedata.decimal(sign, None)
         plain += sign if decimal is None else str(decimal)
-    return plain if plain != cell and _POINT.fullmatch(plain) else ""
+    return plain if plain != cell and PLAIN_NUMBER.fullmatch(plain) else ""
 
 
 def _short(cell: str) -> str:

@@ -407,7 +407,7 @@ def test_a_region_that_the_grid_cuts_is_noted(images, grid, drawn):
     assert ((region.share >= 0.5) == mask[:3]).all()
     assert notes == [
         "50% of a region of seg.dcm lie outside of the image on which regions are kept, and are "
-        "left out"
+        "left out; nothing is left of slice 3"
     ]
 
 

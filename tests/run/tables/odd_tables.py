@@ -80,6 +80,17 @@ def workbook(*sheets: tuple[str, list[list[object]]]) -> bytes:
     return stream.getvalue()
 
 
+def merged(frame: pd.DataFrame) -> bytes:
+    """Return a workbook in which three cells of a column are merged."""
+    from openpyxl import load_workbook
+
+    book = load_workbook(io.BytesIO(workbook(("Lesions", sheet_of(frame)))))
+    book["Lesions"].merge_cells("D3:D5")
+    stream = io.BytesIO()
+    book.save(stream)
+    return stream.getvalue()
+
+
 def typed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table whose columns of numbers are numbers, NaN where missing."""
     changed = {name: pd.to_numeric(frame[name]) for name in frame.columns if name != "patient"}
@@ -780,6 +791,13 @@ ODD: list[Odd] = [
         " workbook in a spreadsheet program, which computes it)",
     ),
     Odd(
+        "merged cells",
+        merged,
+        suffix=".xlsx",
+        says="cells D3:D5 of sheet 'Lesions' are merged: only the first of them holds '0', and the "
+        "others would be read as empty (unmerge the cells, and write the value into each of them)",
+    ),
+    Odd(
         "an empty workbook",
         lambda f: workbook(("Sheet1", [])),
         suffix=".xlsx",
@@ -997,6 +1015,13 @@ ODD: list[Odd] = [
         lambda f: csv(f.assign(r1=(f["r1"].astype(int) - 1) / 4, r2=(f["r2"].astype(int) - 1) / 4)),
         (*BASE, "--scale", "percent"),
         says="column 'r1', row 2: '0.5': all 80 scores are at most 1, as a share is, and --scale"
+        " percent takes 0 to 100 (write 80 for .8, or --scale likert01 for quarters)",
+    ),
+    Odd(
+        "few shares as percent",
+        lambda f: csv(f.assign(r1=["0.9", "0.1"] + [""] * 38, r2="")),
+        (*BASE, "--scale", "percent"),
+        says="column 'r1', row 2: '0.9': all 2 scores are at most 1, as a share is, and --scale"
         " percent takes 0 to 100 (write 80 for .8, or --scale likert01 for quarters)",
     ),
     Odd(
