@@ -415,8 +415,8 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     Raises
     ------
     CadError
-        For a file that is no workbook, for a sheet that does not exist, and where no title is given
-        and several sheets have cells.
+        For a file that is no workbook, for a sheet that does not exist, for merged cells with a
+        value, and where no title is given and several sheets have cells.
     """
     try:
         from openpyxl import load_workbook
@@ -457,6 +457,7 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
+    _check_merged(content, title, dict(sheets.get(title, [])))
     records = []
     for number, row in sheets.get(title, []):
         records.append((number, [_text_of_cell(cell) for cell in row]))
@@ -500,6 +501,40 @@ def _check_formulas(content: bytes, title: str) -> None:
                     f"{str(formula.value)[:60]!r} and no value",
                     hint="open and save the workbook in a spreadsheet program, which computes it",
                 )
+
+
+@door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
+def _check_merged(content: bytes, title: str, cells_of_row: dict[int, list[Any]]) -> None:
+    """Raise an error for merged cells with a value.
+
+    A workbook stores the value in the first of these cells alone, so that the others would be read
+    as empty.
+    """
+    from openpyxl import load_workbook
+    from openpyxl.utils.cell import range_boundaries
+    from openpyxl.xml.functions import iterparse
+
+    # openpyxl does not read the merged cells of a workbook that is opened for reading only. Opened
+    # otherwise, a large sheet takes too much memory.
+    sheet = load_workbook(io.BytesIO(content), read_only=True)[title]
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with archive.open(sheet._worksheet_path) as stream:
+            ranges = []
+            for _, element in iterparse(stream):
+                if element.tag.endswith("}mergeCell"):
+                    ranges.append(element.get("ref", ""))
+                element.clear()
+    for merged in ranges:
+        first_column, first_row, _, _ = range_boundaries(merged)
+        cells = cells_of_row.get(first_row, [])
+        value = cells[first_column - 1] if first_column <= len(cells) else None
+        if value not in (None, ""):
+            raise CadError(
+                f"the cells {merged} of sheet {title!r} are merged, so that only the first of them "
+                f"has the value {str(value)[:60]!r}",
+                hint="take the merging back in the spreadsheet program, and give each cell its "
+                "value",
+            )
 
 
 def _cells(
