@@ -517,13 +517,15 @@ def _check_merged(content: bytes, title: str, cells_of_row: dict[int, list[Any]]
     # openpyxl does not read the merged cells of a workbook that is opened for reading only. Opened
     # otherwise, a large sheet takes too much memory.
     sheet = load_workbook(io.BytesIO(content), read_only=True)[title]
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        with archive.open(sheet._worksheet_path) as stream:
-            ranges = []
-            for _, element in iterparse(stream):
-                if element.tag.endswith("}mergeCell"):
-                    ranges.append(element.get("ref", ""))
-                element.clear()
+    ranges = []
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as archive,
+        archive.open(sheet._worksheet_path) as stream,
+    ):
+        for _, element in iterparse(stream):
+            if element.tag.endswith("}mergeCell"):
+                ranges.append(element.get("ref", ""))
+            element.clear()
     for merged in ranges:
         first_column, first_row, _, _ = range_boundaries(merged)
         cells = cells_of_row.get(first_row, [])

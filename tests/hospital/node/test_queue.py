@@ -281,7 +281,7 @@ def test_a_queue_whose_columns_are_in_another_order_is_damage(inbox, images):
     assert before in words
     names = ", ".join(name for table, name in states._COLUMNS if table == "study")
     queue._db.executescript(
-        f"ALTER TABLE study RENAME TO other; {words.replace(before, after)};"
+        f"ALTER TABLE study RENAME TO other; {words.replace(before, after)};"  # noqa: S608
         f"INSERT INTO study ({names}) SELECT {names} FROM other; DROP TABLE other;"
         "CREATE INDEX study_due ON study (state, due)"
     )
