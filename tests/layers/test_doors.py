@@ -379,7 +379,7 @@ def test_a_door_in_a_child_runs_in_a_child_whoever_calls_it():
     assert number_of_this_process(b"") != os.getpid()
     load_all()
     children = [declared for declared in DOORS.values() if declared.bound.startswith("child: ")]
-    assert len(children) == 5
+    assert len(children) == 6
     for declared in children:
         assert function_of(declared.name).__code__.co_name == "in_child"
 

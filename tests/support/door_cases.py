@@ -470,7 +470,11 @@ CASES: dict[str, Case] = {
         _parquet,
     ),
     "workbook": Case(
-        ("cad.run.tables.dialects.sheet_records", "cad.run.tables.dialects._check_formulas"),
+        (
+            "cad.run.tables.dialects.sheet_records",
+            "cad.run.tables.dialects._check_formulas",
+            "cad.run.tables.dialects._check_merged",
+        ),
         _workbook,
     ),
     "NIfTI": Case(
