@@ -470,7 +470,10 @@ CASES: dict[str, Case] = {
         _parquet,
     ),
     "workbook": Case(
-        ("cad.run.tables.dialects.sheet_records", "cad.run.tables.dialects._check_formulas"),
+        (
+            "cad.run.tables.dialects.sheet_records",
+            "cad.run.tables.dialects._check_formulas",
+        ),
         _workbook,
     ),
     "NIfTI": Case(

@@ -3,6 +3,7 @@
 An instance is safe once its file and its row of the queue are on the disk.
 """
 
+import errno
 import os
 import shutil
 import tempfile
@@ -60,7 +61,8 @@ class Inbox:
     ------
     CadError
         When the folder holds instances, and the secret from which their file names were made is
-        missing or was exchanged.
+        missing or was exchanged. When the queue knows studies, and the folder ``incoming`` holds
+        none of them.
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue) -> None:
@@ -92,8 +94,8 @@ class Inbox:
             )
             raise CadError(text, file=self.home / KEY_FILE, hint=hint)
         self.spool = self.home / INCOMING / SPOOL
-        # A node that was killed may have left files in these folders, which hold only instances
-        # and studies that have not arrived completely.
+        self._require_incoming()
+        # A node that was killed may have left files in these folders.
         for remains in (self.spool, self.home / INCOMING / FETCHING):
             shutil.rmtree(remains, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
@@ -101,6 +103,40 @@ class Inbox:
         # without flushing their names to the disk.
         for folder in (self.spool.parent, self.home):
             flush_names(folder)
+        self._device = self.spool.parent.stat().st_dev
+
+    def _require_incoming(self) -> None:
+        """Raise an error if the queue knows studies and ``incoming`` holds none of them.
+
+        Its disk is then probably not mounted. :meth:`take_stock` would take all studies for deleted
+        and would delete their results.
+        """
+        known = self.queue.instances()
+        gone = [study for study in known if not self.incoming(study).is_dir()]
+        if not gone or len(gone) < len(known):
+            return
+        # One study without images and results is no sign of an unmounted disk: a node that was
+        # killed while it swept its only study leaves such a row.
+        if len(gone) == 1 and self.spool.is_dir() and not any(self.work(gone[0]).glob("run/*")):
+            return
+        name = self.queue.path.name
+        raise CadError(
+            f"the queue knows {len(gone)} studies, and {INCOMING} has none of them: it is missing, "
+            "its disk is not mounted, or it was exchanged; nothing was deleted",
+            file=self.spool.parent,
+            hint=f"mount its disk or bring it back, and start again; if the images are lost for "
+            f"good, move {name}, {name}-wal, {name}-shm and {STUDIES} away and send the studies "
+            "again",
+        )
+
+    def _check_incoming(self) -> None:
+        """Raise an error if ``incoming`` lies on another disk than at the node's start.
+
+        What would be stored on the other disk would be hidden once the first one is mounted again.
+        """
+        place = self.spool.parent if self.spool.parent.exists() else self.home
+        if place.stat().st_dev != self._device:
+            raise OSError(errno.ENODEV, f"{INCOMING} is on another disk than at the start")
 
     def _is_another(self) -> bool:
         """Tell whether the folders of stored images were named with another secret than the present
@@ -138,7 +174,7 @@ class Inbox:
         OSError
             When the disk is full or nearly full.
         """
-        make_folder(self.spool, mode=0o700)  # the folder may have been removed
+        self._make_spool()
         handle, name = tempfile.mkstemp(dir=self.spool)
         try:
             with os.fdopen(handle, "wb") as copy, source.open("rb") as stream:
@@ -284,8 +320,10 @@ class Inbox:
         Raises
         ------
         OSError
-            When less than the setting `reserve_gigabytes` is free.
+            When less than the setting `reserve_gigabytes` is free, or ``incoming`` lies on another
+            disk than at the node's start.
         """
+        self._check_incoming()
         least_free = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
         if shutil.disk_usage(self.home).free < least_free:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
@@ -298,9 +336,14 @@ class Inbox:
         OSError
             When arriving instances cannot be written.
         """
-        make_folder(self.spool, mode=0o700)
+        self._make_spool()
         with tempfile.TemporaryFile(dir=self.spool) as trial:
             trial.write(b"?")
+
+    def _make_spool(self) -> None:
+        """Make the folder of arriving instances again if it was removed."""
+        self._check_incoming()
+        make_folder(self.spool, mode=0o700)
 
     def incoming(self, study: str) -> Path:
         """Return the folder of a study's received files; ``study`` is its key (pseudonym)."""
@@ -329,9 +372,12 @@ class Inbox:
         n_foreign = len(incoming) - len(folders)
         if n_foreign:  # only the number of foreign files is logged: a name may be a patient's
             tell("not the node's, in incoming", files=n_foreign)
-        for study in rows.keys() - folders.keys():
-            n_removed += len(rows.pop(study))
+        for study in sorted(rows.keys() - folders.keys()):
+            n_lost = len(rows.pop(study))
+            n_removed += n_lost
+            tell("instances are gone from the disk", study=study, instances=n_lost)
             self.sweep(study)
+            tell("swept", study=study)
         for study, files in folders.items():
             if lost := rows.get(study, set()) - files.keys():
                 self.queue.lost(lost)
@@ -379,7 +425,13 @@ class Inbox:
         before : float, optional
             Time in seconds since 1970. The study is removed only if it was done, or failed, before
             this time. By default it is removed in any state.
+
+        Raises
+        ------
+        OSError
+            When a file cannot be removed, or ``incoming`` lies on another disk than at the start.
         """
+        self._check_incoming()
         with self._lock:
             if before is not None and not self.queue.outdated(before, study):
                 return False

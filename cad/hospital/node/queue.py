@@ -8,6 +8,7 @@ state.
 """
 
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -33,6 +34,17 @@ _SIGNATURE = b"SQLite format 3\x00"
 # Largest count that a row of the queue may hold; the schema refuses a larger count. SQLite stores
 # integers below 2**63 exactly, so that adding 1 to a count cannot overflow.
 _MOST = 2**53
+# At a start, a count from this number on is damage. No node ever counts so far. If a start allowed
+# counts up to _MOST, the next arrival could exceed it, and so could the arrival after each start.
+_LEAST_DAMAGED = 2**40
+_COUNTS = (
+    ("study", "generation"),
+    ("study", "attempts"),
+    ("study", "sendings"),
+    ("study", "returned"),
+    ("instance", "bytes"),
+    ("asked", "generation"),
+)
 _SCHEMA = read_text(Path(__file__).with_suffix(".sql")).format(key=KEY, states=STATES, most=_MOST)
 # SQLite's error codes for a damaged file. A row that contradicts the schema counts as damage, too,
 # because this program cannot have written such a row.
@@ -52,12 +64,26 @@ def _require_database(path: Path) -> None:
     all studies.
     """
     with suppress(FileNotFoundError):
+        # To open a pipe would wait for a writer, so that the kind of the file is read first.
+        if not stat.S_ISREG(path.stat().st_mode):
+            text = "a folder, a pipe or a device has the name of the queue's file"
+            raise DamagedQueue(text, file=path, hint=_ANEW)
         with path.open("rb") as file:
             start = file.read(len(_SIGNATURE))
         if not start:
             raise DamagedQueue("the queue's file was emptied", file=path, hint=_ANEW)
         if start != _SIGNATURE:
             raise DamagedQueue("the queue's file is no SQLite database", file=path, hint=_ANEW)
+
+
+def _schema_of_database(database: sqlite3.Connection) -> list[tuple[str | None, ...]]:
+    """Return kind, name, table and statement of all tables, indexes, triggers and views.
+
+    SQLite keeps each statement word for word, so that equal statements mean equal columns in the
+    same order, equal conditions and equal indexes.
+    """
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+    return database.execute(query).fetchall()
 
 
 def _columns_of_database(database: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -68,10 +94,11 @@ def _columns_of_database(database: sqlite3.Connection) -> list[tuple[str, str]]:
     return database.execute(query).fetchall()
 
 
-# The columns of a sound queue, read from an empty database that is made by the schema.
+# What SQLite makes of the schema. A queue of this format has nothing else.
 with closing(sqlite3.connect(":memory:")) as _fresh:
     _fresh.executescript(_SCHEMA)
     _COLUMNS = _columns_of_database(_fresh)
+    _WRITTEN = _schema_of_database(_fresh)
 
 
 @dataclass(frozen=True)
@@ -190,16 +217,35 @@ class Queue:
             raise CadError(text, file=self.path, hint=hint)
         if version != _VERSION:
             self._make_tables()
-        if _columns_of_database(self._db) != _COLUMNS:
-            raise sqlite3.DatabaseError("it has other tables than a queue")
-        # The program makes no trigger and no view. A foreign trigger could change rows that the
-        # program writes, and a foreign view could hide rows.
-        query = "SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1"
-        foreign = self._db.execute(query).fetchone()
-        if foreign is not None:
-            raise sqlite3.DatabaseError(f"it has a trigger or view, {foreign[0]!r:.80}")
-        for table in dict(_COLUMNS):  # every row is read: an invalid text must raise an error now
+        self._require_schema()
+        self._require_counts()
+        for table in dict(_COLUMNS):  # reads every row: invalid text must raise an error now
             self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - ours
+
+    def _require_schema(self) -> None:
+        """Raise an error unless the database has exactly the schema that this program writes.
+
+        A trigger changes rows, a view hides rows, and a unique index drops rows. Columns in another
+        order give an :class:`Entry` the values of other fields.
+        """
+        present = _schema_of_database(self._db)
+        if present == _WRITTEN:
+            return
+        differing = [entry for entry in present if entry not in _WRITTEN]
+        if differing:
+            kind, name, *_ = differing[0]
+            raise sqlite3.DatabaseError(f"it has another {kind}, {name!r:.80}, than a queue")
+        (kind, name, *_) = next(entry for entry in _WRITTEN if entry not in present)
+        raise sqlite3.DatabaseError(f"it has no {kind} {name!r:.80}, which a queue has")
+
+    def _require_counts(self) -> None:
+        """Raise an error for a count that no node reaches."""
+        for table, column in _COUNTS:
+            query = f"SELECT max({column}) FROM {table}"  # noqa: S608 - our own names
+            (largest,) = self._db.execute(query).fetchone()
+            if largest is not None and largest >= _LEAST_DAMAGED:
+                text = f"{column} of a row of {table} is {largest}, which no node reaches"
+                raise sqlite3.DatabaseError(text)
 
     def _make_tables(self) -> None:
         """Make the tables, and copy the rows of an earlier version's tables, if there are any."""

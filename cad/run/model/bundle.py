@@ -49,6 +49,15 @@ LARGEST = 1e100
 """Largest absolute value of a feature. Learners square differences of features, and 1e200 is still
 finite.
 """
+FILL = (
+    "fill in the value, or take the row out; a model that fills missing values is trained by `cad "
+    "table train`, or as a pipeline that begins with scikit-learn's SimpleImputer"
+)
+"""Way out where a value is missing and the model fills none."""
+# Columns of the training table that hold labels and probabilities, from 0 to 1. Only the label that
+# the learner was fitted to is known in every row.
+_LABELS = ("y", "p", "truth", "out_of_fold", "out_of_fold_probability", "readers_mean")
+_ALWAYS_LABELLED = ("y",)
 # Limits of time (seconds) and memory (gigabytes) for the child process that computes a bundle's
 # reference predictions again, and the modules that this process loads.
 _SECONDS = 120.0
@@ -144,22 +153,80 @@ class Bundle:
         ------
         CadError
             When X lacks one of the model's columns, and for a row with infinity or with a number
-            larger than :data:`LARGEST` in size.
+            larger than :data:`LARGEST` in size. For a missing value (NaN), when the model fills
+            none.
         """
-        if missing := [name for name in self.features if name not in X.columns]:
-            raise CadError(f"the table lacks columns of model {self.name}: {', '.join(missing)}")
-        rows = X[self.features].to_numpy(float)
+        rows = self._rows(X)
         beyond = np.argwhere(np.abs(rows) > LARGEST)
         if len(beyond):
             row, column = beyond[0]
             raise CadError(
                 f"row {row + 1} cannot be scored: {self.features[column]} = {rows[row, column]:g}",
-                hint="an empty cell is a missing value, which the model fills",
+                hint="correct the value, or take the row out",
             )
-        trained = self.training[self.features].to_numpy(float)
-        if odd := outside(rows, training_range(trained), len(trained), self.features):
+        unfilled = self.unfilled(X)
+        if unfilled is not None:
+            row, name = unfilled
+            raise CadError(
+                f"row {row + 1} cannot be scored: {name} is missing, and {self.name} fills no "
+                "missing values",
+                hint=FILL,
+            )
+        if odd := self.unlike(X):
             warnings.warn("; ".join(odd), RangeWarning, stacklevel=2)
         return positive_probability(self.estimator, rows)
+
+    def unfilled(self, X: pd.DataFrame) -> tuple[int, str] | None:
+        """Return the first missing value, if the model gives no probability where one is missing.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n, ...)
+            Features; at least the columns ``features``, in any order.
+
+        Returns
+        -------
+        tuple of int and str, or None
+            Number of the row, from 0, and name of the column. None if no value is missing, or if
+            the model fills missing values.
+        """
+        rows = self._rows(X)
+        missing = np.argwhere(np.isnan(rows))
+        if not len(missing):
+            return None
+        row, column = missing[0]
+        if fills_missing(self.estimator, rows[row]):
+            return None
+        return int(row), self.features[column]
+
+    def unlike(self, X: pd.DataFrame) -> list[str]:
+        """Return sentences on the columns and rows of X that differ from the training rows.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n, ...)
+            Features; at least the columns ``features``, in any order.
+
+        Returns
+        -------
+        list of str
+            Empty where nothing differs by more than chance
+            (:func:`cad.learning.learners.base.outside`).
+        """
+        # From a column without any value in the training nothing was learned.
+        known = self.training[self.features].notna().any().to_numpy()
+        names = [name for name, is_known in zip(self.features, known, strict=True) if is_known]
+        trained = self.training[names].to_numpy(float)
+        rows = self._rows(X)[:, known]
+        if not len(rows) or not names:
+            return []
+        return outside(rows, training_range(trained), len(trained), names)
+
+    def _rows(self, X: pd.DataFrame) -> np.ndarray:
+        """Return the model's columns of a table as numbers, shape (n, n_features)."""
+        if missing := [name for name in self.features if name not in X.columns]:
+            raise CadError(f"the table lacks columns of model {self.name}: {', '.join(missing)}")
+        return np.asarray(X[self.features].to_numpy(float))
 
     @property
     def features(self) -> list[str]:
@@ -330,7 +397,7 @@ def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
     metadata = dict(parse_json(contents["metadata.json"]))
     estimator, reference = _restored(metadata, contents)
     training = read_parquet(contents["training.parquet"])
-    _check_training(training, metadata["features"])
+    check_training(training, metadata, estimator)
     got = positive_probability(estimator, reference["X"])
     return float(np.abs(got - reference["probability"]).max()), training
 
@@ -358,14 +425,84 @@ def _restored(
     return estimator, reference
 
 
-def _check_training(training: pd.DataFrame, features: list[str]) -> None:
-    """Raise an error for a training table without the model's columns, or with text in them."""
+def fills_missing(estimator: Any, row: np.ndarray) -> bool:
+    """Tell whether an estimator gives a probability for a row with a missing value (NaN).
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted scikit-learn estimator.
+    row : ndarray, shape (n_features,)
+        A row with a missing value.
+    """
+    try:
+        positive_probability(estimator, row[None])
+    except (CadError, ValueError):
+        return False
+    return True
+
+
+def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any) -> None:
+    """Raise an error for a training table that no training writes.
+
+    Parameters
+    ----------
+    training : DataFrame
+        Labels and features of the training rows, see :class:`Bundle`.
+    metadata : dict
+        Content of ``metadata.json``.
+    estimator : object
+        The fitted estimator.
+
+    Raises
+    ------
+    CadError
+        For a table without rows or without a column of the model, for text or infinity in such a
+        column, for a label outside 0 to 1, and for a missing value if the model fills none.
+    """
+    features = metadata["features"]
     absent = [name for name in features if name not in training.columns]
     if absent:
         raise CadError(f"the training table has no column {absent[0][:80]!r}")
     words = [name for name in features if training[name].dtype.kind not in "fiub"]
     if words:
         raise CadError(f"the training table's column {words[0][:80]!r} holds no numbers")
+    if not len(training):
+        raise CadError("the training table has no row")
+    for name in features:
+        values = training[name].to_numpy(float)
+        wrong = np.flatnonzero(np.abs(values) > LARGEST)
+        if len(wrong):
+            raise CadError(
+                f"the training table's column {name[:80]!r} has {values[wrong[0]]:g} in row "
+                f"{wrong[0] + 1}: expected a number of at most {LARGEST:g} in size"
+            )
+    for name in _LABELS:
+        if name not in training.columns or name in features:
+            continue
+        if training[name].dtype.kind not in "fiub":
+            raise CadError(f"the training table's column {name!r} holds no numbers")
+        values = training[name].to_numpy(float)
+        within = (values >= 0) & (values <= 1)
+        if name not in _ALWAYS_LABELLED:
+            within |= np.isnan(values)
+        if not within.all():
+            row = int(np.argmin(within))
+            raise CadError(
+                f"the training table's column {name!r} has {values[row]:g} in row {row + 1}: "
+                "expected a number from 0 to 1"
+            )
+    # A model that was trained by a pipeline fills missing values.
+    missing = np.argwhere(training[features].isna().to_numpy())
+    if "pipeline" in metadata or not len(missing):
+        return
+    row, column = missing[0]
+    if not fills_missing(estimator, training[features].to_numpy(float)[row]):
+        raise CadError(
+            f"the training table's column {features[column][:80]!r} has no value in row {row + 1}, "
+            "and the model fills no missing values",
+            hint=FILL,
+        )
 
 
 @contextmanager

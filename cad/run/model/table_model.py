@@ -14,7 +14,7 @@ from cad.base.files import JsonObject, json_safe
 from cad.base.terms.beside import page_beside
 from cad.base.version import __version__
 from cad.mri.features.provenance import check_columns
-from cad.run.model.bundle import Bundle, load_bundle, save_bundle
+from cad.run.model.bundle import Bundle, check_training, load_bundle, save_bundle
 from cad.run.model.versions import library_versions
 
 _REFERENCE_ROWS = 16
@@ -55,6 +55,8 @@ def save_table_model(
     ------
     CadError
         For a learner that cannot be stored as plain arrays, or that is not fitted to these columns.
+        For a label outside 0 to 1, and for training rows with infinity, or with a missing value
+        that the learner does not fill.
 
     Examples
     --------
@@ -95,8 +97,10 @@ def save_table_model(
         "learner": _learner_words(learner),
     }
     training = pd.concat([labels, values], axis=1)
+    estimator = _nameless(learner)
+    check_training(training, meta, estimator)
     reference = values.to_numpy()[:_REFERENCE_ROWS]
-    save_bundle(folder, _nameless(learner), json_safe(meta), _card(meta), reference, training)
+    save_bundle(folder, estimator, json_safe(meta), _card(meta), reference, training)
     return load_bundle(folder)
 
 

@@ -1,6 +1,7 @@
 """Score the rows of a table with a trained model, and write the table with the result."""
 
 import difflib
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,8 +15,9 @@ from cad.base.files import csv_bytes, write_own
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.partitions import LABELS, read_partitions
 from cad.folders.run_folder.tables import KEYS
+from cad.learning.learners.base import RangeWarning
 from cad.run.execution.options import HERE
-from cad.run.model.bundle import Bundle, load_bundle
+from cad.run.model.bundle import FILL, Bundle, load_bundle
 from cad.run.stages.decide import decide_run
 from cad.run.stages.extract import Extracted
 from cad.run.stages.predict import predict, settings_of
@@ -49,7 +51,8 @@ class Predicted:
         The table that was written: all columns of the user's table as they were, and the columns of
         :data:`ADDED`.
     notes : list of str
-        Sentences on how the file was read, and on columns that the training had and the file lacks.
+        Sentences on how the file was read, on columns that the training had and the file lacks, and
+        on columns and rows that are unlike those of the training.
     """
 
     table: pd.DataFrame
@@ -93,8 +96,9 @@ def predict_table(
     ------
     CadError
         For a table that lacks one of the model's columns; for a table that already has a column
-        with the name of an added column; for a cell that is no number; for a model that does not
-        reproduce its reference predictions; for an output file that is the input file.
+        with the name of an added column; for a cell that is no number; for an empty cell, if the
+        model fills no missing values; for a model that does not reproduce its reference
+        predictions; for an output file that is the input file.
     """
     bundle = load_bundle(model)
     if not bundle.of_table:
@@ -107,17 +111,21 @@ def predict_table(
         table = read_partitions(path)
         _check_columns(table, bundle, path)
         regions = _regions_to_predict(table, bundle, path)
+        rows = [f"region {roi} of {patient}" for patient, roi in _keys(regions)]
     else:
         cells = read_cells(path, dialect)
         table = cells.table
         _check_columns(table, bundle, path)
         with located(file=path):
             regions = _of_cells(cells, bundle, missing)
+        rows = [f"row {row}" for row in cells.rows]
+    with located(file=path):
+        _check_filled(regions.X, rows, bundle)
     scored = _columns_of_scores(regions, bundle)
     written = table.assign(**{name: scored[name].to_numpy() for name in scored})
     write_own(out, csv_bytes(written, list(written.columns)), [path, model], force=force)
     nothing = int(regions.X.isna().all(axis=1).sum())
-    notes = list(regions.notes)
+    notes = [*regions.notes, *bundle.unlike(regions.X)]
     if nothing:
         notes.append(f"{nothing} rows have no value in any column of the model, and no probability")
     return Predicted(written, notes)
@@ -144,6 +152,36 @@ def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
             f"the table has a column {taken[0]!r} already, and a prediction adds one of that name",
             file=path,
             hint="rename the table's column: nothing of it is overwritten",
+        )
+
+
+def _keys(regions: Regions) -> list[tuple[str, str]]:
+    """Return patient and region of every row."""
+    return list(zip(regions.rois["participant_id"], regions.rois["roi_id"], strict=True))
+
+
+def _check_filled(X: pd.DataFrame, rows: list[str], bundle: Bundle) -> None:
+    """Raise an error for a missing value, if the model fills none.
+
+    A row without any value is accepted, because it gets no probability.
+
+    Parameters
+    ----------
+    X : DataFrame, shape (n, n_features)
+        The model's columns.
+    rows : list of str, length n
+        Words that name each row to the user.
+    bundle : Bundle
+        The model.
+    """
+    some = np.flatnonzero(X.notna().any(axis=1))
+    unfilled = bundle.unfilled(X.iloc[some])
+    if unfilled is not None:
+        place, name = unfilled
+        raise CadError(
+            f"column {name!r}, {rows[some[place]]}: the value is missing, and {bundle.name} fills "
+            "no missing values",
+            hint=FILL,
         )
 
 
@@ -188,7 +226,13 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
     if "pipeline" not in bundle.metadata:
         # A model that `cad.save_model` wrote holds only a learner and no thresholds. So it gives a
         # probability and no decision.
-        return pd.DataFrame({"probability": bundle.probability(regions.X)})
+        probability = np.full(len(regions.X), np.nan)
+        some = regions.X.notna().any(axis=1).to_numpy()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RangeWarning)  # the notes say the same
+            if some.any():
+                probability[some] = bundle.probability(regions.X[some])
+        return pd.DataFrame({"probability": probability})
     with TemporaryDirectory() as scratch:
         settings = settings_of(bundle)
         loaded = load_table(regions, settings, RunFolder(Path(scratch)), HERE, "predict")

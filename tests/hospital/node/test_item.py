@@ -831,6 +831,124 @@ def test_a_row_of_an_earlier_version_that_no_queue_has_is_damage(inbox, images, 
         Queue(tmp_path / "old")
 
 
+def _two_studies_with_results(inbox: Inbox, images: list[Path]) -> None:
+    """Two studies in the queue, a result of each, and a hidden file as a mount point may have."""
+    keep(inbox, images[0])
+    edit(images[1], StudyInstanceUID="1.2.3.4")
+    keep(inbox, images[1])
+    for key in inbox.queue.instances():
+        (inbox.work(key) / "run").mkdir(parents=True)
+        (inbox.work(key) / "run" / "result.txt").write_text("a result")
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty folder", "a spool", "a link"])
+@pytest.mark.parametrize("studies", [1, 2])
+def test_studies_are_kept_where_incoming_is_not_mounted(
+    inbox, images, settings, tmp_path, left, studies, capsys
+):
+    """A start would take all images for deleted, and would delete their results."""
+    _two_studies_with_results(inbox, images)
+    home, queue = inbox.home, inbox.queue
+    if studies == 1:
+        inbox.sweep(min(queue.instances()))
+    before = queue.latest(states.STATES)
+    assert len(before) == studies
+    incoming = home / "incoming"
+    incoming.rename(tmp_path / "elsewhere")
+    if left == "an empty folder":
+        incoming.mkdir()
+    elif left == "a spool":  # as an earlier start has left it below the mount point
+        (incoming / ".spool").mkdir(parents=True)
+    elif left == "a link":
+        incoming.symlink_to(tmp_path / "nowhere")
+    for _ in range(2):
+        with pytest.raises(CadError, match=f"knows {studies} studies.*mounted") as caught:
+            Inbox(settings, queue)
+        assert "queue.sqlite-wal" in caught.value.hint
+    assert queue.latest(states.STATES) == before
+    assert len(list(home.glob("studies/*/run/result.txt"))) == studies
+    if left == "a link":
+        incoming.unlink()
+    elif left != "nothing":
+        shutil.rmtree(incoming)
+    (tmp_path / "elsewhere").rename(incoming)
+    again = Inbox(settings, queue)
+    assert again.take_stock() == (0, 0)
+    again.close()
+    assert queue.latest(states.STATES) == before
+    assert "gone from the disk" not in capsys.readouterr().out
+
+
+def test_the_way_out_of_an_incoming_that_is_lost_for_good(inbox, images, settings, tmp_path):
+    _two_studies_with_results(inbox, images)
+    inbox.queue.close()
+    shutil.rmtree(inbox.home / "incoming")
+    for name in ("queue.sqlite", "queue.sqlite-wal", "queue.sqlite-shm", "studies"):
+        place = inbox.home / name
+        if place.exists():
+            place.rename(tmp_path / name)
+    inbox.queue = _sound_queue(inbox.home / "queue.sqlite")
+    again = Inbox(settings, inbox.queue)
+    assert again.take_stock() == (0, 0)
+    assert keep(again, images[0]) > 0
+    again.close()
+
+
+def test_a_study_without_images_is_named_when_its_results_are_swept(
+    inbox, images, settings, capsys
+):
+    _two_studies_with_results(inbox, images)
+    first, second = sorted(inbox.queue.instances())
+    shutil.rmtree(inbox.incoming(first))
+    again = Inbox(settings, inbox.queue)
+    assert again.take_stock() == (0, 1)
+    again.close()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = [(line["event"], line["study"]) for line in lines if line["event"] != "study opened"]
+    assert told == [("instances are gone from the disk", first), ("swept", first)]
+    assert list(inbox.queue.instances()) == [second]
+    assert not inbox.work(first).exists()
+
+
+def test_a_start_after_a_kill_in_the_sweep_of_the_only_study_goes_on(inbox, images, settings):
+    keep(inbox, images[0])
+    shutil.rmtree(inbox.incoming(only(inbox.queue).key))  # the row would be removed next
+    again = Inbox(settings, inbox.queue)
+    assert again.take_stock() == (0, 1)
+    again.close()
+
+
+def test_nothing_is_stored_or_swept_while_incoming_is_another_disk(settings, images, tmp_path):
+    """A disk that is unmounted below a running node, for which a link to another disk stands."""
+    memory = Path("/dev/shm")  # noqa: S108 - another disk than the folder of the tests
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second disk: /dev/shm is missing, or the tests run there")
+    with tempfile.TemporaryDirectory(dir=memory) as other:
+        incoming = settings.home / "incoming"
+        incoming.symlink_to(other)
+        queue = Queue(settings.home / "queue.sqlite")
+        inbox = Inbox(settings, queue)
+        _two_studies_with_results(inbox, images)
+        incoming.unlink()
+        for _ in range(2):  # missing, as it is at first and after each refusal
+            assert not incoming.exists()
+            with pytest.raises(OSError, match="another disk"):
+                keep(inbox, images[2])
+            with pytest.raises(OSError, match="another disk"):
+                inbox.check_spool()
+        incoming.mkdir()
+        for refused_step in (inbox.check_room, lambda: inbox.sweep(min(queue.instances()))):
+            with pytest.raises(OSError, match="another disk"):
+                refused_step()
+        assert list(incoming.iterdir()) == []
+        assert len(list(settings.home.glob("studies/*/run/result.txt"))) == 2
+        incoming.rmdir()
+        incoming.symlink_to(other)
+        assert keep(inbox, images[2]) > 0
+        inbox.close()
+        queue.close()
+
+
 @pytest.mark.parametrize("change", ["gone", "cut", "another", "longer"])
 def test_a_trail_that_was_cut_off_or_taken_away_stops_the_node(make_node, change):
     node = make_node()

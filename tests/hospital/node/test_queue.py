@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 import time
@@ -243,18 +244,79 @@ def test_an_emptied_queue_is_damaged_and_made_anew_of_what_lies_here(
     [
         "CREATE TRIGGER t AFTER INSERT ON study BEGIN DELETE FROM study; END",
         "CREATE VIEW v AS SELECT * FROM study",
+        "CREATE UNIQUE INDEX x ON study (sender)",
+        "CREATE UNIQUE INDEX x ON instance (study)",
+        "CREATE INDEX x ON instance (sender)",
+        "DROP INDEX study_due; CREATE UNIQUE INDEX study_due ON study (state, due)",
+        "DROP INDEX instance_study",
+        "CREATE TABLE other (x)",
+        "ALTER TABLE study ADD COLUMN other TEXT",
+        "DROP TABLE asked; CREATE TABLE asked (number TEXT PRIMARY KEY NOT NULL, study TEXT NOT "
+        "NULL, generation INTEGER NOT NULL)",
     ],
 )
-def test_a_queue_with_a_foreign_trigger_or_view_is_damage(inbox, images, foreign: str):
+def test_a_queue_with_another_schema_is_damage(inbox, images, foreign: str):
+    """An index of somebody else can drop rows: INSERT OR REPLACE replaces other instances."""
     keep(inbox, images[0])
     path = inbox.home / "queue.sqlite"
-    inbox.queue._db.execute(foreign)
+    inbox.queue._db.executescript(foreign)
     inbox.queue.close()
-    with pytest.raises(DamagedQueue, match="trigger or view"):
+    with pytest.raises(DamagedQueue, match=r"it has (another|no) (trigger|view|index|table)"):
         Queue(path)
     inbox.queue = _sound_queue(path)
     inbox.take_stock()
     assert only(inbox).state == states.RECEIVING
+    for image in images[1:]:
+        keep(inbox, image)
+    assert inbox.queue.count_of(only(inbox).key, "MR") == 3
+
+
+def test_a_queue_whose_columns_are_in_another_order_is_damage(inbox, images):
+    """The fields of an entry are the columns of its row, in their order."""
+    keep(inbox, images[0])
+    queue = inbox.queue
+    (words,) = queue._rows("SELECT sql FROM sqlite_master WHERE name = 'study'")[0]
+    before = "sender TEXT NOT NULL, opened REAL NOT NULL, changed REAL NOT NULL,"
+    after = "opened REAL NOT NULL, sender TEXT NOT NULL, changed REAL NOT NULL,"
+    assert before in words
+    names = ", ".join(name for table, name in states._COLUMNS if table == "study")
+    queue._db.executescript(
+        f"ALTER TABLE study RENAME TO other; {words.replace(before, after)};"  # noqa: S608
+        f"INSERT INTO study ({names}) SELECT {names} FROM other; DROP TABLE other;"
+        "CREATE INDEX study_due ON study (state, due)"
+    )
+    queue.close()
+    with pytest.raises(DamagedQueue, match="another table, 'study'"):
+        Queue(queue.path)
+
+
+def test_the_schema_of_a_format_never_changes():
+    """A start compares the statements word for word: with other words a queue counts as damaged.
+
+    So whoever changes a statement of queue.sql also raises the number of the format.
+    """
+    written = hashlib.sha256(repr(states._WRITTEN).encode()).hexdigest()
+    assert (states._VERSION, written[:16]) == (5, "54fef9b1ca407ae7")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_in_the_queues_place_is_put_aside(inbox, images, kind: str):
+    for path in images:
+        keep(inbox, path)
+    key, path = only(inbox).key, inbox.home / "queue.sqlite"
+    inbox.queue.close()
+    for name in ("queue.sqlite", "queue.sqlite-wal", "queue.sqlite-shm"):
+        (inbox.home / name).unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(DamagedQueue, match="has the name of the queue's file"):
+        Queue(path)
+    inbox.queue = _sound_queue(path)
+    inbox.take_stock()
+    assert only(inbox).key == key
+    assert [p.name for p in inbox.home.iterdir() if ".damaged-" in p.name]
 
 
 def test_a_study_that_is_due_at_no_time_is_due_after_a_start(inbox, images):
@@ -266,7 +328,7 @@ def test_a_study_that_is_due_at_no_time_is_due_after_a_start(inbox, images):
 
 
 @pytest.mark.parametrize("column", ["generation", "attempts", "sendings", "returned"])
-@pytest.mark.parametrize("value", [2**63 - 1, 2**53 + 1, -1])
+@pytest.mark.parametrize("value", [2**63 - 1, 2**53 + 1, 2**53, 2**53 - 1, 2**40, -1])
 def test_a_counter_that_cannot_count_on_is_damage(inbox, images, column: str, value: int):
     keep(inbox, images[0])
     path = inbox.home / "queue.sqlite"
@@ -278,6 +340,30 @@ def test_a_counter_that_cannot_count_on_is_damage(inbox, images, column: str, va
     inbox.queue = _sound_queue(path)
     inbox.take_stock()
     assert only(inbox).state == states.RECEIVING
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE instance SET bytes = 1 << 53",
+        "INSERT INTO asked SELECT '1.2', key, 1 << 53 FROM study",
+    ],
+)
+def test_a_count_of_another_table_at_its_end_is_damage(inbox, images, change: str):
+    keep(inbox, images[0])
+    inbox.queue._db.execute(change)
+    inbox.queue.close()
+    with pytest.raises(DamagedQueue, match="which no node reaches"):
+        Queue(inbox.queue.path)
+
+
+def test_a_count_below_its_end_is_no_damage(inbox, images):
+    keep(inbox, images[0])
+    inbox.queue._db.execute("UPDATE study SET generation = (1 << 40) - 1")
+    inbox.queue.close()
+    inbox.queue = Queue(inbox.queue.path)
+    keep(inbox, images[1])
+    assert only(inbox).generation == 2**40
 
 
 def test_folders_of_studies_are_the_nodes_own_whatever_the_umask_is(inbox, images):

@@ -32,6 +32,7 @@ from cad.run.model.bundle import (
     save_bundle,
     verify_bundle,
 )
+from cad.run.model.table_model import save_table_model
 
 FEATURES = ["adc_intensity_mean", "adc_intensity_median", "t2w_intensity_mean", "w"]
 
@@ -336,3 +337,50 @@ def test_a_second_model_replaces_the_first(folder: Path) -> None:
     assert len(after.reference_X) == 3
     assert (folder / "README.md").read_text() == "another"
     assert after.hash != before.hash
+
+
+def _trained(**columns: object) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return lambda table: table.assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda table: table.iloc[:0], "has no row"),
+        (_trained(w=np.inf), "'w' has inf in row 1"),
+        (_trained(w=-2e100), r"'w' has -2e\+100 in row 1"),
+        (_trained(w=np.nan), "'w' has no value in row 1, and the model fills no missing"),
+        (_trained(y=7.0), "'y' has 7 in row 1: expected a number from 0 to 1"),
+        (_trained(y=-1.0), "'y' has -1 in row 1"),
+        (_trained(y=np.nan), "'y' has nan in row 1"),
+        (_trained(y="malignant"), "'y' holds no numbers"),
+        (_trained(truth=2.0), "'truth' has 2 in row 1"),
+        (_trained(out_of_fold_probability=1.5), "'out_of_fold_probability' has 1.5 in row 1"),
+    ],
+)
+def test_training_rows_that_no_training_writes_are_refused(
+    folder: Path, change: Callable[[pd.DataFrame], pd.DataFrame], problem: str
+) -> None:
+    """With right hashes. A prediction compares new rows with these rows."""
+    change(pd.read_parquet(folder / "training.parquet")).to_parquet(folder / "training.parquet")
+    sign(folder)
+    with pytest.raises(CadError, match=f"training table.*{problem}"):
+        load_bundle(folder)
+
+
+def test_training_rows_may_lack_what_was_not_known(folder: Path) -> None:
+    table = pd.read_parquet(folder / "training.parquet")
+    table = table.assign(y=1.0, truth=np.nan, p=np.nan, out_of_fold=np.nan)
+    table.to_parquet(folder / "training.parquet")
+    sign(folder)
+    assert len(load_bundle(folder).training) == 60
+
+
+def test_a_label_outside_0_to_1_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    _, X = taught()
+    frame = pd.DataFrame(X, columns=FEATURES)
+    learner = ProbabilisticSVC().fit(X, (X[:, 0] > 0).astype(float))
+    labels = np.where(X[:, 0] > 0, 5.0, 1.0)
+    with pytest.raises(CadError, match=r"'y' has [15] in row"):
+        save_table_model(tmp_path / "m", learner, frame, labels, np.arange(60))
+    assert not (tmp_path / "m").exists()
