@@ -3,7 +3,8 @@
 ``cohorts`` calibrates simulated cohorts to histology, beside two controls: histology shuffled among
 the regions, and the training's share of cancer for everybody. ``ranges`` tests whether ranges hold
 the share of malignant regions. ``picai`` compares with the model of men on real studies (``--data``
-is the folder of the PI-CAI marksheet). The results are numbers of docs/evidence.md.
+is the folder of the PI-CAI marksheet). ``prevalence`` uses a model where cancer is rarer than in
+its training. The results are numbers of docs/evidence.md, docs/probability.md and docs/methods.md.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from cad.learning.joint_model import (
     predict_left_out,
     readers_logit,
     teaching_beliefs,
+    weight_of_men,
 )
 from cad.learning.learners.averaged import AveragedProbabilisticSVC
 
@@ -154,6 +156,8 @@ def cohorts(count: int = 20, men: int = 49, folder: Path | None = None) -> dict[
     truth = _pooled(rows, "new men", "truth")
     out["new men, the training's share for everybody"] = f"Brier {metrics.brier(truth, share):.4f}"
     out["malignant"] = float(np.mean(truth))
+    out["mean of the readers' scores"] = float(np.nanmean(_pooled(rows, "new men", "readers")))
+    out["mean belief"] = float(np.mean(_pooled(rows, "new men", "belief")))
     if folder is not None:
         groups = _groups(rows)
         write_csv(folder / "calibration.csv", groups, list(groups.columns))
@@ -189,6 +193,7 @@ def _one_cohort(seed: int, men: int) -> dict[str, Any]:
         "new men": {
             **_columns(belief, ahead, new.joined(belief)),
             "share": np.full(len(belief), share),
+            "readers": new.readers,
         },
         "men left out": {
             **_columns(data.belief, behind, data),
@@ -338,6 +343,49 @@ def _covered(
     return float(inside.mean()), float((predicted.high - predicted.low).mean())
 
 
+def of_prevalence(seed: int, share: float, men: int) -> MenAndRegions:
+    """Draw men with and men without cancer apart, so that a share of all men has cancer."""
+    pool = range_data("plain", seed, 20 * men, fresh=True)[0]
+    cancer = pool.histology_of_men() == 1
+    wanted = round(share * men)
+    with_cancer = cancer & (np.cumsum(cancer) <= wanted)
+    without = ~cancer & (np.cumsum(~cancer) <= men - wanted)
+    return pool.of_men(with_cancer | without)
+
+
+def rarer_cancer(
+    count: int = 20, men: int = 200, taught: float = 0.75, place: float = 0.28
+) -> dict[str, Any]:
+    """Average the probability of men where cancer is rarer than in the training.
+
+    The shift to the place's prevalence is found from the weighted men of the training. Beside it is
+    the textbook shift of every man by himself, by the difference of the log-odds of both shares.
+    """
+    rows = []
+    for seed in range(count):
+        training = of_prevalence(seed, taught, men)
+        new = of_prevalence(10_000 + seed, place, men)
+        model = fit_joint(training)
+        moved = model.shifted(place, training, weight_of_men(training, place))
+        before = model.predict(new).man
+        difference = special.logit(taught) - special.logit(place)
+        rows.append(
+            {
+                "without a shift": before.mean(),
+                "shifted": moved.predict(new).man.mean(),
+                "every man by himself": special.expit(special.logit(before) - difference).mean(),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return {
+        "cohorts": count,
+        "men with cancer in the training": taught,
+        "men with cancer at the place": place,
+        "mean probability of men": table.mean().round(3).to_dict(),
+        "its standard deviation over cohorts": table.std(ddof=1).round(3).to_dict(),
+    }
+
+
 def picai(folder: Path, repeats: int = 5) -> dict[str, Any]:
     """Compare the joint model with the model of men, on real studies."""
     men, lesions = read_marksheet(folder)
@@ -474,7 +522,7 @@ def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> di
 def main() -> None:
     """Run one measurement and print it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.joint")
-    parser.add_argument("name", choices=["cohorts", "ranges", "picai"])
+    parser.add_argument("name", choices=["cohorts", "ranges", "prevalence", "picai"])
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--data", type=Path)
     parser.add_argument("-o", "--out", type=Path, help="folder for calibration.csv of cohorts")
@@ -484,6 +532,8 @@ def main() -> None:
         result = picai(given.data)
     elif given.name == "cohorts":
         result = cohorts(given.count, folder=given.out)
+    elif given.name == "prevalence":
+        result = rarer_cancer(given.count)
     else:
         result = ranges(given.count)
     print(json.dumps(result, indent=2))

@@ -39,6 +39,7 @@ from cad.learning.learners.rivals import SoftLogistic, histology_rivals, rival_l
 
 SHIPPED = "P-SVM (pipelines/psvm)"
 FEATURES, ROIS, SITES, FOLDS = 10, 4, 4, 5
+SCHEMES = ("patients", "sites", "folds")
 ALIKE = {"plain": 0.0, "clustered": 0.7}
 """Standard deviation of the part of features and labels that a patient's regions share.
 
@@ -141,7 +142,7 @@ def one_cohort(seed: int, patients: int, kind: str, scheme: str, names: tuple[st
 
 def noise(
     sizes: tuple[int, ...],
-    schemes: tuple[str, ...] = ("patients", "sites", "folds"),
+    schemes: tuple[str, ...] = SCHEMES,
     kinds: tuple[str, ...] = ("plain", "clustered"),
     names: tuple[str, ...] | None = None,
     cohorts: int = 100,
@@ -196,7 +197,7 @@ def refused(cells: pd.DataFrame, cohorts: int) -> list[str]:
             f"{cell['learner']}, {cell['patients']} patients, {cell['kind']}, by {cell['scheme']}: "
             f"AUC {cell['AUC']:.3f}"
         )
-    compared = cells[cells["beyond chance"].notna()]
+    compared = cells[cells["beyond chance"].notna()]  # none where one learner is measured
     for scheme, rows in compared.groupby("scheme"):
         share = float(rows["beyond chance"].mean())
         # All learners in a cohort have the same labels, so that cohorts are counted and not
@@ -260,6 +261,7 @@ def one_effect(
         "effect": effect,
         "covered": float(interval.lower <= auc <= interval.upper),
         "AUC validated": interval.value,
+        "AUC pooled": metrics.auc(regions.truth, folds.probability),
         "AUC fresh": auc,
         "NPV validated": npv(regions.truth, folds.on_common_base, threshold),
         "NPV pooled": npv(regions.truth, folds.probability, threshold),
@@ -290,7 +292,9 @@ def centroid_direction(X: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.asarray(X[truth == 1].mean(axis=0) - X[truth == 0].mean(axis=0))
 
 
-def one_rule(seed: int, patients: int, effect: float, n_folds: int) -> tuple[float, float, float]:
+def one_rule(
+    seed: int, patients: int, effect: float, n_folds: int
+) -> tuple[float, float, float, float]:
     """Return how far an out-of-fold AUC lies from the fresh AUC, and its variance over patients.
 
     The rule ranks regions by their place between the mean features of the two classes.
@@ -301,8 +305,9 @@ def one_rule(seed: int, patients: int, effect: float, n_folds: int) -> tuple[flo
         Logit of the validated AUC less logit of the AUC on fresh patients.
     variance : float
         Jackknife variance over patients of the first logit, without the chance of training.
-    covered : float
-        1 where the interval that allows for the chance of training holds the fresh AUC, else 0.
+    covered, covered_narrow : float
+        1 where the interval that allows for the chance of training holds the fresh AUC, else 0; the
+        same for the interval that allows for the tested patients alone.
     """
     regions = draw(seed, patients, "clustered", effect)
     fold = regions.patients
@@ -321,7 +326,9 @@ def one_rule(seed: int, patients: int, effect: float, n_folds: int) -> tuple[flo
     deviation = (logit(narrow.upper) - logit(narrow.lower)) / (2 * quantile)
     wide = clustered_auc(regions.truth, score, regions.patients, n_folds)
     covered = float(wide.lower <= auc <= wide.upper)
-    return float(logit(narrow.value) - logit(auc)), float(deviation**2), covered
+    covered_narrow = float(narrow.lower <= auc <= narrow.upper)
+    error = float(logit(narrow.value) - logit(auc))
+    return error, float(deviation**2), covered, covered_narrow
 
 
 def inflation(
@@ -338,13 +345,14 @@ def inflation(
             outcomes = Parallel(n_jobs=jobs)(
                 delayed(one_rule)(seed, patients, effect, n_folds) for seed in range(cohorts)
             )
-            error, variance, covered = np.array(outcomes).T
+            error, variance, covered, covered_narrow = np.array(outcomes).T
             rows.append(
                 {
                     "effect": effect,
                     "folds": n_folds,
                     "times the variance": float(np.mean(error**2) / np.nanmean(variance)),
                     "covered": float(covered.mean()),
+                    "covered, tested patients alone": float(covered_narrow.mean()),
                 }
             )
     return pd.DataFrame(rows)
@@ -355,23 +363,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.noise")
     parser.add_argument("--whole", action="store_true", help="20, 40 and 80 patients: a night")
     parser.add_argument("--part", choices=["noise", "effects", "inflation"], help="one part only")
+    parser.add_argument("--learner", choices=[*learners()], help="noise, effects: one learner")
+    parser.add_argument("--scheme", choices=SCHEMES, help="noise, effects: one scheme")
+    parser.add_argument("--kind", choices=[*ALIKE], help="noise: one kind of cohort")
     parser.add_argument("--cohorts", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--learner", choices=list(learners()), help="one learner only")
-    parser.add_argument(
-        "--scheme", choices=["patients", "sites", "folds"], default="folds", help="of the effects"
-    )
     parser.add_argument("-o", "--out", type=Path, help="folder for the parts' tables")
     given = parser.parse_args()
-    names = None if given.learner is None else (given.learner,)
     sizes = (20, 40, 80) if given.whole else (20,)
     parts: dict[str, Callable[[], pd.DataFrame]] = {
-        "noise": lambda: noise(sizes, names=names, cohorts=given.cohorts, jobs=given.jobs),
+        "noise": lambda: noise(
+            sizes,
+            schemes=(given.scheme,) if given.scheme else SCHEMES,
+            kinds=(given.kind,) if given.kind else tuple(ALIKE),
+            names=(given.learner,) if given.learner else None,
+            cohorts=given.cohorts,
+            jobs=given.jobs,
+        ),
         "effects": lambda: effects(
             cohorts=2 * given.cohorts,
             jobs=given.jobs,
             name=given.learner or SHIPPED,
-            scheme=given.scheme,
+            scheme=given.scheme or "folds",
         ),
         "inflation": lambda: inflation(cohorts=4 * given.cohorts, jobs=given.jobs),
     }

@@ -6,7 +6,8 @@ leave-one-patient-out folds, on these cohorts and on the endoscopists' lesions. 
 the consensus rules on readings without images. ``real`` compares the shipped learners with every
 rival on tables of real readers (:mod:`benchmarks.real_tables`) and on measured cohorts, in five
 folds of patients. ``single`` learns from one reader's labels. ``speed`` times the whole validation
-of one cohort. Every table of docs/probability.md comes from one of these.
+of one cohort. The tables of docs/probability.md come from these names, and from
+:mod:`benchmarks.consensus` and :mod:`benchmarks.joint`.
 """
 
 # ruff: noqa: E402  (threads are limited before numpy starts)

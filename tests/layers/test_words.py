@@ -66,6 +66,31 @@ def test_no_text_cites_a_document_outside_the_project() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def admissions(text: str) -> list[str]:
+    """Return the words by which a text admits that a number cannot be measured again."""
+    flat = " ".join(text.split())
+    return re.findall(r"no command|not in the repository|an earlier version", flat, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    "name", ["evidence", "probability", "real-data", "methods", "robustness", "scale"]
+)
+def test_every_number_of_a_page_of_evidence_can_be_measured_again(name: str) -> None:
+    """Numbers without a command are in docs/history.md, or nowhere."""
+    assert admissions((ROOT / f"docs/{name}.md").read_text(encoding="utf-8")) == []
+
+
+def test_the_page_of_reproductions_names_an_earlier_version_once() -> None:
+    """Its introduction says which section was made before the last change of the rules."""
+    text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    assert admissions(text) == ["an earlier version"]
+
+
+def test_an_admission_is_seen_across_a_line_break() -> None:
+    text = "The repository has no\ncommand for this; the code is not in the repository."
+    assert admissions(text) == ["no command", "not in the repository"]
+
+
 def broken(page: Path) -> list[str]:
     """Return the relative links of a page that lead to no file; what the site makes is left out."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -12,7 +12,16 @@ from scipy.integrate import quad
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from benchmarks.joint import believe, nested, out_of_fold, picai, range_data, simulated
+from benchmarks.joint import (
+    believe,
+    nested,
+    of_prevalence,
+    out_of_fold,
+    picai,
+    range_data,
+    rarer_cancer,
+    simulated,
+)
 from cad.base.errors import CadError
 from cad.learning import joint_model
 from cad.learning.joint_model import (
@@ -514,6 +523,16 @@ def test_men_of_the_training_stand_for_a_place_of_another_prevalence() -> None:
     assert weight @ (training.histology_of_men() == 1) == pytest.approx(0.2)
     with pytest.raises(CadError, match="known to be with cancer"):
         weight_of_men(replace(training, truth=0 * training.truth), 0.2)
+
+
+def test_the_command_on_another_prevalence_compares_three_means() -> None:
+    drawn = of_prevalence(3, 0.75, 80)
+    assert drawn.men == 80
+    assert drawn.histology_of_men().mean() == pytest.approx(0.75)
+    mean = rarer_cancer(count=2, men=200)["mean probability of men"]
+    assert mean["without a shift"] > 0.35
+    assert mean["shifted"] == pytest.approx(0.28, abs=0.05)
+    assert mean["every man by himself"] < mean["shifted"]
 
 
 def test_truth_of_a_man_by_hand() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,7 +68,28 @@ def test_an_effect_is_found_and_its_interval_covers_the_fresh_auc() -> None:
     assert row["covered"] >= 0.87  # .95 less two standard errors of 24 cohorts
     assert abs(row["AUC validated"] - row["AUC fresh"]) < 0.05
     assert row["AUC fresh"] > 0.6
+    # The probabilities of all folds in one line order patients against the truth.
+    assert row["AUC pooled"] < row["AUC validated"] - 0.04
     assert abs(row["NPV validated"] - row["NPV fresh"]) < 0.03
+
+
+def test_an_interval_for_the_tested_patients_alone_is_too_narrow() -> None:
+    row = noise.inflation(sizes=(0.0,), parts=(40,), cohorts=60).iloc[0]
+    assert row["covered, tested patients alone"] < 0.9
+    assert row["covered"] > row["covered, tested patients alone"]
+
+
+def test_one_cell_of_the_command_is_that_cell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--learner", QUICK[1], "--scheme", "folds", "--kind", "clustered"]
+    given = ["noise", "--part", "noise", *words, "--cohorts", "2", "--jobs", "1"]
+    monkeypatch.setattr(sys, "argv", given)
+    noise.main()
+    shown = capsys.readouterr().out
+    cells = noise.noise((20,), ("folds",), ("clustered",), (QUICK[1],), cohorts=2)
+    assert cells.round(3).to_string(index=False) in shown
+    assert "1 of 1 cells pass" in shown
 
 
 @pytest.mark.parametrize("scheme", ["patients", "sites", "folds"])
