@@ -28,10 +28,9 @@ Each section below comes from one command, `cad experiment NAME -o OUT`, which s
 heading. The option `--data` names the folder of data that are not simulated. Without this option
 the experiment `wang2014-uci` fetches its sets from OpenML. The experiment `wang2014-roi` takes the
 cohort that `niaf2014-clinical` simulates (`--data OUT/cohort`). All cohorts of patients are
-simulated. The lesions of Mesejo et al. 2016, which none of the four papers below had, are real. The
-section on these lesions is of an earlier version of the program, which also had the consensus rules
-graded, Dawid-Skene and GLAD. No constant was tuned to a published figure. Changes of seeds and
-tests are in [history.md](history.md).
+simulated. The lesions of Mesejo et al. 2016, which none of the four papers below had, are real. No
+constant was tuned to a published figure. Changes of seeds and tests are in
+[history.md](history.md).
 
 The papers are [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et al. 2014 and [A14]
 Amirou et al. 2014. [N14] Figs 4 and 5 are the pictures of Tables I and II. Maps over a grid of
