@@ -122,21 +122,21 @@ def features_page() -> str:
         table("| statistic | definition | unit | IBSI | of levels |", statistic_rows(columns)),
         "## Co-occurrence\n",
         "A co-occurrence matrix counts how often a voxel with grey level i has a neighbour with\n"
-        "grey level j. The family and the part of its statistics are `haralick`. These\n"
-        "statistics are pure numbers. The matrix is symmetric. N is the number of levels, and mu\n"
-        "is the mean level. HX is the entropy of i, and HXY the joint entropy of i and j. HXY1\n"
-        "and HXY2 are entropies as if i and j were independent. Because the matrix is symmetric,\n"
-        "HXY1 and HXY2 are both 2 HX.\n",
+        "grey level j. Its statistics belong to the family `haralick`. In the names of columns\n"
+        "their part is `haralick`, too. They are pure numbers. The matrix is symmetric. N is the\n"
+        "number of levels, and mu is the mean level. HX is the entropy of i, and HXY the joint\n"
+        "entropy of i and j. HXY1 and HXY2 are entropies as if i and j were independent. Because\n"
+        "the matrix is symmetric, HXY1 and HXY2 are both 2 HX.\n",
         "\n".join([*pair_lines(columns), ""]),
         "Haralick's fourteenth feature is a family of its own, which is measured only if\n"
         "`features.families` names it. Its part is `maximal_correlation`, and its statistic\n"
         "`coefficient`. It is the largest correlation of i and j under any renaming of the\n"
         "levels. pyradiomics calls it MCC (`features.radiomics: [mcc]`).\n",
         "## Maps of the dynamic series\n",
-        "The last column says which of the [statistics](#statistics) are taken of a map. The\n"
-        'bolus is the contrast agent as it was injected. "The study\'s" arrival or delay is\n'
-        'estimated from a mean curve of the study. "The input" is the concentration of contrast\n'
-        "agent in the artery.\n",
+        "The last column of the next table says which of the [statistics](#statistics) are taken\n"
+        'of a map. The bolus is the contrast agent as it was injected. "The study\'s" arrival or\n'
+        'delay is estimated from a mean curve of the study. "The input" is the concentration of\n'
+        "contrast agent in the artery.\n",
         table("| part | definition | unit | source | statistics |", map_rows(columns)),
         "## Images of the dynamic series\n",
         "The setting `features.dce_images` names images of the dynamic series that are measured\n"
@@ -154,8 +154,9 @@ def features_page() -> str:
         table("| column | definition | unit | IBSI |", region_rows(columns)),
         "## Filters\n",
         "The response of a filter is the image after the filter ([filters](filters.md)).\n"
-        "`features.filters` names the filters. Each response is a part with all statistics of\n"
-        "intensity. Examples of columns are `t2w_log3mm_mean`, `adc_mean5mm_3d_p90` and\n"
+        "`features.filters` names the filters. In the name of a column, the part (the second\n"
+        "piece) names the filter. All statistics of intensity are taken of each response, too.\n"
+        "Examples of columns are `t2w_log3mm_mean`, `adc_mean5mm_3d_p90` and\n"
         "`t2w_wavelet_db3_lh_1_turned_variance`.\n",
         "## pyradiomics\n",
         "These are the classes of features that `features.radiomics` may name. The package\n"

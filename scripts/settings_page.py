@@ -120,9 +120,9 @@ def settings_page() -> str:
             "",
             "## A site's costs (`configs/decision/*.yaml`)",
             "",
-            f"The keys are those of {shown[DecisionSettings]} of a pipeline, without `decision.`. "
-            "The file is given to `cad predict --decision FILE`. Of the costs only the ratios "
-            "count ([methods](methods.md#3-reject-option-and-costs)).",
+            f"The keys of such a file are those of {shown[DecisionSettings]} of a pipeline, "
+            "without `decision.` in front. `cad predict --decision FILE` reads the file. Of the "
+            "costs only the ratios count ([methods](methods.md#3-reject-option-and-costs)).",
             "",
             "## An archive (`configs/archive/*.yaml`)",
             "",
