@@ -151,6 +151,7 @@ def confine(
     return level > 0
 
 
+@door("own", "process")
 def hide_processes() -> None:
     """Close other processes and the kernel's symbols to this process, if it is restricted.
 
