@@ -220,7 +220,7 @@ def check_members(archive: zipfile.ZipFile) -> None:
         names.add(member.filename)
 
 
-@door("in", "any", bound="the caller's limit")
+@door("in", "any", bound="the caller's limit", limit=MAX_IMAGE)
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the bytes of a regular file, which is no folder, pipe or device.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import os
 import pkgutil
 import sys
@@ -472,6 +473,30 @@ def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
         path.rmdir()
 
 
+# Functions that get an open file, an answer or what another door has read within its limit.
+WITHOUT_A_NUMBER = {
+    "cad.dicom.archive.web.WebArchive._datasets",
+    "cad.hospital.node.instance._picked",
+    "cad.mri.imaging.frames.dataset_of",
+    "cad.mri.imaging.pixels.PixelReader._stored",
+    # It parses nothing: the files of a study are hashed a block at a time.
+    "cad.run.execution.task.input_key",
+}
+
+
+def test_five_doors_keep_their_limit_themselves():
+    load_all()
+    words_alone = set()
+    for declared in DOORS.values():
+        enforced = declared.limit or declared.bound.startswith("child: ")
+        if declared.way == "in" and not enforced:
+            words_alone.add(declared.name)
+    assert words_alone == WITHOUT_A_NUMBER
+    for name in words_alone:
+        kinds = set(inspect.signature(function_of(name)).parameters.values())
+        assert not [kind for kind in kinds if kind.annotation in ("Path", "bytes", "str")], name
+
+
 @door_in_child("any", seconds=10.0, gigabytes=1.0)
 def number_of_this_process(_: bytes) -> int:
     return os.getpid()
@@ -509,3 +534,14 @@ def test_bytes_are_limited_to_the_byte():
     assert length_of(b"1234") == 4
     with pytest.raises(CadError, match="5 bytes, at most 4"):
         length_of(b"12345")
+
+
+def test_bytes_behind_a_name_are_limited():
+    @door("in", "any", limit=4)
+    def length_of(name: str, content: bytes) -> int:
+        return len(content)
+
+    DOORS.pop(f"{__name__}.{length_of.__qualname__}")
+    assert length_of("a", b"1234") == 4
+    with pytest.raises(CadError, match="5 bytes, at most 4"):
+        length_of("a", b"12345")
