@@ -7,12 +7,11 @@ import importlib
 import inspect
 import os
 import pkgutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
+from door_cases import function_of
 
 import cad
 from cad.base.doors import DOORS, door
@@ -441,17 +440,6 @@ def test_every_door_of_strangers_bytes_is_in_the_fuzz_matrix():
     strangers = {name for name, declared in DOORS.items() if declared.way == "in"}
     assert strangers - through == set(), "declare a case in tests/support/door_cases.py"
     assert through - set(DOORS) == set()
-
-
-def function_of(name: str) -> Callable[..., object]:
-    """Return the function of a door, by the full name of a function or method."""
-    module = name
-    while module not in sys.modules:
-        module = module.rpartition(".")[0]
-    function: Any = sys.modules[module]
-    for word in name.removeprefix(f"{module}.").split("."):
-        function = getattr(function, word)
-    return cast("Callable[..., object]", function)
 
 
 def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
