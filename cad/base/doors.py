@@ -84,8 +84,8 @@ def door(
 
     For a door "in", every text and all bytes among the arguments, and the first path, are checked
     before the function is called. A path that is not a regular file is refused, and content above
-    the limit is refused. The decorator :func:`cad.base.processes.limited.door_in_child` declares a function that
-    runs in a child process.
+    the limit is refused. The decorator :func:`cad.base.processes.limited.door_in_child` declares a
+    function that runs in a child process.
 
     Parameters
     ----------

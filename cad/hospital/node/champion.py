@@ -53,8 +53,8 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     ------
     CadError
         When the settings file is a link, when the model is no shadow or cannot be used, and when
-        the node runs or has never run. Also when its audit trail is damaged, or when more of the settings file would change than the
-        entry ``models``.
+        the node runs or has never run. Also when its audit trail is damaged, or when more of the
+        settings file would change than the entry ``models``.
     """
     if config.is_symlink():
         raise CadError(
