@@ -23,7 +23,6 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 Way = Literal["in", "out", "own"]
 FORMS = (
-    "text",
     "JSON",
     "YAML",
     "table",
@@ -36,8 +35,6 @@ FORMS = (
     "DICOM",
     "zip",
     "tar",
-    "SQLite",
-    "lines",
     "any",
 )
 """Kinds of content from outside. Each kind can be damaged in its own ways."""
@@ -53,7 +50,8 @@ class Door:
         Full name of the function.
     way : "in", "out" or "own"
         A door "in" reads bytes from outside, and a door "out" writes. A door "own" reads or writes
-        only what this program and the system make: its state, its process, the package's tables.
+        only what this program and the system make: its state, its process, the package's tables. So
+        are declared, too, the readers of published data sets, which only ``cad experiment`` reads.
     form : str
         Kind of content: one of :data:`FORMS` for a door "in", any word for "own" and "out".
     bound : str

@@ -14,7 +14,7 @@ import pytest
 from door_cases import function_of
 
 import cad
-from cad.base.doors import DOORS, door
+from cad.base.doors import DOORS, FORMS, door
 from cad.base.errors import CadError
 from cad.base.processes.limited import door_in_child
 
@@ -470,6 +470,18 @@ WITHOUT_A_NUMBER = {
     # It parses nothing: the files of a study are hashed a block at a time.
     "cad.run.execution.task.input_key",
 }
+
+
+def test_every_form_of_strangers_bytes_has_a_door():
+    load_all()
+    assert {declared.form for declared in DOORS.values() if declared.way == "in"} == set(FORMS)
+
+
+def test_only_experiments_read_published_data_without_limits():
+    load_all()
+    readers = [declared.name for declared in DOORS.values() if declared.form == "published data"]
+    assert readers
+    assert all(name.startswith("cad.evidence.experiments.") for name in readers)
 
 
 def test_five_doors_keep_their_limit_themselves():
