@@ -13,8 +13,7 @@ if [ -z "$builder" ]; then
     echo "LINTED ONLY, nothing here can build an image"
     exit 0
 fi
-"$builder" build --file Containerfile --ignorefile .containerignore --tag prostate-cad . 2>/dev/null ||
-    "$builder" build --file Containerfile --tag prostate-cad .
+"$builder" build --file Containerfile --tag prostate-cad .
 out=$(mktemp -d)
 chmod 777 "$out"
 trap 'rm -rf "$out"' EXIT

@@ -18,8 +18,11 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlencode
 
+# As for builders, the first word of a name is a registry if it has a dot or a port: in
+# `mhubai/base` it is an account of Docker Hub.
 FROM = re.compile(
-    r"^FROM (?P<image>\S+?/\S+?):(?P<tag>[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?", re.MULTILINE
+    r"^FROM (?P<image>[^\s/:]*[.:][^\s/]*/\S+?):(?P<tag>[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64})?",
+    re.MULTILINE,
 )
 KINDS = ", ".join(
     (

@@ -23,7 +23,6 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 Way = Literal["in", "out", "own"]
 FORMS = (
-    "text",
     "JSON",
     "YAML",
     "table",
@@ -36,8 +35,6 @@ FORMS = (
     "DICOM",
     "zip",
     "tar",
-    "SQLite",
-    "lines",
     "any",
 )
 """Kinds of content from outside. Each kind can be damaged in its own ways."""
@@ -53,7 +50,8 @@ class Door:
         Full name of the function.
     way : "in", "out" or "own"
         A door "in" reads bytes from outside, and a door "out" writes. A door "own" reads or writes
-        only what this program and the system make: its state, its process, the package's tables.
+        only what this program and the system make: its state, its process, the package's tables. So
+        are declared, too, the readers of published data sets, which only ``cad experiment`` reads.
     form : str
         Kind of content: one of :data:`FORMS` for a door "in", any word for "own" and "out".
     bound : str
@@ -82,10 +80,10 @@ def door(
 ) -> Callable[[Function], Function]:
     """Return a decorator that declares a function as a door and checks the size of its input.
 
-    For a door "in", the first argument that is a path, a text or bytes is checked before the
-    function is called. A path that is not a regular file is refused, and content above the limit is
-    refused. The decorator :func:`cad.base.processes.limited.door_in_child` declares a function that
-    runs in a child process.
+    For a door "in", every text and all bytes among the arguments, and the first path, are checked
+    before the function is called. A path that is not a regular file is refused, and content above
+    the limit is refused. The decorator :func:`cad.base.processes.limited.door_in_child` declares a
+    function that runs in a child process.
 
     Parameters
     ----------
@@ -136,16 +134,16 @@ def door(
 
 
 def _check_size(arguments: tuple[Any, ...], limit: int) -> None:
-    """Check the first path, text or bytes among the arguments.
+    """Check every text and all bytes among the arguments, and the first path.
 
     A path that is no regular file raises an error, and so does content above the limit. A missing
-    path passes, because the function itself reports a missing file.
+    path passes, because the function itself reports a missing file. A second path is a place to
+    write to, or a name for messages.
     """
     most = limit or sys.maxsize
+    paths = [argument for argument in arguments if isinstance(argument, Path)]
     for argument in arguments:
         if isinstance(argument, bytes | str) and len(argument) > most:
             raise CadError(f"{size_text(len(argument))}, at most {size_text(most)} are read")
-        if isinstance(argument, Path) and argument.exists():
-            check_file(argument, most)
-        if isinstance(argument, bytes | str | Path):
-            return
+    if paths and paths[0].exists():
+        check_file(paths[0], most)

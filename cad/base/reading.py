@@ -228,7 +228,7 @@ def check_members(archive: zipfile.ZipFile) -> None:
         names.add(member.filename)
 
 
-@door("in", "any", bound="the caller's limit")
+@door("in", "any", bound="the caller's limit", limit=MAX_IMAGE)
 def read_bytes(path: Path, limit: int) -> bytes:
     """Return the bytes of a regular file, which is no folder, pipe or device.
 
@@ -488,6 +488,11 @@ def read_numbered_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[in
         Comma-separated file; cells may be quoted.
     columns : sequence of str
         Names of columns that the table must have.
+
+    Returns
+    -------
+    list of (int, dict of str to str)
+        For each row the number of its line in the file, counted from 1, and its cells by column.
 
     Raises
     ------

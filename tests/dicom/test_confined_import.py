@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import signal
+import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +18,8 @@ import SimpleITK as sitk
 from import_cases import RULES, regions, write_patient
 
 from cad.base.errors import CadError
-from cad.base.processes import landlock
-from cad.base.processes.limited import call_limited
+from cad.base.processes import Child, landlock
+from cad.base.processes.limited import _used_gigabytes, call_limited
 from cad.dicom.archive.conversation import _confine_to_request
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.run.execution.options import ExecutionOptions
@@ -46,15 +51,80 @@ def test_a_confined_process_opens_its_folders_alone(places: tuple[Path, Path, Pa
     with Caller(options, confined=Confined((source,), (out,))) as call:
         assert call(Path.read_bytes, source / "own") == b"own"
         call(Path.write_bytes, out / "new", b"new")
-        for path in (secret, source / "link", Path("/root/.profile"), Path("/dev/mem")):
+        of_the_system = (
+            "/root/.profile",
+            "/dev/mem",
+            "/etc/passwd",
+            "/etc/shadow",
+            "/etc/ssl/private",
+            "/proc/kallsyms",
+            "/proc/self/environ",
+            f"/proc/{os.getpid()}/environ",
+            f"/proc/{os.getpid()}/cmdline",
+            "/proc/1/cmdline",
+        )
+        for path in (secret, source / "link", *map(Path, of_the_system)):
             with pytest.raises(OSError, match=r"Permission|No such"):
                 call(Path.read_bytes, path)
+        with pytest.raises(OSError, match=r"Permission|No such"):
+            call(os.listdir, "/etc/ssl/private")
+        assert "VmHWM" in call(Path.read_text, Path("/proc/self/status"))
+        assert call(Path.read_text, Path("/proc/cpuinfo"))
         for path in (secret, source / "own", source / "new", source.parent / "new"):
             with pytest.raises(OSError, match="Permission denied"):
                 call(Path.write_bytes, path, b"new")
     assert secret.read_bytes() == SECRET
     with Caller(options) as free:
         assert free(Path.read_bytes, secret) == SECRET
+
+
+def serve(connection: Connection) -> None:
+    """Run as a child that cannot notice the end of its parent, because no other thread runs."""
+    connection.send("stuck")
+    ctypes.PyDLL(None).pause()
+
+
+def exit_code_of_a_stuck_child() -> int:
+    child = Child(__name__)
+    assert child.connection.recv() == "stuck"
+    time.sleep(0.5)  # the child is now inside `pause`
+    child.end()
+    return child.wait()
+
+
+@needs_landlock
+def test_a_confined_process_ends_a_child_that_is_stuck():
+    """It cannot read the command line by which other processes know their children."""
+    options = ExecutionOptions(1, time_limit=20.0, memory_limit=4.0)
+    with Caller(options, confined=Confined((), (), (__name__,))) as call:
+        assert call(exit_code_of_a_stuck_child) == -signal.SIGKILL
+
+
+def gigabytes_in_a_child() -> tuple[float, float]:
+    return call_limited(_used_gigabytes, seconds=9.0, gigabytes=1.0), _used_gigabytes()
+
+
+@needs_landlock
+def test_a_child_of_a_confined_process_knows_the_memory_of_its_libraries():
+    """Otherwise the libraries would count towards its limit."""
+    options = ExecutionOptions(1, time_limit=60.0, memory_limit=4.0)
+    with Caller(options, confined=Confined((), (), (__name__,))) as call:
+        of_child, of_parent = call(gigabytes_in_a_child)
+    assert 0.9 * of_parent < of_child < 1.1 * of_parent
+
+
+def read_in_a_child(path: Path) -> bytes:
+    return call_limited(Path.read_bytes, path, seconds=9.0, gigabytes=1.0)
+
+
+@needs_landlock
+def test_a_child_of_a_confined_process_knows_no_other_process():
+    options = ExecutionOptions(1, time_limit=60.0, memory_limit=4.0)
+    with Caller(options, confined=Confined((), (), (__name__,))) as call:
+        assert call(read_in_a_child, Path("/proc/self/maps"))
+        for path in (f"/proc/{os.getpid()}/environ", "/proc/1/cmdline", "/etc/shadow"):
+            with pytest.raises(OSError, match="Permission denied"):
+                call(read_in_a_child, Path(path))
 
 
 @needs_landlock

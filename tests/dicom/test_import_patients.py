@@ -104,6 +104,8 @@ def test_a_folder_that_no_table_knows_is_left_alone(tmp_path, rules):
         ("P-001,1,r1,likert5,3\nP-001,1,r1,likert5,4\n", "reader r1 scored this ROI twice"),
         ("P-001,1,r1,likert7,3\n", "unknown scale 'likert7'"),
         ("P-001,1,r1,likert5,high\n", "'high' is no number"),
+        ("P-001,1,r1,likert5,inf\n", "inf"),
+        ("P-001,1,r1,likert5,-inf\n", "inf"),
     ],
 )
 def test_bad_scores_name_patient_and_roi(tmp_path, rules, scores, words):

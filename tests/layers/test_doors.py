@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import os
 import pkgutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
+from door_cases import function_of
 
 import cad
-from cad.base.doors import DOORS, door
+from cad.base.doors import DOORS, FORMS, door
 from cad.base.errors import CadError
 from cad.base.processes.limited import door_in_child
 
 # What opens, parses or puts into place, however it is spelled.
-NAMES = {"open", "ZipFile", "load_workbook", "dcmread", "ImageFileReader", "read_schema"}
+NAMES = {
+    "open",
+    "ZipFile",
+    "load_workbook",
+    "dcmread",
+    "ImageFileReader",
+    "read_schema",
+    "dcmwrite",
+    "mkstemp",
+}
 METHODS = {
     "read_dataset",
     "from_json",
@@ -87,6 +96,40 @@ METHODS = {
     "TarFile",
     "LZMAFile",
     "BZ2File",
+    "ExcelWriter",
+    "write_table",
+    "write_to_dataset",
+    "write_feather",
+    "read_metadata",
+    "read_sas",
+    "read_spss",
+    "read_sql",
+    "memory_map",
+    "fromregex",
+    "DataSource",
+    "from_stream",
+    "to_stream",
+    "from_fileobj",
+    "from_file_map",
+    "to_file_map",
+    "ReadTransform",
+    "WriteTransform",
+    "ImageFileWriter",
+    "ImageSeriesWriter",
+    "dcmwrite",
+    "data_element_generator",
+    "FileSet",
+    "pixel_array",
+    "iter_pixels",
+    "Unpickler",
+    "mkstemp",
+    "NamedTemporaryFile",
+    "open_code",
+    "renames",
+    "imsave",
+    "loadmat",
+    "savemat",
+    "InferenceSession",
 }
 CALLS = {
     ("json", "loads"),
@@ -139,7 +182,34 @@ CALLS = {
     ("pandas", "read_json"),
     ("os", "umask"),
     ("igzip", "open"),
+    ("cloudpickle", "load"),
+    ("cloudpickle", "loads"),
+    ("joblib", "dump"),
+    ("torch", "load"),
+    ("torch", "save"),
+    ("mmap", "mmap"),
+    ("zipfile", "Path"),
+    ("os", "truncate"),
+    ("lzma", "decompress"),
+    ("bz2", "decompress"),
+    ("gzip", "decompress"),
+    ("zlib", "decompress"),
+    ("plistlib", "load"),
+    ("plistlib", "loads"),
+    ("sax", "parse"),
+    ("sax", "parseString"),
+    ("yaml", "compose"),
+    ("yaml", "parse"),
+    ("json", "JSONDecoder"),
+    ("h5py", "File"),
+    ("shutil", "make_archive"),
+    ("request", "urlopen"),
+    ("ipc", "open_file"),
+    ("ipc", "open_stream"),
 }
+# Methods of tables: with a path they write a file, and without one they return a text.
+OF_A_TABLE = {"to_csv", "to_json", "to_html", "to_string", "to_markdown", "to_latex", "to_xml"}
+PATHS = {"path", "path_or_buf", "buf", "path_or_buffer"}
 # Of a path with its one argument: other `replace` and `rename` take two, or keywords.
 OF_A_PATH = {"rename", "replace"}
 # A method that is called `open` and opens no file: an association with an archive.
@@ -178,6 +248,9 @@ def primitive(call: ast.Call, file: str, names: dict[str, tuple[str, str]]) -> s
         return f"{owner}.{function.attr}"
     if function.attr == "open" and file not in ASSOCIATIONS:
         return f"{owner}.open"
+    keywords = {keyword.arg for keyword in call.keywords}
+    if function.attr in OF_A_TABLE and (call.args or keywords & PATHS):
+        return f"{owner}.{function.attr}"
     of_a_path = len(call.args) == 1 and not call.keywords
     if [keyword.arg for keyword in call.keywords] == ["target"] and not call.args:
         return f"{owner}.{function.attr}"
@@ -231,6 +304,8 @@ OF_THE_PACKAGE = (
     # Pictures that are drawn into memory.
     ("cad/evidence/experiments/results.py", "figure.savefig"),
     ("cad/run/reports/paper.py", "pages.savefig"),
+    # A table's bytes that are made in memory.
+    ("cad/base/files.py", "pq.write_table"),
 )
 
 
@@ -299,6 +374,36 @@ def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: P
         "f = open",
         "list(map(open, paths))",
         "import os; r = os.replace",
+        "table.to_csv(path)",
+        "table.to_csv(path_or_buf=path)",
+        "table.to_json(path)",
+        "table.to_html(path)",
+        "writer = pd.ExcelWriter(path)",
+        "import pyarrow.parquet as pq; pq.write_table(table, path)",
+        "import pyarrow as pa; pa.memory_map(path)",
+        "import numpy as np; np.fromregex(path, pattern, kind)",
+        "import nibabel as nib; nib.Nifti1Image.from_stream(stream)",
+        "import nibabel as nib; nib.Nifti1Image.from_file_map(files)",
+        "import nibabel as nib; nib.Nifti1Header.from_fileobj(stream)",
+        "import SimpleITK as sitk; sitk.ReadTransform(path)",
+        "import SimpleITK as sitk; sitk.WriteTransform(transform, path)",
+        "import SimpleITK as sitk; writer = sitk.ImageFileWriter()",
+        "import SimpleITK as sitk; writer = sitk.ImageSeriesWriter()",
+        "import pydicom; pydicom.dcmwrite(path, dataset)",
+        "from pydicom import dcmwrite; dcmwrite(path, dataset)",
+        "from pydicom.fileset import FileSet; FileSet(path)",
+        "import pydicom; pydicom.pixels.pixel_array(path)",
+        "from pydicom.pixels import pixel_array; pixel_array(path)",
+        "import pickle; pickle.Unpickler(stream)",
+        "import cloudpickle; cloudpickle.loads(content)",
+        "import tempfile; tempfile.mkstemp()",
+        "import mmap; mmap.mmap(number, 0)",
+        "import os; os.renames(path, other)",
+        "import io; io.open_code(path)",
+        "import zipfile; zipfile.Path(path)",
+        "from zipfile import Path as Member; Member(path)",
+        "import zlib; zlib.decompress(content)",
+        "import joblib; joblib.dump(thing, path)",
     ],
 )
 def test_a_new_door_that_is_not_declared_does_not_build(line: str):
@@ -337,17 +442,6 @@ def test_every_door_of_strangers_bytes_is_in_the_fuzz_matrix():
     assert through - set(DOORS) == set()
 
 
-def function_of(name: str) -> Callable[..., object]:
-    """Return the function of a door, by the full name of a function or method."""
-    module = name
-    while module not in sys.modules:
-        module = module.rpartition(".")[0]
-    function: Any = sys.modules[module]
-    for word in name.removeprefix(f"{module}.").split("."):
-        function = getattr(function, word)
-    return cast("Callable[..., object]", function)
-
-
 def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
     """A file with a hole takes no room on the disk, so that gigabytes are tried."""
     load_all()
@@ -365,6 +459,42 @@ def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
         with pytest.raises(CadError, match="a folder"):
             function_of(declared.name)(None, path)
         path.rmdir()
+
+
+# Functions that get an open file, an answer or what another door has read within its limit.
+WITHOUT_A_NUMBER = {
+    "cad.dicom.archive.web.WebArchive._datasets",
+    "cad.hospital.node.instance._picked",
+    "cad.mri.imaging.frames.dataset_of",
+    "cad.mri.imaging.pixels.PixelReader._stored",
+    # It parses nothing: the files of a study are hashed a block at a time.
+    "cad.run.execution.task.input_key",
+}
+
+
+def test_every_form_of_strangers_bytes_has_a_door():
+    load_all()
+    assert {declared.form for declared in DOORS.values() if declared.way == "in"} == set(FORMS)
+
+
+def test_only_experiments_read_published_data_without_limits():
+    load_all()
+    readers = [declared.name for declared in DOORS.values() if declared.form == "published data"]
+    assert readers
+    assert all(name.startswith("cad.evidence.experiments.") for name in readers)
+
+
+def test_five_doors_keep_their_limit_themselves():
+    load_all()
+    words_alone = set()
+    for declared in DOORS.values():
+        enforced = declared.limit or declared.bound.startswith("child: ")
+        if declared.way == "in" and not enforced:
+            words_alone.add(declared.name)
+    assert words_alone == WITHOUT_A_NUMBER
+    for name in words_alone:
+        kinds = set(inspect.signature(function_of(name)).parameters.values())
+        assert not [kind for kind in kinds if kind.annotation in ("Path", "bytes", "str")], name
 
 
 @door_in_child("any", seconds=10.0, gigabytes=1.0)
@@ -404,3 +534,14 @@ def test_bytes_are_limited_to_the_byte():
     assert length_of(b"1234") == 4
     with pytest.raises(CadError, match="5 bytes, at most 4"):
         length_of(b"12345")
+
+
+def test_bytes_behind_a_name_are_limited():
+    @door("in", "any", limit=4)
+    def length_of(name: str, content: bytes) -> int:
+        return len(content)
+
+    DOORS.pop(f"{__name__}.{length_of.__qualname__}")
+    assert length_of("a", b"1234") == 4
+    with pytest.raises(CadError, match="5 bytes, at most 4"):
+        length_of("a", b"12345")

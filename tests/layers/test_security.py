@@ -205,7 +205,12 @@ def test_base_images_are_pinned_where_a_registry_answers(
         assert path.read_text() == unknown
     assert "nothing is known" in capsys.readouterr().out
     options = f"FROM --platform=x {host}/a/b:1"
-    for unclear in ("FROM python:3.13-slim", options, f"from {host}/a/b:1"):
+    for unclear in (
+        "FROM python:3.13-slim",
+        "FROM mhubai/base:latest",
+        options,
+        f"from {host}/a/b:1",
+    ):
         path.write_text(f"{sound}{unclear}\n")
         assert main([str(path), "--check"]) == 2
         assert repr(unclear) in capsys.readouterr().out
@@ -214,14 +219,37 @@ def test_base_images_are_pinned_where_a_registry_answers(
 
 
 def test_an_image_is_built_of_the_source_alone(repository: Path):
+    # podman would take this file before the other, which docker takes alone.
+    assert not (repository / ".containerignore").exists()
     ignored = (repository / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert ignored[1] == "*"  # all but what is named
     named = {line[1:] for line in ignored if line.startswith("!")}
     built = tomllib.loads((repository / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert named >= {name.strip("/") for name in built["targets"]["sdist"]["include"]}
+    # With the lock file, an image is built of the very files that the tests ran with.
+    assert "uv.lock" in named
     assert not named & {".git", ".venv", "tests", "benchmarks"}
+    assert {"**/__pycache__", "**/*.nbi", "**/.stage-*"} <= set(ignored)
+    script = (repository / "scripts/check_container.sh").read_text(encoding="utf-8")
+    assert "ignorefile" not in script
 
 
-def test_uv_is_pinned_where_an_image_is_built(repository: Path):
-    text = (repository / "Containerfile").read_text(encoding="utf-8")
-    assert re.search(r'"uv==\d+\.\d+\.\d+"', text)
+def test_one_version_of_uv_makes_every_environment(repository: Path):
+    versions = set()
+    for file in ("Containerfile", "contracts/mhub/dockerfiles/Dockerfile", ".ci/run"):
+        text = (repository / file).read_text(encoding="utf-8")
+        (version,) = re.findall(r'"uv==(\d+\.\d+\.\d+)"', text)
+        versions.add(version)
+    (pinned,) = versions
+    # Who has an older uv is told so; README's `pip install uv` brings this one or a later one.
+    settings = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["tool"]["uv"]["required-version"] == f">={pinned}"
+
+
+def test_the_image_without_a_digest_is_named_on_the_page(repository: Path):
+    """MHub builds its own base image and asks for its newest; nothing here can fix it."""
+    page = (repository / "docs/containers.md").read_text(encoding="utf-8")
+    for path in (repository / "Containerfile", *repository.glob("contracts/**/Dockerfile")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if re.match(r"FROM \S+:latest", line):
+                assert f"`{line}`" in page, path

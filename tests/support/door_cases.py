@@ -12,6 +12,8 @@ import json
 import random
 import re
 import shutil
+import struct
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -20,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -32,7 +34,7 @@ from forged import forged_bundle, made_bundle
 from fuzzing import odd_array
 from fuzzing_images import odd_dicom
 from nibabel.nifti1 import Nifti1Header
-from odd_headers import meant_place, odd_place
+from odd_headers import meant_place, odd_place, sound_change
 
 from cad.base.errors import CadError
 from cad.base.processes import limited
@@ -66,6 +68,7 @@ from cad.mri.imaging.nifti import (
     write_volume,
 )
 from cad.mri.imaging.pixels import PixelReader
+from cad.mri.imaging.vendor import csa_header
 from cad.mri.imaging.volume import Volume
 from cad.run.execution.task import input_key
 from cad.run.model.bundle import load_bundle
@@ -238,8 +241,14 @@ def _forms(path: Path) -> list[np.ndarray]:
 
 
 def _odd_header(path: Path, rng: random.Random) -> None:
-    """Another place, value of an entry or file of voxels, an entry twice or gone; or bytes."""
+    """Another place, value of an entry or file of voxels, an entry twice or gone; or bytes.
+
+    Half of the headers stay right, so that their voxels and their place are compared.
+    """
     content = path.read_bytes()
+    if rng.random() < 0.5:
+        path.write_bytes(sound_change(content, rng))
+        return
     if rng.random() < 0.2:
         BYTES(path, rng)
         return
@@ -327,9 +336,8 @@ def _headers(root: Path) -> Boundary:
     sound = {path: path.read_bytes() for path in paths}
 
     def read() -> None:
-        for path in paths:
-            if path.read_bytes() == sound[path]:
-                continue
+        changed = [path for path in paths if path.read_bytes() != sound[path]]
+        for path in changed or paths:  # without damage, all are read
             array = read_image(path).array
             bytes_read = array.astype("u1").tobytes()
             if OUTSIDE[:18] in bytes_read or b"root:" in bytes_read:
@@ -443,9 +451,8 @@ def _bundle(root: Path) -> Boundary:
     hashes = {model: (model / "hashes.json").read_bytes() for model in models}
 
     def read() -> None:
-        for model in models:
-            if (model / "hashes.json").read_bytes() == hashes[model]:
-                continue
+        changed = [m for m in models if (m / "hashes.json").read_bytes() != hashes[m]]
+        for model in changed or models:  # without damage, all are read
             q = load_bundle(model).probability(pd.DataFrame(np.eye(3) * 0.3, columns=list("abc")))
             if not ((q >= 0) & (q <= 1)).all():
                 raise AssertionError(f"no probability: {q}")
@@ -455,6 +462,30 @@ def _bundle(root: Path) -> Boundary:
             (model / "hashes.json").write_bytes(content)
 
     return Boundary(files, read, settle=settle)
+
+
+def _csa(root: Path) -> Boundary:
+    """Siemens' private header, in both versions, as nibabel documents it."""
+    elements = (("PhaseEncodingDirectionPositive", "1"), ("NumberOfImagesInMosaic", "20"))
+    paths = []
+    for start in (b"SV10\4\3\2\1", b""):
+        content = start + struct.pack("<2i", len(elements), 77)
+        for name, text in elements:
+            item = text.encode().ljust(4, b"\0")
+            sizes = (0, len(item), 77, len(item)) if start else (len(item), 0, 77, 0)
+            content += struct.pack("<64s i 4s 3i", name.encode(), 1, b"IS", 6, 1, 77)
+            content += struct.pack("<4i", *sizes) + item
+        path = root / f"csa{len(paths)}"
+        path.write_bytes(content)
+        paths.append(path)
+
+    def read() -> None:
+        for path in paths:
+            for name, texts in csa_header(path.read_bytes()).items():
+                (name + "".join(texts)).encode()
+
+    assert all(csa_header(path.read_bytes())["NumberOfImagesInMosaic"] == ["20"] for path in paths)
+    return Boundary([(path, BYTES) for path in paths], _inside(read))
 
 
 READING, IMAGES = "cad.base.reading", "cad.mri.imaging"
@@ -515,11 +546,23 @@ CASES: dict[str, Case] = {
         ),
         _node,
     ),
+    "CSA": Case((), _csa),
     "zip": Case(("cad.dicom.into.sources.unpack",), _zip),
     "packed": Case(("cad.folders.cohort.traces.members",), _packed),
     "study": Case(("cad.run.execution.task.input_key",), _study),
     "bundle": Case((), _bundle),
 }
+
+
+def function_of(name: str) -> Callable[..., object]:
+    """Return the function of a door, by the full name of a function or method."""
+    module = name
+    while module not in sys.modules:
+        module = module.rpartition(".")[0]
+    function: Any = sys.modules[module]
+    for word in name.removeprefix(f"{module}.").split("."):
+        function = getattr(function, word)
+    return cast("Callable[..., object]", function)
 
 
 @contextmanager

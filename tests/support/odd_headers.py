@@ -141,6 +141,22 @@ def odd_place(content: bytes, rng: random.Random) -> bytes:
     return "\n".join(lines).encode("utf-8", "replace") + content[end:]
 
 
+def sound_change(content: bytes, rng: random.Random) -> bytes:
+    """Return a header with one line that is another and right: a place, or a comment."""
+    numbers = [f"{rng.uniform(-99, 99):.3f}" for _ in range(3)]
+    if content.startswith(b"NRRD"):
+        line = f"space origin: ({','.join(numbers)})"
+        comment = "# x"
+    else:
+        line = f"Offset = {' '.join(numbers)}"
+        comment = "Comment = x"
+    start = content.index(f"\n{line[:7]}".encode()) + 1
+    if rng.random() < 0.5:
+        return content[:start] + comment.encode() + b"\n" + content[start:]
+    end = content.index(b"\n", start)
+    return content[:start] + line.encode() + content[end:]
+
+
 def _other_number(line: str, rng: random.Random) -> str:
     """Put another number into a line of the place, at times."""
     numbers = list(re.finditer(r"[-+]?\d[\d.e+-]*", line))

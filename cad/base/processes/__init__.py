@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 from cad.base.doors import door
 from cad.base.errors import MachineError
+from cad.base.processes.landlock import hide_processes
 
 # Thresholds of the garbage collector. With Python's default of 700 the collector would search all
 # modules again and again while they are loaded, which takes a fifth of the loading time. With these
@@ -99,6 +100,7 @@ class Child:
             os.close(status)
             theirs.close()
         self._code: int | None = None
+        self._handle = _handle_of(self.pid)
         self._line = _command_line(self.pid)
         with suppress(BrokenPipeError):  # the child has died already; wait() will report it
             self.connection.send((sys.path, os.getcwd(), {**os.environ, **_ONE_THREAD}))
@@ -118,16 +120,32 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:  # ended before
             return
-        # The child may have ended, and its process number may now belong to another program. The
-        # command line of that program then differs from the one that was noted at the child's
-        # start.
-        if self._line and _command_line(self.pid) == self._line:
+        # The child may have ended, and its process number may now belong to another program. A
+        # handle of the child never means another process. Without a handle, the command line of
+        # that program differs from the one that was noted at the child's start.
+        if self._handle >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            os.close(self._handle)
+        elif self._line and _command_line(self.pid) == self._line:
             os.kill(self.pid, signal.SIGKILL)
         os.close(self._life)
         self.wait()
         os.close(self._status)
         self.connection.close()
         self._life = -1
+
+
+def _handle_of(pid: int) -> int:
+    """Return a handle of a process; -1 where the system has none (macOS, Linux before 5.3).
+
+    A restricted process (:mod:`cad.base.processes.landlock`) cannot read the command lines of its
+    children, and ends them by their handles.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
 
 
 @door("own", "process")
@@ -341,6 +359,8 @@ def _run_child(module: str, handles: list[int]) -> NoReturn:
         os.dup2(errors[0] if errors else 1, 2)
         os.closerange(3, theirs)  # closes the pipes of other children, which were inherited
         os.closerange(theirs + 1, os.sysconf("SC_OPEN_MAX"))
+        # The fork server of a restricted process can read other processes; its children cannot.
+        hide_processes()
         connection: Connection[Any, Any] = Connection(theirs)
         try:
             sys.path[:], folder, environment = connection.recv()

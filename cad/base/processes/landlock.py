@@ -14,7 +14,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,12 +33,59 @@ _EXECUTE = 1 << 0
 _WRITE = 1 << 1
 _READ = 1 << 2
 _LIST = 1 << 3
+_MOVE = 1 << 13
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 # Right to make ioctl calls on devices, which exists from version 5 of the interface on.
 _DEVICES = 1 << 15
 _OF_FILES = _EXECUTE | _WRITE | _READ | 1 << 14 | _DEVICES
-_SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys/devices/system", "/sys/fs/cgroup")
+_SYSTEM = ("/usr", "/lib", "/lib64", "/proc", "/sys/devices/system", "/sys/fs/cgroup")
+# /etc holds passwords and private keys, so only the files are named that libraries read: settings
+# of the loader, of time zones, of fonts, of host names, of TLS (by Debian, Arch and Fedora) and of
+# Debian's Python.
+_OF_ETC = (
+    "ld.so.cache",
+    "localtime",
+    "timezone",
+    "mime.types",
+    "fonts",
+    "nsswitch.conf",
+    "host.conf",
+    "hosts",
+    "gai.conf",
+    "resolv.conf",
+    "services",
+    "ssl/certs",
+    "ssl/cert.pem",
+    "ssl/openssl.cnf",
+    "ca-certificates/extracted",
+    "pki/ca-trust/extracted",
+    "pki/tls/certs",
+    "pki/tls/cert.pem",
+    "pki/tls/openssl.cnf",
+    "crypto-policies",
+    "python3",
+    f"python{sys.version_info.major}.{sys.version_info.minor}",
+)
+# /proc holds the arguments and the environments of all processes. Libraries need only these facts
+# about the machine and about the restricted process itself.
+_OF_PROC = (
+    "cpuinfo",
+    "meminfo",
+    "stat",
+    "sys/vm/overcommit_memory",
+    "self/maps",
+    "self/stat",
+    "self/statm",
+    "self/status",
+)
 _DEVICE_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/zero")
+
+# Paths that stay open after hide_processes; empty in a process that confine has not restricted.
+_OUTSIDE_PROC: list[Path] = []
+# Handles of the files of _OF_PROC. A rule holds for a file as Linux knows it now. Linux forgets the
+# files of /proc when memory is short, and then knows them as new files, which no rule allows. It
+# does not forget a file to which a handle is open.
+_HELD: list[int] = []
 
 
 class _Ruleset(ctypes.Structure):
@@ -59,10 +106,13 @@ def version() -> int:
     return 0
 
 
-def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
+def confine(
+    read: Iterable[Path], write: Iterable[Path], share: Callable[[], object] | None = None
+) -> bool:
     """Restrict this process for good: it reads and writes files below these paths only.
 
-    The interpreter, its packages and the system's libraries stay readable.
+    The interpreter, its packages, the system's libraries and the settings of these libraries stay
+    readable. Accounts and passwords, other processes and the kernel's symbols do not.
 
     Parameters
     ----------
@@ -70,6 +120,10 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
         Folders or files that may be read.
     write : iterable of Path
         Folders in which files may be read, made, changed and removed.
+    share : callable, optional
+        Called when all but other processes is closed. It may start a fork server for the children
+        of this process (:func:`cad.base.processes.share_loaded`). Each child then closes other
+        processes itself, and so can read its own entry below /proc.
 
     Returns
     -------
@@ -83,24 +137,69 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
         When a kernel that has Landlock refuses the rules.
     """
     level = version()
-    if not level:
-        return False
-    everything = _ALL[min(level, 3)] | (_DEVICES if level >= 5 else 0)
-    look = _EXECUTE | _READ | _LIST
-    rules = _Ruleset(everything)
-    ruleset = _call(
-        _CREATE, ctypes.byref(rules), ctypes.c_size_t(ctypes.sizeof(rules)), ctypes.c_uint32(0)
-    )
+    if level:
+        # Libraries ask for the home folder. Without this variable they would look into /etc/passwd.
+        home = os.path.expanduser("~")
+        if os.path.isabs(home):
+            os.environ["HOME"] = home
+        if not _OUTSIDE_PROC:  # a restricted process could not list them
+            _OUTSIDE_PROC.extend(path for path in Path("/").iterdir() if path.name != "proc")
+        _restrict(_everything(level), _rules(_everything(level), read, write))
+    if share is not None:
+        share()
+    hide_processes()
+    return level > 0
+
+
+@door("own", "process")
+def hide_processes() -> None:
+    """Close other processes and the kernel's symbols to this process, if it is restricted.
+
+    Nothing happens in a process that neither called :func:`confine` nor was forked from such a
+    process.
+    """
+    if not _OUTSIDE_PROC:
+        return
+    # A file may be moved to another folder only if every restriction of the process allows it.
+    handled = (_READ | _LIST | _MOVE) & _everything(version())
+    rules = [(path, handled) for path in _OUTSIDE_PROC]
+    for name in _OF_PROC:
+        path = Path("/proc", name)
+        with suppress(OSError):
+            _HELD.append(os.open(path, os.O_PATH | os.O_CLOEXEC))
+        rules.append((path, _READ))
+    _restrict(handled, rules)
+
+
+def _everything(level: int) -> int:
+    """Return all rights to files that a version of Landlock has."""
+    return _ALL[min(level, 3)] | (_DEVICES if level >= 5 else 0)
+
+
+def _rules(
+    everything: int, read: Iterable[Path], write: Iterable[Path]
+) -> Iterator[tuple[Path, int]]:
+    """Yield each path that stays open, with the rights below it."""
+    look = (_EXECUTE | _READ | _LIST) & everything
+    for path in (*_program_paths(), *map(Path, read)):
+        yield path, look
+    # A Python process that is started from here finds the package by listing the folder that
+    # contains the package. Therefore it may list this folder.
+    yield Path(__file__).resolve().parents[3], _LIST
+    for device in map(Path, _DEVICE_FILES):
+        yield device, (_READ | _WRITE) & everything
+    for path in map(Path, write):
+        yield path, everything
+
+
+def _restrict(handled: int, rules: Iterable[tuple[Path, int]]) -> None:
+    """Take all of these rights from this process for good, except where a rule grants them."""
+    attributes = _Ruleset(handled)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    ruleset = _call(_CREATE, ctypes.byref(attributes), size, ctypes.c_uint32(0))
     try:
-        for path in (*_program_folders(), *map(Path, read)):
-            _allow(ruleset, path, look & everything)
-        # A Python process that is started from here finds the package by listing the folder that
-        # contains the package. Therefore it may list this folder.
-        _allow(ruleset, Path(__file__).resolve().parents[3], _LIST)
-        for device in map(Path, _DEVICE_FILES):
-            _allow(ruleset, device, (_READ | _WRITE) & everything)
-        for path in map(Path, write):
-            _allow(ruleset, path, everything)
+        for path, rights in rules:
+            _allow(ruleset, path, rights)
         libc = ctypes.CDLL(None, use_errno=True)
         # The kernel restricts a process without privileges only after this call. The process can
         # then no longer gain rights by starting a program that runs as its owner (setuid).
@@ -108,11 +207,10 @@ def confine(read: Iterable[Path], write: Iterable[Path]) -> bool:
         _call(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
     finally:
         os.close(ruleset)
-    return True
 
 
-def _program_folders() -> list[Path]:
-    """Return the folders of the interpreter, its packages, this program and the system's libraries.
+def _program_paths() -> list[Path]:
+    """Return the paths of the interpreter, its packages, this program and the system's libraries.
 
     ``sys.path`` is not used as a whole, because it may contain the folder in which a command was
     started.
@@ -121,7 +219,8 @@ def _program_folders() -> list[Path]:
     folders |= {Path(sys.prefix), Path(sys.base_prefix), Path(sys.exec_prefix)}
     folders |= {Path(path) for path in site.getsitepackages()}
     folders.add(Path(__file__).resolve().parents[2])
-    return [*map(Path, _SYSTEM), *sorted(folders)]
+    of_etc = [Path("/etc", name) for name in _OF_ETC]
+    return [*map(Path, _SYSTEM), *of_etc, *sorted(folders)]
 
 
 @door("own", "process")

@@ -122,6 +122,12 @@ def read_back(
         For each statistic by name, the lowest and the highest value that the site's rules allow;
         other statistics have their usual ranges.
 
+    Returns
+    -------
+    list of str
+        Notes for the user, one sentence each: what is missing, which images lie beside T2, and
+        whose displacement could not be measured.
+
     Raises
     ------
     CadError
@@ -566,6 +572,11 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
     build, have : Path
         The folder in which the study is built, and its folder in the cohort. ``have`` is None for a
         new study.
+
+    Returns
+    -------
+    bool
+        True if the study is in the cohort and has a file of this name; False for a new study.
     """
     return have is not None and (have / target.relative_to(build)).is_file()
 

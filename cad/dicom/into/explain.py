@@ -937,6 +937,11 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
     words : iterable of str
         ROLE=SERIES, of the roles ``t2w``, ``adc``, ``dce`` and ``hbv``.
 
+    Returns
+    -------
+    dict of str to int
+        The number of the chosen series, by role.
+
     Raises
     ------
     CadError

@@ -192,5 +192,10 @@ def names_patient(cell: str, names: set[str]) -> bool:
         The cell.
     names : set of str
         Ids of patients without blanks around them.
+
+    Returns
+    -------
+    bool
+        True if the cell is one of the names.
     """
     return cell.strip() in names or whole_cell(cell) in names

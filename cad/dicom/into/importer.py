@@ -182,6 +182,12 @@ def import_owned(
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.
+
+    Returns
+    -------
+    ImportSummary
+        Ids of the studies that were added, updated or left unchanged, errors of studies or files
+        that could not be imported, and notes for the user.
     """
     settings = read_settings(ImportRules, rules)
     if settings.undecided:

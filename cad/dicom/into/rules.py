@@ -430,6 +430,11 @@ class ImportRules(Section):
         ----------
         roi_id : str
             The id.
+
+        Returns
+        -------
+        bool
+            True if the id stays; False if a number takes its place.
         """
         if self.labels != "pseudonym" or roi_id in self.roi_ids:
             return True

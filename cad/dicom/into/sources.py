@@ -270,6 +270,12 @@ def by_series(frames: Iterable[Frame]) -> list[list[Frame]]:
     ----------
     frames : iterable of Frame
         Headers of images.
+
+    Returns
+    -------
+    list of list of Frame
+        One list of frames for each series, in the order in which the series first appear. The
+        frames of a series keep their order.
     """
     series: dict[str, list[Frame]] = defaultdict(list)
     for frame in frames:
@@ -420,6 +426,11 @@ def leads_out(path: Path, folder: Path) -> bool:
     path, folder : Path
         The path, and the folder below which it stands. It does no harm if the folder itself is a
         link, or lies below one.
+
+    Returns
+    -------
+    bool
+        True if the path, with all its links followed, does not lie in the folder.
     """
     return not path.resolve().is_relative_to(folder.resolve())
 

@@ -34,6 +34,12 @@ def changed_since(image: Path, sources: Iterable[Path]) -> bool:
         The image in the cohort.
     sources : iterable of Path
         The files in the source from which the image was made.
+
+    Returns
+    -------
+    bool
+        True if any source was changed after the image was written, or less than an hour before: two
+        clocks may differ by that much.
     """
     made = image.stat().st_mtime - _CLOCKS_APART_S
     return any(path.stat().st_ctime > made for path in sources)

@@ -256,7 +256,7 @@ def _budget(whole: int) -> Spend:
     return spend
 
 
-@door("in", "tar", bound="MAX_ARRAYS")
+@door("in", "tar", bound="MAX_ARRAYS unpacked", limit=MAX_ARRAYS)
 def members(name: str, content: bytes, spend: Spend | None = None) -> Iterator[tuple[str, bytes]]:
     """Yield the files in a packed file, each with its name and bytes; yield any other file itself.
 

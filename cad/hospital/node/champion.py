@@ -52,10 +52,16 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
     Raises
     ------
     CadError
-        When the model is no shadow or cannot be used, and when the node runs or has never run. Also
-        when its audit trail is damaged, or when more of the settings file would change than the
-        entry ``models``.
+        When the settings file is a link, when the model is no shadow or cannot be used, and when
+        the node runs or has never run. Also when its audit trail is damaged, or when more of the
+        settings file would change than the entry ``models``.
     """
+    if config.is_symlink():
+        raise CadError(
+            "a link: it would be replaced by a file, and what it leads to would stay as it is",
+            file=config,
+            hint=f"give the file itself: --config {config.resolve()}",
+        )
     settings = read_settings(NodeSettings, config)
     champions = list(settings.models.champion)
     shadows = list(settings.models.shadow)

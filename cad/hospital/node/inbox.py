@@ -204,6 +204,11 @@ class Inbox:
         announced : tuple of str, optional
             SOPClassUID and SOPInstanceUID that the file must have.
 
+        Returns
+        -------
+        int
+            Size of the stored instance in bytes; 0 if it was stored before and is undamaged.
+
         Raises
         ------
         CadError
@@ -282,6 +287,11 @@ class Inbox:
         study : str
             The study's key: the pseudonym of its StudyInstanceUID.
 
+        Returns
+        -------
+        Head
+            UIDs, modality and PatientID of the instance.
+
         Raises
         ------
         CadError
@@ -303,6 +313,11 @@ class Inbox:
             The function to call.
         *arguments : object
             The arguments of the call.
+
+        Returns
+        -------
+        object
+            The value that the function returned.
 
         Raises
         ------
@@ -425,6 +440,11 @@ class Inbox:
         before : float, optional
             Time in seconds since 1970. The study is removed only if it was done, or failed, before
             this time. By default it is removed in any state.
+
+        Returns
+        -------
+        bool
+            True if the study was removed; False if it was not done or failed before ``before``.
 
         Raises
         ------

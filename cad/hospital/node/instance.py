@@ -188,6 +188,11 @@ def deflated_head(path: Path) -> Head:
     path : Path
         A DICOM file.
 
+    Returns
+    -------
+    Head
+        UIDs, modality and PatientID of the instance.
+
     Raises
     ------
     CadError
@@ -235,6 +240,11 @@ def is_whole(path: Path, digest: bytes) -> bool:
         The file, which the disk may have damaged.
     digest : bytes
         Hash of the data set (:func:`digest_of`) when the file was stored.
+
+    Returns
+    -------
+    bool
+        True if the file can be read and its data set has this hash.
     """
     with suppress(CadError), reading(path, "damaged on the disk"):
         return digest_of(path) == digest
@@ -250,6 +260,11 @@ def same_content(first: Path, second: Path) -> bool:
     ----------
     first, second : Path
         DICOM files.
+
+    Returns
+    -------
+    bool
+        True if the elements and the decoded pixels of both files are equal.
     """
     with reading(first, "not readable as DICOM"):
         return _plain_dataset(first) == _plain_dataset(second)

@@ -540,6 +540,11 @@ class Queue:
         ----------
         fingerprint : str
             The fingerprint of the node's secret.
+
+        Returns
+        -------
+        bool
+            True if the fingerprint is the stored one; always True in the first call.
         """
         self._do("INSERT OR IGNORE INTO secret VALUES (1, ?)", fingerprint)
         return self._rows("SELECT fingerprint FROM secret") == [(fingerprint,)]
@@ -602,6 +607,11 @@ class Queue:
             Size of the file in bytes, or number of instances of the series.
         time : int
             Time of the file's last change in nanoseconds, or 0 for a series.
+
+        Returns
+        -------
+        bool
+            True if an entry with this name, size and time is in the queue.
         """
         query = "SELECT 1 FROM exported WHERE name = ? AND size = ? AND time = ?"
         return bool(self._rows(query, name, size, time))

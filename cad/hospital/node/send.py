@@ -24,6 +24,11 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
         Whether to ask first which objects the archive has, and to leave these out. Objects can be
         found there because equal results have equal UIDs (:mod:`cad.dicom.out.results`).
 
+    Returns
+    -------
+    int
+        Number of objects that were sent; 0 if the archive had all of them.
+
     Raises
     ------
     CadError
@@ -65,6 +70,11 @@ def result_is_whole(work: Path) -> bool:
     ----------
     work : Path
         The study's folder of cohort and run.
+
+    Returns
+    -------
+    bool
+        True if the study has at least one result object and every one is complete.
     """
     with suppress(CadError):
         heads = {path: head_of(path) for path in objects(work)}

@@ -90,6 +90,11 @@ class NodeHome:
             Takes the label ``sub-XXX`` and a PatientID; returns whether both are the same patient
             (:func:`cad.folders.cohort.patients.patient_proof`). None where the cohort has no secret
             key.
+
+        Returns
+        -------
+        int
+            Number of the patient's studies that were removed.
         """
         queue = Queue(self.home / QUEUE)
         try:

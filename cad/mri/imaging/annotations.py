@@ -88,6 +88,11 @@ def is_segmentation(dataset: pydicom.Dataset) -> bool:
     dataset : Dataset
         The object.
 
+    Returns
+    -------
+    bool
+        True for a SEG, False for an RTSTRUCT.
+
     Raises
     ------
     CadError
@@ -111,6 +116,11 @@ def has_regions(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> bool:
     ----------
     dataset, path, wanted
         As for :func:`read_regions`.
+
+    Returns
+    -------
+    bool
+        True if at least one segment or structure fits ``wanted``.
     """
     with reading(path, _UNSOUND):
         if is_segmentation(dataset):

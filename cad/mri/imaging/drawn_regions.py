@@ -136,6 +136,11 @@ def share_on_grid(
     first : int
         Number of the first slice of ``place`` in the images, for the note.
 
+    Returns
+    -------
+    ndarray, shape (z, y, x)
+        The share (0 to 1) of each voxel of ``grid``.
+
     Raises
     ------
     CadError

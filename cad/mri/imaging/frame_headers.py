@@ -171,7 +171,7 @@ def twin(extract: Excerpt, path: Path, twins: Twins) -> Frame | None:
 # Values are cached, because in a dynamic series the same positions, numbers and times occur again
 # and again.
 @lru_cache(maxsize=20_000)
-@door("in", "DICOM", bound="one element, of at most _LONGEST bytes")
+@door("in", "DICOM", limit=_LONGEST)
 def _value(field: str, element: bytes, implicit: bool) -> Any:
     with reading("", field):
         return _field(read_dataset(BytesIO(element), implicit, is_little_endian=True), field)

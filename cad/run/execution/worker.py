@@ -297,10 +297,13 @@ def serve(connection: Connection[Any, Any]) -> None:
             _keep_new_kernels_in_memory()
         else:
             compiled = []
-        confine((*confined.read, *compiled), confined.write)
+
         # From now on children of this process are copies of it, with its loaded modules. After the
         # restriction a child could not load a module that stores compiled code beside itself.
-        share_loaded(threads=2)
+        def share() -> None:
+            share_loaded(threads=2)
+
+        confine((*confined.read, *compiled), confined.write, share)
     connection.send("ready")
     while True:
         try:

@@ -434,6 +434,19 @@ def fills_missing(estimator: Any, row: np.ndarray) -> bool:
         Fitted scikit-learn estimator.
     row : ndarray, shape (n_features,)
         A row with a missing value.
+
+    Returns
+    -------
+    bool
+        False if the estimator refuses the row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> fitted = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
+    >>> fills_missing(fitted, np.array([np.nan]))
+    False
     """
     try:
         positive_probability(estimator, row[None])
@@ -533,6 +546,11 @@ def verify_bundle(folder: Path) -> float:
     ----------
     folder : Path
         Folder of the bundle.
+
+    Returns
+    -------
+    float
+        Largest absolute difference between the stored probabilities and those computed on loading.
 
     Raises
     ------

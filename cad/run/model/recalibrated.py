@@ -114,6 +114,11 @@ def moved_combinations(weights: Combinations, intercept: float, slope: float) ->
         Weights of each reader's score and of the tool's log-odds before recalibration.
     intercept, slope : float
         Recalibration of the tool's log-odds: x becomes ``intercept + slope * x``.
+
+    Returns
+    -------
+    Combinations
+        The adapted weights of each reader and of an average reader.
     """
     readers = {}
     for name, combination in weights.readers.items():

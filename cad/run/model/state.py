@@ -81,7 +81,8 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
     structure : object
         Nested values that JSON can hold.
     arrays : dict of str to ndarray
-        Arrays by the names that the structure refers to.
+        Arrays by the names that the structure refers to, each in the shape that it has in the
+        estimator.
 
     Raises
     ------

@@ -51,6 +51,11 @@ def save_table_model(
     description : str
         A sentence for the model card.
 
+    Returns
+    -------
+    Bundle
+        The bundle as read back from ``folder``.
+
     Raises
     ------
     CadError

@@ -136,6 +136,12 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     columns : Columns
         The roles that the user declared.
 
+    Returns
+    -------
+    Roles
+        Names of the table's columns by their role. Columns without a role that the user declared
+        are features, unless a preset leaves them out.
+
     Raises
     ------
     CadError

@@ -103,6 +103,15 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
         Result of :func:`cad.run.tables.stages.load_table`.
     regions : Regions
         The regions of the table, with their features, scores and histology.
+
+    Returns
+    -------
+    Aggregated
+        Features and labels of the regions, with notes on the table.
+    Judged
+        Probabilities, decisions and measures of the validation.
+    Emitted
+        What was written, and the lines that the command prints.
     """
     # The file that marks a run as finished is removed first. So a run that is killed later does not
     # count as finished.
@@ -123,6 +132,11 @@ def copies(regions: Regions) -> list[str]:
     ----------
     regions : Regions
         The regions of the table, with their features, scores and histology.
+
+    Returns
+    -------
+    list of str
+        One sentence for the user; empty if no such region exists.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     owners = pd.DataFrame({"row": rows, "patient": regions.patients.to_numpy()})

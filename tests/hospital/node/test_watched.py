@@ -214,6 +214,21 @@ def test_what_cannot_be_a_champion_is_refused_and_nothing_changes(node: Path):
     assert node.read_text() == before
 
 
+def test_settings_that_are_a_link_are_refused_and_stay(node: Path):
+    target = node.rename(node.with_name("target.yaml"))
+    node.symlink_to(target)
+    before = target.read_text()
+    trail = lines(node)
+    with pytest.raises(CadError, match="a link") as caught:
+        promote(node, SHADOW)
+    assert str(target) in caught.value.hint
+    assert node.is_symlink()
+    assert target.read_text() == before
+    assert lines(node) == trail
+    promote(target, SHADOW)
+    assert read_settings(NodeSettings, node).models.champion == (SHADOW,)
+
+
 def test_a_file_whose_models_cannot_be_told_apart_is_refused(node: Path):
     home = node.parent / "home"
     models = "{champion: [phantom-psvm], shadow: [phantom-psvm-biparametric]}"

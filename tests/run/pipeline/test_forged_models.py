@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cad.base.errors import CadError
 from cad.base.processes import limited
+from cad.base.share import shared
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners import LEARNERS
 from cad.learning.learners.rivals import rival_learners
@@ -82,18 +83,20 @@ def sealed(folder: Path) -> Path:
     return folder
 
 
+VALUES = (("NaN", np.nan), ("infinite", np.inf), ("huge", 1e308), ("far below zero", -1e300))
+
+
 def forgeries(arrays: Arrays) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield every forgery of every array: how, the array's name, and what takes its place."""
     for name, array in arrays.items():
         if array.dtype.kind not in "fiu":
             continue
         first, last = array.copy(), array.copy()
-        for kind, value in (("NaN", np.nan), ("infinite", np.inf), ("huge", 1e308), ("", -1e300)):
+        for kind, value in VALUES:
             if array.dtype.kind == "f" and array.size:
                 changed = array.copy()
                 changed.flat[-1] = value
-                if kind:
-                    yield kind, name, changed
+                yield kind, name, changed
         yield "empty", name, array[:0] if array.ndim else np.zeros(0)
         yield "one more axis", name, array[None]
         yield "texts", name, array.astype(str)
@@ -175,7 +178,7 @@ def not_a_number(arrays: Arrays, learner: Any) -> None:
 
 
 @pytest.mark.parametrize("change", [loop, beyond, not_a_number])
-@pytest.mark.parametrize("command", ["verify", "predict", "show"])
+@pytest.mark.parametrize("command", ["verify", "predict", "show", "predict images", "recalibrate"])
 def test_commands_refuse_forged_trees(
     models: dict[str, Path],
     tmp_path: Path,
@@ -191,6 +194,10 @@ def test_commands_refuse_forged_trees(
     words = ["model", command, folder]
     if command == "predict":
         words = ["table", "predict", table, "--model", folder, "-o", out]
+    if command == "predict images":
+        words = ["predict", "--cohort", shared("sample_data"), "--model", folder, "-o", out]
+    if command == "recalibrate":
+        words = ["recalibrate", "--cohort", shared("sample_data"), "--model", folder, "-o", out]
     ended = main_here(*words)
     assert ended.returncode == 2, ended.stdout
     assert "not a model" in ended.stderr.replace("\n", " ")
