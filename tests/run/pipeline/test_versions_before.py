@@ -19,7 +19,10 @@ import pandas as pd
 import pytest
 
 from cad.base.errors import CadError
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.schema import READERS
+from cad.folders.run_folder.tables import read_probabilities
 from cad.run.model.bundle import HASHES, load_bundle, verify_bundle
 
 VERSION_0_1 = Path(__file__).with_name("version_0_1")
@@ -50,6 +53,21 @@ def test_pages_of_a_run_of_before_speak_of_readers(
     ended = main_here("report", earlier_run)
     assert ended.returncode == 0, ended.stderr
     assert "readers would" in (earlier_run / "report" / "sub-0001.html").read_text()
+
+
+def test_the_probability_of_before_is_read_as_belief(earlier_run: Path) -> None:
+    before = pd.read_csv(earlier_run / "probabilities.csv")["probability"]
+    table = read_probabilities(RunFolder(earlier_run))
+    np.testing.assert_array_equal(table["belief"], before)
+    assert (table["probability_of"] == READERS).all()
+    results = read_results(earlier_run)
+    assert [region.belief for region in results.regions] == before.tolist()
+    for region in results.regions:
+        assert region.belief == region.probability
+        assert not region.of_cancer
+        assert region.probability_range is None
+        assert region.patient_probability is None
+    assert [(man.probability, man.lower) for man in results.men.values()] == [(None, None)]
 
 
 def test_a_run_that_stated_other_decisions_is_refused(
