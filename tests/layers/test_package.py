@@ -1,4 +1,4 @@
-"""What the distribution says of itself: its name, its licence, its version, what it brings."""
+"""The distribution states its name, licence, version and packages alike everywhere."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 _CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 STAND_INS = {"evidence": "leak", "joint": "cohorts"}
-"""What stands for NAME, which the page leaves to its reader, by benchmark."""
+"""The word in place of NAME, which the page leaves to its reader, by benchmark."""
 
 
 def printed(start: str) -> Iterator[tuple[str, list[str]]]:
@@ -69,6 +69,26 @@ TESTS = sorted(
         if words
     }
 )
+
+
+def broken_code(text: str) -> list[str]:
+    """Return the inline code of a page that a line break divides, so that nobody can copy it."""
+    prose = re.sub(r"^```.*?^```", "\n", text, flags=re.MULTILINE | re.DOTALL)
+    broken = []
+    for paragraph in re.split(r"\n\s*\n", prose):
+        for _, code in re.findall(r"(?<!`)(`+)(?!`)(.*?)(?<!`)\1(?!`)", paragraph, re.DOTALL):
+            if "\n" in code:
+                broken.append(code)
+    return broken
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_no_command_is_broken_over_two_lines(page: Path) -> None:
+    assert broken_code(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_command_is_seen() -> None:
+    assert broken_code("Run `cad` or `cad\n  check`.\n\n```\na `b\nc`\n```\n") == ["cad\n  check"]
 
 
 class ParsedError(Exception):

@@ -1,4 +1,4 @@
-"""Whatever a page or a docstring refers to is there."""
+"""Everything that a page or a docstring refers to is there."""
 
 from __future__ import annotations
 
@@ -64,6 +64,27 @@ def test_no_text_cites_a_document_outside_the_project() -> None:
         )
     ]
     assert not wrong, "\n".join(wrong)
+
+
+WITHOUT_SUBJECT = re.compile(r'''(?:"""|(?<!\S)#:? )(?:What|Whatever|Who|Whoever) .*''')
+"""A docstring or comment whose first words leave open what it is about."""
+
+
+def test_no_docstring_or_comment_leaves_its_subject_open() -> None:
+    """A hundred began with "What", so that their subject had to be guessed from the code."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {words}"
+        for folder in ("cad", "benchmarks", "scripts", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for words in WITHOUT_SUBJECT.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_subject_that_is_left_open_is_seen() -> None:
+    assert WITHOUT_SUBJECT.search('    """' + "What readers allow.")
+    assert WITHOUT_SUBJECT.search("x = 1  # " + "Who is first.")
+    assert not WITHOUT_SUBJECT.search('"""' + "The limit that readers set.")
 
 
 def broken(page: Path) -> list[str]:
