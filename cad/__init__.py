@@ -9,7 +9,12 @@ public names are:
 - the modules ``plot, learners, evaluation``.
 """
 
+import sys
+
+from cad.base.moved import MOVED, MovedModules, where_it_is
 from cad.base.version import __version__
+
+sys.meta_path.append(MovedModules)
 
 _MODULES = ("plot", "learners", "evaluation")
 _NAMES = (
@@ -38,6 +43,8 @@ def __getattr__(name: str) -> object:
         return import_module(f"cad.{name}")
     if name in _NAMES:
         return getattr(import_module("cad.run.api"), name)
+    if f"cad.{name}" in MOVED:
+        raise AttributeError(where_it_is(f"cad.{name}"))
     raise AttributeError(f"module 'cad' has no attribute {name!r}")
 
 

@@ -33,8 +33,13 @@ at a time. They fetch by C-GET, by C-MOVE or by DICOMweb. For C-MOVE (entry `mov
 also receives calls.
 
 The list has the role of `cad` for each SOP class (kind of object or service). SCU is the side that
-calls, and SCP the side that is called. *Fetched* is C-STORE SCP within C-GET and for C-MOVE,
-*stored* is C-STORE SCU, and *taken* is C-STORE SCP of the node:
+calls, and SCP the side that is called. Objects have three roles:
+
+- *fetched*: `cad` receives the object (C-STORE SCP) during a C-GET or a C-MOVE;
+- *stored*: `cad` sends the object (C-STORE SCU);
+- *taken*: the node receives the object (C-STORE SCP).
+
+The SOP classes and their roles:
 
 """
 RESULTS = """

@@ -1,7 +1,7 @@
 """Draw the pictures of docs/evidence.md from the tables beside them.
 
 ``python scripts/evidence_pictures.py docs/evidence`` reads the tables that the commands on the page
-write with ``-o``, and draws one picture of each table.
+write with ``-o``, and draws pictures of each table.
 """
 
 from __future__ import annotations
@@ -31,6 +31,30 @@ def calibration(table: pd.DataFrame) -> Figure:
     for number, groups in table.groupby("number", sort=False):
         curves[str(number)] = groups
     return calibration_figure(curves, "regions with cancer")
+
+
+def roc(table: pd.DataFrame) -> Figure:
+    """Draw the ROC curves of belief and probability, at the borders of the ten groups."""
+    figure = Figure(figsize=(4.2, 4.0))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    for number, groups in table.groupby("number", sort=False):
+        # The regions above a border are called malignant; the border moves down.
+        from_top = groups.sort_values("predicted", ascending=False)
+        malignant = from_top["observed"] * from_top["n"]
+        benign = from_top["n"] - malignant
+        found = [0.0, *(malignant.cumsum() / malignant.sum())]
+        false_alarms = [0.0, *(benign.cumsum() / benign.sum())]
+        axes.plot(false_alarms, found, "o-", markersize=4, label=str(number))
+    axes.set(
+        xlabel="share of the benign regions above the border",
+        ylabel="share of the regions with cancer above it",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    return figure
 
 
 def coverage(table: pd.DataFrame) -> Figure:
@@ -75,21 +99,22 @@ def effects(table: pd.DataFrame) -> Figure:
     return figure
 
 
-PICTURES: dict[str, Callable[[pd.DataFrame], Figure]] = {
-    "calibration": calibration,
-    "coverage": coverage,
-    "effects": effects,
+PICTURES: dict[str, tuple[str, Callable[[pd.DataFrame], Figure]]] = {
+    "calibration": ("calibration", calibration),
+    "roc": ("calibration", roc),
+    "coverage": ("coverage", coverage),
+    "effects": ("effects", effects),
 }
-"""Functions that draw a picture, by the name of the table and of the picture."""
+"""Name of the table and the function that draws it, by the name of the picture."""
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draw the picture of every table in a folder.
+    """Draw the pictures of every table in a folder.
 
     Parameters
     ----------
     folder : Path
-        Folder with the tables; gets a PNG beside each table.
+        Folder with the tables; gets the PNG files beside the tables.
 
     Returns
     -------
@@ -102,8 +127,8 @@ def draw(folder: Path) -> list[Path]:
         When a table is missing.
     """
     pictures = []
-    for name, figure in PICTURES.items():
-        table = folder / f"{name}.csv"
+    for name, (table_name, figure) in PICTURES.items():
+        table = folder / f"{table_name}.csv"
         if not table.is_file():
             raise CadError(
                 "no table to draw",

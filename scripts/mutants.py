@@ -260,7 +260,7 @@ def tried(
     path = ROOT / f"{module.replace('.', '/')}.py"
     child = os.fork()
     if child == 0:
-        # Whatever happens here, the child must never continue with the code of its parent.
+        # In any case the child must never continue with the code of its parent.
         status = 2
         try:
             signal.setitimer(signal.ITIMER_PROF, seconds)

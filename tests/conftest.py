@@ -73,7 +73,7 @@ def shared_data() -> Path:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended, as `subprocess.run` tells it of a process."""
+    """The end of a command, as `subprocess.run` tells it of a process."""
 
     returncode: int
     stdout: str

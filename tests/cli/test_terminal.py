@@ -1,4 +1,4 @@
-"""What a file says never acts on a terminal or a log."""
+"""Text of a file never acts on a terminal or a log."""
 
 from __future__ import annotations
 

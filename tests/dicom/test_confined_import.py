@@ -140,7 +140,7 @@ def test_a_limited_call_reads_the_folders_it_is_given(places: tuple[Path, Path, 
 def test_an_explanation_opens_its_source_alone(
     places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    """What explains a source gets a process that opens the source and a folder of its own."""
+    """An explanation runs in a process that opens the source and a folder of its own."""
     source, out, secret = places
     answers = {}
 

@@ -175,7 +175,7 @@ def patient(folder: Path, name: str = "P-001") -> Path:
 
 
 def found_in(root: Path) -> list[CadError]:
-    """What reading, checking and the physical gate say of a cohort's first study."""
+    """Return the messages of reading, checking and the physical gate on a cohort's first study."""
     study = read_cohort(root).studies()[0]
     rows = study.rois
     rois = [Roi(str(r), int(n)) for r, n in zip(rows["roi_id"], rows["label"], strict=True)]

@@ -1,4 +1,4 @@
-"""What a report names as superseded; against a real archive in live_archive.py."""
+"""A report names what it supersedes; against a real archive in live_archive.py."""
 
 from __future__ import annotations
 

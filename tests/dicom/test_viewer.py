@@ -1,4 +1,4 @@
-"""Where radiologists look anyway: our SEG and SR in OHIF over Orthanc, in a real browser."""
+"""OHIF, a viewer of radiologists, shows our SEG and SR over Orthanc, in a real browser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(3600)]
 
 
 def colour(picture: np.ndarray, places: list[list[float]]) -> np.ndarray:
-    """How far each place is from grey, 0 to 255."""
+    """Return the distance of each place from grey, 0 to 255."""
     column, row = np.rint(np.array(places)).astype(int).T
     pixels = picture[row, column].astype(int)
     return pixels.max(axis=1) - pixels.min(axis=1)

@@ -25,7 +25,7 @@ MODEL = "phantom-psvm-biparametric"
 LEARNER = "logistic on soft labels"
 ROWS = [f"p{k // 2},{1 + k % 5},{1 + k % 4},{k}" for k in range(12)]
 TABLE = "\n".join(["participant_id,r1,r2,adc", *ROWS, ""])
-# What makes every command work, but those that would compute for long or never end: they get an
+# Words that make a command work. Commands that would compute for long or never end get an
 # output or a configuration that is refused, unless the odd value takes its place.
 STARTS = {
     "reading": ["cohort", "-o", "out", "--readers", "a,b"],
@@ -103,7 +103,7 @@ def odd_line(name: str, draw: random.Random) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the command lines start from, deep enough for a path that goes upwards."""
+    """Make the start of the command lines, deep enough for a path that goes upwards."""
     root = tmp_path_factory.mktemp("arguments") / "so" / "deep" / "that"
     root.mkdir(parents=True)
     tiny_cohort(root)

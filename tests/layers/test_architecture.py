@@ -66,7 +66,7 @@ MAKERS = (
 
 @cache
 def rows() -> list[tuple[set[str], dict[str, str]]]:
-    """What every row of the table keeps, and its functions by module."""
+    """Return what every row of the table keeps, and its functions by module."""
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.split("### The way of each number")[1].split("\n## ")[0]
     cells = [line.split("|")[2:4] for line in table.splitlines() if line.startswith("| ")]

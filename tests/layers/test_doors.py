@@ -18,7 +18,7 @@ from cad.base.doors import DOORS, FORMS, door
 from cad.base.errors import CadError
 from cad.base.processes.limited import door_in_child
 
-# What opens, parses or puts into place, however it is spelled.
+# Functions that open, parse or put into place, however they are spelled.
 NAMES = {
     "open",
     "ZipFile",
@@ -452,7 +452,7 @@ def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
         with path.open("wb") as stream:
             stream.truncate(declared.limit + 1)
         with pytest.raises(CadError, match="at most"):
-            # What else a function takes (an object, a class, a separator) stands behind None.
+            # A function's other arguments (an object, a class, a separator) stand behind None.
             function_of(declared.name)(None, path)
         path.unlink()
         path.mkdir()

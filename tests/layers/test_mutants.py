@@ -32,7 +32,7 @@ MODULES = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
         ("x = f(a, strict=True)", ["False"]),
         ("raise ValueError('of 2')", ["pass"]),
         ("if a:\n    b", ["if not a:\n    b"]),
-        ('"""What this is."""', []),
+        ('"""Say it."""', []),
         ("import a", []),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the distribution says of itself: its name, its licence, its version, what it brings."""
+"""The distribution states its name, licence, version and packages alike everywhere."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from cad.learners import SVMROC, ProbabilisticSVC
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LINE = 140
+"""Longest line of the changelog under "Unreleased"."""
 # On the package index `cad` is another project: an extra of it, or a wheel of that name.
 OLD_NAME = re.compile(
     r"(?<![\w.-])cad\[[a-z]|pip install [^\n`)]*(?<![\w./-])cad(?![\w./-])|/cad-\*"
@@ -113,6 +115,44 @@ def test_a_tag_has_the_lines_of_its_release_as_plain_text() -> None:
     # The release that the package states has a text.
     shipped = tag_text((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), cad.__version__)
     assert shipped.count("\n- ") >= 5
+
+
+def sections(changelog: str) -> dict[str, list[str]]:
+    """Return the items of a changelog by the heading of their release."""
+    items = {}
+    for section in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]:
+        heading, _, body = section.partition("\n")
+        items[heading] = [item.strip() for item in re.split(r"^- ", body, flags=re.MULTILINE)[1:]]
+    return items
+
+
+def too_long(changelog: str) -> list[str]:
+    """Return what makes a changelog too long to be read before an update."""
+    wrong = []
+    for heading, items in sections(changelog).items():
+        if len(items) > 12:
+            wrong.append(f"{heading}: {len(items)} items, join those of one subject")
+        for item in items:
+            if heading == "Unreleased" and ("\n" in item or len(item) > LINE):
+                wrong.append(f"{heading}: more than one line of {LINE} characters: {item[:60]}")
+            elif item.count("\n") >= 3:
+                wrong.append(f"{heading}: more than three lines: {item[:60]}")
+    return wrong
+
+
+def test_the_changelog_is_short() -> None:
+    """It had 79 items of 3,000 words above the newest release."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert too_long(changelog) == []
+    assert "Unreleased" in sections(changelog)
+    assert too_long("## Unreleased\n\n- One\n  and more.\n") == [
+        "Unreleased: more than one line of 140 characters: One\n  and more."
+    ]
+    assert len(too_long("## Unreleased\n\n- " + "o" * 141)) == 1
+    assert len(too_long("## 2.0.0\n\n- One\n  and\n  more\n  lines.\n")) == 1
+    assert too_long("## 2.0.0\n\n" + "- One.\n" * 13) == [
+        "2.0.0: 13 items, join those of one subject"
+    ]
 
 
 def test_a_plain_installation_brings_no_strong_copyleft(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What indexes, archives and visitors read: from one source, with links that lead somewhere."""
+"""Texts for indexes, archives and visitors come from one source, and their links lead somewhere."""
 
 from __future__ import annotations
 

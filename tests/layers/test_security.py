@@ -67,7 +67,7 @@ def test_the_gate_looks_for_insecure_calls(repository: Path):
 
 
 def uv(repository: Path) -> str:
-    """Where uv is: the scripts need it, and the lock file that it made."""
+    """Return the place of uv: the scripts need it, and the lock file that it made."""
     found = shutil.which("uv")
     if found is None or not (repository / "uv.lock").is_file():
         pytest.skip("UV ABSENT: the bill of materials was not written")

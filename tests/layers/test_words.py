@@ -1,4 +1,4 @@
-"""Whatever a page or a docstring refers to is there."""
+"""Everything that a page or a docstring refers to is there."""
 
 from __future__ import annotations
 
@@ -73,22 +73,38 @@ def admissions(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["evidence", "probability", "real-data", "methods", "robustness", "scale"]
+    "name",
+    ["evidence", "probability", "real-data", "reproduction", "methods", "robustness", "scale"],
 )
 def test_every_number_of_a_page_of_evidence_can_be_measured_again(name: str) -> None:
     """Numbers without a command are in docs/history.md, or nowhere."""
     assert admissions((ROOT / f"docs/{name}.md").read_text(encoding="utf-8")) == []
 
 
-def test_the_page_of_reproductions_names_an_earlier_version_once() -> None:
-    """Its introduction says which section was made before the last change of the rules."""
-    text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
-    assert admissions(text) == ["an earlier version"]
-
-
 def test_an_admission_is_seen_across_a_line_break() -> None:
     text = "The repository has no\ncommand for this; the code is not in the repository."
     assert admissions(text) == ["no command", "not in the repository"]
+
+
+WITHOUT_SUBJECT = re.compile(r'''(?:"""|(?<!\S)#:? )(?:What|Whatever|Who|Whoever) .*''')
+"""A docstring or comment whose first words leave open what it is about."""
+
+
+def test_no_docstring_or_comment_leaves_its_subject_open() -> None:
+    """A hundred began with "What", so that their subject had to be guessed from the code."""
+    wrong = [
+        f"{path.relative_to(ROOT)}: {words}"
+        for folder in ("cad", "benchmarks", "scripts", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for words in WITHOUT_SUBJECT.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_subject_that_is_left_open_is_seen() -> None:
+    assert WITHOUT_SUBJECT.search('    """' + "What readers allow.")
+    assert WITHOUT_SUBJECT.search("x = 1  # " + "Who is first.")
+    assert not WITHOUT_SUBJECT.search('"""' + "The limit that readers set.")
 
 
 def broken(page: Path) -> list[str]:

@@ -593,7 +593,7 @@ def test_a_site_moves_the_intercept_and_keeps_the_rest() -> None:
     slope = moved.estimate[1, BELIEF] / model.estimate[1, BELIEF]
     assert moved.estimate[1, READERS] == pytest.approx(slope * model.estimate[1, READERS])
     assert 0.6 < slope < 1.4
-    # What the site's men say of the intercept replaces what the model did not know of it.
+    # The intercept of the site's men replaces what the model did not know of it.
     assert np.sqrt(moved.covariance[0, 0]) < 0.4
     same = model.recalibrated(draw(18, men=1500, leak=True))
     assert same.estimate[1, [INTERCEPT, BELIEF]] == pytest.approx([-0.7, 0.9], abs=0.3)

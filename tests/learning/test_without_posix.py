@@ -1,4 +1,4 @@
-"""What works where Windows lacks something: learners, consensus and validation, in Python."""
+"""Learners, consensus and validation work in Python without what Windows lacks."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def tiny_cohort(root: Path) -> Path:
 
 
 def _load(cohort: Path, settings: PipelineSettings) -> None:
-    """What ``run`` and ``predict`` do with a cohort's tables before they measure."""
+    """The steps of ``run`` and ``predict`` with a cohort's tables before they measure."""
     found = read_cohort(cohort)
     refs = found.studies()
     settings = resolve_auto(CohortFacts.of((r.folder, r.study_id) for r in refs), settings)

@@ -106,7 +106,7 @@ def run_folder(root: Path) -> Boundary:
             write_report(run)
 
     def said() -> None:
-        """What a finished run prints again, as a command reads it."""
+        """The numbers that a finished run prints again, as a command reads them."""
         with reading(run, "not a finished run"):
             printed_table(Summary.from_dict(read_metrics(folder)))
 
@@ -133,7 +133,7 @@ def run_folder(root: Path) -> Boundary:
 
 
 def memory(root: Path) -> Boundary:
-    """What a run remembers of the last one."""
+    """The memory that a run has of the last one."""
     cohort = tiny_cohort(root)
     out = root / "run"
     settings = PipelineSettings(name="fuzz")

@@ -28,7 +28,7 @@ from pydicom.uid import (
 # De-identification leaves the source without some values, 99CAD is our scheme of codes, and
 # dciodvfy is older than the term QUANTITY of Parametric Maps (PS3.3 C.8.32.2).
 ALLOWED = re.compile(r"needed to build DICOMDIR|defined term = <(99CAD|QUANTITY)>")
-# What must never be seen again once a study has been imported.
+# Values that must never be seen again once a study has been imported.
 IDENTIFYING = {
     "PatientName": "Gravenstein^Waldemar",
     "PatientBirthDate": "19470503",

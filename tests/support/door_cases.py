@@ -1,4 +1,4 @@
-"""What comes through every door of strangers' bytes: sound files, their damage, who reads them.
+"""Files for every door of strangers' bytes: sound files, their damage, who reads them.
 
 The fuzz matrix (``tests/fuzz/test_doors.py``, ``benchmarks/doors.py``) is made of the table of
 doors (:data:`cad.base.doors.DOORS`) and these cases; a door without a case fails the build.
@@ -75,7 +75,7 @@ from cad.run.model.bundle import load_bundle
 from cad.run.tables.dialects import read_cells
 
 OUTSIDE = b"OUTSIDE-THE-SOURCE" * 40
-"""What lies beside a source, and must come out of nothing that reads the source."""
+"""A secret beside a source, which must come out of nothing that reads the source."""
 POINTERS = (
     "{top}/outside",
     "../outside",
@@ -118,7 +118,7 @@ def _json(root: Path) -> Boundary:
 
 
 def _archive(root: Path) -> Boundary:
-    """What an archive answers to a query, as the client hands it on."""
+    """An archive's answer to a query, as the client hands it on."""
     path = root / "answers.json"
     answer = {
         "00100020": {"vr": "LO", "Value": ["P-001"]},

@@ -1,4 +1,4 @@
-"""What lies in a folder, without what tells the time: copied, read, compared."""
+"""Trees of a folder, without what tells the time: copied, read, compared."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def tree(root: Path) -> Tree:
 
 
 def _content(path: Path) -> bytes:
-    # What SQLite has written is in two files.
+    # SQLite has written into two files.
     return _queue(path) if path.suffix == ".sqlite" else _timeless(path, path.read_bytes())
 
 

@@ -127,7 +127,7 @@ def bounded_time(seconds: float) -> Iterator[None]:
 
 
 def fault(read: Callable[[], object], seconds: float = SECONDS) -> str:
-    """What a user must never see: a foreign traceback's place, or that it took too long."""
+    """Return a fault that a user must never see: a foreign traceback's place, or a long wait."""
     start = time.process_time()
     try:
         with warnings.catch_warnings(), bounded_time(seconds):

@@ -32,7 +32,7 @@ def machine() -> Iterator[int]:
 
 
 def on(number: int) -> list[str]:
-    """What runs a command on a machine."""
+    """A program that runs a command on a machine."""
     return ["nsenter", "-t", str(number), "-n"]
 
 

@@ -1,4 +1,4 @@
-"""What both misbehaving archives share: a study, what they truly hold, and the judgement."""
+"""Share between both misbehaving archives: a study, what they truly hold, and the judgement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Behaviour:
 
 @dataclass
 class Truth:
-    """What an archive holds: the study that can be fetched, and whose what it has kept is."""
+    """Content of an archive: the study that can be fetched, and the patient of each kept object."""
 
     study: list[Dataset]
     kept: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Seen:
-    """How one call ended."""
+    """The end of one call."""
 
     outcome: str
     seconds: float

@@ -1,4 +1,4 @@
-"""Whether a real archive can be started here, and what is missing where it cannot."""
+"""Tell whether a real archive can be started here, or what is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PLUGIN = "/usr/share/orthanc/plugins/libOrthancDicomWeb.so"
-"""Where Debian's orthanc-dicomweb puts its plugin; ``CAD_ORTHANC_DICOMWEB`` names another place."""
+"""Place of the plugin of Debian's orthanc-dicomweb; ``CAD_ORTHANC_DICOMWEB`` names another."""
 
 
 def absent() -> str:

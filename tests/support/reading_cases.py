@@ -88,7 +88,7 @@ def code_of(study: Path, patient: str) -> str:
 
 
 def outline(cohort: Path, study: Path, inside: np.ndarray, roi: str = "a") -> dict[str, Any]:
-    """What the page says of voxels (z, y, x of the image) of the first patient."""
+    """Return the page's words on voxels (z, y, x of the image) of the first patient."""
     ref = next(r for r in read_cohort(cohort).studies() if r.study_id == "sub-0001")
     place = drawn_on(read_study_of(ref))
     part = tuple(slice(a, a + n) for a, n in zip(place["first"], place["shape"], strict=True))

@@ -28,7 +28,7 @@ Connect = Callable[[], socket.socket]
 
 
 def request(caller: str = "SCANNER", called: str = "CAD") -> bytes:
-    """What asks for an association to store MR images."""
+    """The bytes that ask for an association to store MR images."""
     primitive = A_ASSOCIATE()
     primitive.application_context_name = "1.2.840.10008.3.1.1.1"
     primitive.calling_ae_title, primitive.called_ae_title = caller, called

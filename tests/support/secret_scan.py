@@ -1,4 +1,4 @@
-"""Whether anything that was produced names somebody: every byte, also of what is packed."""
+"""Search everything that was produced for names: every byte, also of what is packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OHIF shows of a run's SEG and SR over Orthanc, as pictures and as places on them.
+"""Show a run's SEG and SR in OHIF over Orthanc, as pictures and as places on them.
 
     tests/support/with_orthanc.sh python tests/support/show_in_ohif.py BUILT COHORT RUN OUT
 

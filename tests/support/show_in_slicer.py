@@ -1,4 +1,4 @@
-"""What 3D Slicer shows of a study: ``python show_in_slicer.py COHORT RUN STUDY`` in its Python.
+"""Show a study in 3D Slicer: ``python show_in_slicer.py COHORT RUN STUDY`` in its Python.
 
 Printed as JSON: the volumes' names, and of every segment its name, colour, and number of voxels.
 """

@@ -1,4 +1,4 @@
-"""What a hospital puts before a web server: HTTPS that asks for a client's certificate."""
+"""Serve HTTPS that asks for a client's certificate, as a hospital does before a web server."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class Conversation:
         ``steps`` gets each finished step of storing files. Each step may take the full time that
         the limits allow for a study.
         """
-        # What the process writes to standard error is dropped: libraries write there what an
+        # The process's standard error is dropped, because libraries write there what an
         # archive has sent.
         process = Child(__name__, quiet=True)
         try:

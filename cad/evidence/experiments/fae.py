@@ -119,7 +119,7 @@ def men(options: Options) -> Result:
                     ),
                 }
             )
-    ours = ", ".join(f"{r['Brier']} ({r['features']})" for r in rows if r["learner"] == SHIPPED)
+    ours = ", ".join(f"{r['features']} {r['Brier']}" for r in rows if r["learner"] == SHIPPED)
     return Result(
         "FAE: 260 real men, measured features",
         f"The FAE table has {len(y)} men with one region each, {int(y.sum())} of them with "
@@ -130,5 +130,8 @@ def men(options: Options) -> Result:
         "features, without the features of size and shape, and with the features of size and "
         "shape alone. The number of features stands in brackets after each choice.",
         {"Learners by the features that they see": pd.DataFrame(rows)},
-        remarks=[f"The P-SVM's Brier score (lower is better) is {ours}."],
+        remarks=[
+            "The P-SVM's Brier scores (lower is better; the number of features in brackets) are: "
+            f"{ours}."
+        ],
     )

@@ -461,7 +461,7 @@ Measured = dict[str, dict[str, Any]]
 
 
 MODES = {"with flaws": True, "honest": False}
-"""Whether the flaws of the paper and of its authors' code are repeated, by name of the protocol.
+"""By name of the protocol: are the flaws of the paper and of its authors' code repeated?
 
 With the flaws, the best hyper-parameters are chosen on the test folds, and not on inner folds.
 Z-scores, imputation and kernel width come from training and test rows. Folds with an AUC below .5

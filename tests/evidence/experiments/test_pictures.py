@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
-from evidence_pictures import PICTURES, coverage, draw
+from evidence_pictures import PICTURES, coverage, draw, roc
 
 from cad.base.errors import CadError
 
@@ -16,16 +18,17 @@ def test_every_table_has_its_picture_its_command_and_its_link(repository: Path) 
     page = (repository / "docs" / "evidence.md").read_text(encoding="utf-8")
     pictures = page.split("## In pictures")[1].split("\n## ")[0]
     files = {path.name for path in (repository / "docs" / "evidence").iterdir()}
-    assert files == {f"{name}{end}" for name in PICTURES for end in (".csv", ".png")}
-    for name in PICTURES:
+    tables = {f"{table}.csv" for table, _ in PICTURES.values()}
+    assert files == {f"{name}.png" for name in PICTURES} | tables
+    for name, (table, _) in PICTURES.items():
         caption = pictures.split(f"(evidence/{name}.png)")[1].split("![")[0]
-        assert f"[{name}.csv](evidence/{name}.csv)" in caption
+        assert f"[{table}.csv](evidence/{table}.csv)" in caption
         assert "`python -m benchmarks." in caption
 
 
 def test_pictures_are_drawn_of_the_tables_alone(repository: Path, tmp_path: Path) -> None:
-    for name in PICTURES:
-        shutil.copy(repository / "docs" / "evidence" / f"{name}.csv", tmp_path)
+    for table, _ in PICTURES.values():
+        shutil.copy(repository / "docs" / "evidence" / f"{table}.csv", tmp_path)
     drawn = draw(tmp_path)
     assert [path.read_bytes()[:4] for path in drawn] == [b"\x89PNG"] * len(PICTURES)
     (tmp_path / "coverage.csv").unlink()
@@ -42,3 +45,18 @@ def test_a_row_lies_where_its_number_is() -> None:
     # By hand, of 380 of 400: (p + z²/2n ± z √(pq/n + z²/4n²)) / (1 + z²/n).
     assert (round(low, 3), round(high, 3)) == (0.924, 0.967)
     assert list(nominal.get_xdata()) == [0.95, 0.95]
+
+
+def test_a_curve_goes_through_the_shares_above_each_border() -> None:
+    groups = {"predicted": [0.2, 0.8], "observed": [0.1, 0.6], "n": [10, 5], "number": "belief"}
+    _, curve = roc(pd.DataFrame(groups)).axes[0].get_lines()
+    # Above the border are 3 of 4 regions with cancer, and 2 of 11 benign ones.
+    np.testing.assert_allclose(curve.get_xydata(), [[0, 0], [2 / 11, 3 / 4], [1, 1]])
+
+
+def test_every_section_of_the_evidence_states_when_it_was_measured(repository: Path) -> None:
+    page = (repository / "docs" / "evidence.md").read_text(encoding="utf-8")
+    sections = page.split("\n## ")[1:]
+    assert len(sections) >= 10
+    for section in sections:
+        assert re.search(r"\b\d{1,2} [A-Z][a-z]+ 20\d\d\b", section), section.splitlines()[0]

@@ -187,7 +187,7 @@ def _rates(claim: str, **counts: int) -> pd.DataFrame:
         ("yes", {"draws": 20, "draws yes": 20, "shuffled": 20, "shuffled yes": 2}, BY_NOISE),
         ("yes", {"draws": 20, "draws yes": 10, "shuffled": 20}, "yes"),
         ("yes", {"draws": 20, "draws yes": 9, "shuffled": 20}, BY_LUCK),
-        # Who is first beyond chance is first, too; the other way round it is not.
+        # A learner that is first beyond chance is first, too; the other way round it is not.
         ("order only", {"draws": 20, "draws first": 10, "shuffled": 20}, "order only"),
         (
             "order only",

@@ -159,7 +159,7 @@ def test_cancers_and_glands_measure_what_real_ones_do():
 
 
 def test_readers_err_together(readings):
-    """What is left of two readers' scores after the latent is still correlated."""
+    """Without the latent, two readers' scores are still correlated."""
     rest = {}
     for reader in ("r1", "r2", "r3", "r4"):
         groups = pd.qcut(readings["latent"], 40)

@@ -1,4 +1,4 @@
-"""What was put into simulated patients is found again by measurements that share no code with it.
+"""Values put into simulated patients come out of measurements that share no code with it.
 
 Tissue is made even and regions are measured as they are, not as a reader drew them: an uneven
 tissue's own mean differs from region to region, whoever measures it. What keeps the rest from being

@@ -41,7 +41,7 @@ HARMLESS = ("", "r1", "n/a", "-1.5", "+3", "1e-5", "-2E+10", ".5", " -1.5", "a=b
 
 
 def executed(cell: str) -> bool:
-    """Whether a spreadsheet would take the cell as a formula, by what it looks at first."""
+    """Tell whether a spreadsheet would take the cell as a formula, by what it looks at first."""
     try:
         float(cell)
     except ValueError:

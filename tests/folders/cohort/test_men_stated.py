@@ -1,4 +1,4 @@
-"""What a cohort states of its men: counted by hand."""
+"""A cohort's statements on its men agree with counts by hand."""
 
 from __future__ import annotations
 

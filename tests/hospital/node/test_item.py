@@ -816,7 +816,7 @@ def test_what_is_no_key_leads_to_no_folder(inbox, images, key):
 
 @pytest.mark.parametrize("change", ["key = NULL", "due = 'soon'", "state = 'lost'", "key = 'x'"])
 def test_a_row_of_an_earlier_version_that_no_queue_has_is_damage(inbox, images, tmp_path, change):
-    """Where the tables of version 3 let it in."""
+    """The tables of version 3 let it in."""
     keep(inbox, images[0])
     with closing(sqlite3.connect(tmp_path / "old")) as database:
         inbox.queue._db.backup(database)

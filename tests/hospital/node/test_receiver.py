@@ -101,7 +101,7 @@ def test_strangers_are_refused_logged_and_leave_no_byte(start, images, capsys, c
 
 
 def test_an_association_that_brings_too_much_is_cut(start, images):
-    """What was acknowledged before stays; the instance that went beyond is not kept."""
+    """Acknowledged instances stay; the instance that went beyond is not kept."""
     receiver = start(association_gigabytes=25e-6)
     acknowledged = send(receiver.address[1], images)  # 9 kB each
     assert 0 < len(acknowledged) < 5

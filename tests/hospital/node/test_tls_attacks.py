@@ -1,4 +1,4 @@
-"""What is wrong with the encryption itself: handshakes, certificates and records."""
+"""Faults of the encryption itself are refused: handshakes, certificates and records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from cad.hospital.node.inbox import Inbox
 from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 
-# Whoever is refused while it asks: the library, as a caller, forgets its socket.
+# The library, as a caller that is refused while it asks, forgets its socket.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 SHUT = struct.pack("ii", 1, 0)  # SO_LINGER: closing resets the connection
@@ -102,7 +102,7 @@ class Records:
         self.tls = context.wrap_bio(self._in, self._out, server_hostname="localhost")
 
     def step(self) -> bytes:
-        """What this side says next of the handshake, without sending it."""
+        """Return this side's next words of the handshake, without sending them."""
         with suppress(ssl.SSLWantReadError):
             self.tls.do_handshake()
         return self._out.read()

@@ -86,7 +86,7 @@ def test_a_shadow_scores_and_nothing_shows_it(tmp_path: Path):
     assert made == len(objects(work))
     before = everything(work)
     failed = keep_watch(settings, work)
-    # What the archive gets, and every page, is byte for byte what it was.
+    # Every page and every object for the archive is byte for byte the same as before.
     assert everything(work) == before
     assert not [path for path in work.iterdir() if path.name not in ("cohort", RUN)]
     for path, content in before.items():

@@ -242,7 +242,7 @@ def test_a_study_of_which_no_file_can_be_read_is_named_and_the_node_not_called_f
 
 
 def test_another_patient_of_the_same_label_stays(inbox, tmp_path):
-    """Where the cohort knows the ids they alone count; else who has the label alone is named."""
+    """If the cohort knows the ids, they alone count; else the man with the label alone is named."""
     cohort, other = cohort_of(tmp_path, "id"), make_cohort(tmp_path / "other", 2)
     came = {
         name: receive(inbox, tmp_path / "came" / name, name)
@@ -462,7 +462,7 @@ def test_a_reader_study_without_its_key_is_not_called_free(tmp_path):
 
 @pytest.mark.parametrize("name", ["r1-session-1.jsonl", "r1-session-1.jsonl.txt"])
 def test_a_folder_of_exports_alone_is_not_called_free(name, tmp_path):
-    """What readers sent back names cases by codes, under any name; a run's log says nothing."""
+    """Files of readers name cases by codes, under any name; a run's log says nothing."""
     cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
     write_reading(cohort, study, ReadingSettings(("r1",)))
     sent, run = tmp_path / "sent", tmp_path / "run"

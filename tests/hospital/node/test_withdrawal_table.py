@@ -1,4 +1,4 @@
-"""Whatever the program writes has a row in one table that says what a withdrawal does with it.
+"""Every file of the program has a row in one table that says what a withdrawal does with it.
 
 The table is held against every kind of folder in the code, against the files that the real commands
 write, and against what a withdrawal then does.
@@ -89,7 +89,7 @@ MARK = ".cad-kind"
 
 
 def row(kind: str, name: str) -> str:
-    """What becomes of a file."""
+    """The fate of a file at a withdrawal."""
     rows = TREATED[kind].items()
     return next((what for pattern, what in rows if fnmatchcase(name, pattern)), "no row")
 

@@ -1,4 +1,4 @@
-"""What readers allow, against known scatter and by hand."""
+"""The limit that readers set, against known scatter and by hand."""
 
 from __future__ import annotations
 

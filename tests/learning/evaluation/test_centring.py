@@ -1,4 +1,4 @@
-"""What makes folds comparable: derivation, leave-pairs-out as oracle, noise, and what is kept."""
+"""Folds are made comparable: derivation, leave-pairs-out as oracle, noise, and what is kept."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def metrics_of() -> Json:
 
 @cache
 def described(kind: str) -> Json:
-    """What the fitted estimator of these settings says of itself."""
+    """Return the description of the fitted estimator of these settings."""
     frame, _, X = made(patients=10, rois=3)
     estimator = make_estimator(PipelineSettings(name="trial", **SETTINGS[kind]))
     y = frame["truth" if kind == "boosting" else "p"].to_numpy(float)

@@ -1,4 +1,4 @@
-"""What a solution says of itself: objectives, gap and violations, counted again by loops."""
+"""A solution's objectives, gap and violations are counted again by loops."""
 
 from __future__ import annotations
 

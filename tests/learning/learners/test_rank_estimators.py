@@ -14,7 +14,7 @@ from cad.learning.learners.ranking.base import platt
 
 ALL = [SVMROC, SSLROC, RankBoost, OPAUC, SVMLin, SSRankBoost]
 SEMI = [SSLROC, SVMLin, SSRankBoost]
-# What does not apply, and why.
+# Checks that do not apply, and why.
 NOT_APPLICABLE = {
     "check_classifiers_classes": (SEMI, "its labels are -1 and 1, and -1 means unlabelled"),
     "check_sample_weight_equivalence_on_dense_data": (

@@ -234,7 +234,7 @@ class Squashed(ProbabilityRegressor):
         return super().score(X, expit(np.asarray(y, dtype=float)), sample_weight)
 
 
-# What does not apply, and why; docs/scikit-learn.md lists the same.
+# Checks that do not apply, and why; docs/scikit-learn.md lists the same.
 ONE_CLASS = "the check's labels fall into one class at .5, and a selector needs two"
 INNER = "inner folds are drawn from rows: a repeated row is not a row of twice the weight"
 NUMBERS = "its labels are numbers in [0, 1]"

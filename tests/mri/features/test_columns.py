@@ -109,7 +109,7 @@ def test_family_unit_and_words(
 
 
 def everything_said(study: Study, settings: PipelineSettings) -> list[object]:
-    """Whatever the program makes of columns, without their names."""
+    """Return all that the program makes of columns, without their names."""
     columns = columns_of(settings.features)
     found = extract(study, settings)
     names = list(found.rows.columns[2:])

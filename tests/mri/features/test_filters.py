@@ -99,7 +99,7 @@ def our_ct(case: str) -> dict[str, float]:
 
 
 def differing(found: dict[str, float], theirs: dict[str, float], rtol: float) -> dict[str, Any]:
-    """What differs by more than the tolerance; a ratio to nearly 0 says nothing and is left out."""
+    """Return what differs by more than the tolerance; a ratio to nearly 0 is left out."""
     size = theirs["rms"]
     vague = {"cov"} if abs(theirs["mean"]) < 1e-6 * size else set()
     return {

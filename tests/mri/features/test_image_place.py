@@ -1,4 +1,4 @@
-"""Where a region lies in its image, for a study without a gland mask."""
+"""The place of a region in its image, for a study without a gland mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a region lies, how large it is and how it enhances: hand-counted cases."""
+"""The place, size and enhancement of a region: hand-counted cases."""
 
 from __future__ import annotations
 

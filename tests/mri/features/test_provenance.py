@@ -1,4 +1,4 @@
-"""How values were measured: said in every row, the same for a cohort, compared with a model's."""
+"""Provenance of values is in every row, the same for a cohort, and compared with a model's."""
 
 from __future__ import annotations
 

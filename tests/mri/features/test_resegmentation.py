@@ -1,4 +1,4 @@
-"""What IBSI's configurations need beyond the defaults, counted by hand (beside MIRP: test_ibsi)."""
+"""IBSI's configurations beyond the defaults, counted by hand (beside MIRP: test_ibsi)."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_voxels_that_did_not_fit_have_no_edges() -> None:
 @given(arrays(float, (5, 5), elements=st.integers(0, 9)))
 @settings(max_examples=60, deadline=None)
 def test_no_renaming_of_levels_correlates_more(counts: np.ndarray) -> None:
-    """Whatever numbers the levels get, their correlation is at most the coefficient."""
+    """For any numbers of the levels, their correlation is at most the coefficient."""
     counts = counts + counts.T
     if not counts.any():
         return

@@ -27,7 +27,7 @@ def excerpt(content: bytes, tags: Collection[int] = TAGS) -> bytes | None:
 
 
 def said(content: bytes) -> dict[int, str]:
-    """What pydicom says of the elements; the character set is needed to read the others."""
+    """Return pydicom's values of the elements; the character set is needed to read the others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dataset = pydicom.dcmread(io.BytesIO(content), specific_tags=list(TAGS))

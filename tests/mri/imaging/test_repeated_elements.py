@@ -65,7 +65,7 @@ def element(keyword: str, value: object) -> bytes:
 
 
 def place_of(content: bytes, keyword: str, *, behind: bool) -> int:
-    """Where an element with an explicit VR begins, or ends, in a file."""
+    """Return the start, or end, of an element with an explicit VR in a file."""
     tag = pydicom.datadict.tag_for_keyword(keyword)
     assert tag is not None
     vr = pydicom.datadict.dictionary_VR(keyword).encode()

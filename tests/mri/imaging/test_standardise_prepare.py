@@ -1,4 +1,4 @@
-"""What the image settings ask for is done, noted, and leaves the study that was read alone."""
+"""Image settings are carried out and noted, and leave the study that was read alone."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_a_header_of_more_pixels_than_there_can_be_is_refused(image: Path):
 
 
 def test_voxels_that_begin_far_behind_are_not_waited_for(tmp_path: Path):
-    """What lies between the header and the voxels is read at once by the reader of NIfTI."""
+    """The reader of NIfTI reads at once all that lies between the header and the voxels."""
     import nibabel
 
     path = tmp_path / "x.nii"

@@ -1,4 +1,4 @@
-"""Where regions of the zones lie in the gland: by hand, mirrored, and in simulated men."""
+"""The order of the zones' regions in the gland: by hand, mirrored, and in simulated men."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 @dataclass
 class Theirs:
-    """What the reference converter wrote: voxels (x, y, z, t), affine (RAS) and its sidecar."""
+    """Return the reference converter's voxels (x, y, z, t), affine (RAS) and sidecar."""
 
     array: np.ndarray
     affine: np.ndarray

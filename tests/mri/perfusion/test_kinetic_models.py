@@ -111,7 +111,7 @@ def test_time_shift_of_the_input_shifts_the_curve(ktrans: float, ve: float) -> N
 @given(ktrans=KTRANS, ve=VE)
 @settings(max_examples=20, deadline=None)
 def test_mass_is_conserved(ktrans: float, ve: float) -> None:
-    """What enters minus what leaves is what is there: dC/dt = Ktrans cp - kep C, integrated."""
+    """Inflow minus outflow is the change: dC/dt = Ktrans cp - kep C, integrated."""
     fine, at = refine_times(np.array([0.0, 300.0]), 0.05)
     every = InputFunction(fine, parker_blood(fine, 20.0), np.arange(len(fine)))
     curve = tofts(ktrans, ve, every)

@@ -102,7 +102,7 @@ def test_maps_are_defined_on_the_mask_and_only_there() -> None:
         assert volume.array.dtype == np.float32
         assert np.isnan(volume.array[~mask]).all(), name
         assert np.isfinite(volume.array[mask]).all(), name
-        # What a voxel is given does not depend on the mask around it.
+        # A voxel's value does not depend on the mask around it.
         np.testing.assert_array_equal(volume.array[mask], everywhere.maps[name].array[mask])
 
 
@@ -324,7 +324,7 @@ def test_patlak_is_the_slope_of_its_plot_and_names_its_maps() -> None:
     assert (slope, intercept) == pytest.approx((0.12, 0.05))
     assert found.r2[0] == pytest.approx(1.0)
     assert found.failed.tolist() == [False, True, True]
-    # What comes back is missed: below the Tofts model of the curve, the more so the faster.
+    # The backflow is missed: below the Tofts model of the curve, the more so the faster.
     slow, fast = (fit_patlak(extended_tofts(0.1, ve, 0.02, inlet)[None], inlet) for ve in (5, 0.2))
     assert 0.02 < fast.parameters["ktrans"][0] < slow.parameters["ktrans"][0] < 0.1 + 1e-9
     maps = perfusion_maps(made_study(), PerfusionSettings(models=("patlak",))).maps

@@ -1,4 +1,4 @@
-"""What a validation says of itself, as text and in a notebook, and which tables it takes."""
+"""A validation is shown as text and in a notebook, and takes tables of several libraries."""
 
 from __future__ import annotations
 

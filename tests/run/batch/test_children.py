@@ -35,7 +35,7 @@ from cad.base.processes import share_loaded
 
 
 def told(code: str, **environment: str) -> list[str]:
-    """What a fresh process prints that has loaded what studies need, word by word; no error."""
+    """Return the words that a fresh process prints after it loaded what studies need; no error."""
     command, given = [sys.executable, "-c", SHARED + code], {**os.environ, **environment}
     given.pop("PYTHONUNBUFFERED", None)
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=given)
@@ -387,7 +387,7 @@ def test_a_long_loop_uses_the_cluster_whatever_jobs_says(
 
 
 def test_a_worker_imports_no_learner() -> None:
-    """What it needs takes a third of the time that scikit-learn's import alone takes."""
+    """Its imports take a third of the time that scikit-learn's import alone takes."""
     code = (
         "import sys, cad.run.stages.study, cad.mri.features.table, cad.mri.features.snapshot, "
         "cad.mri.imaging.prepare, cad.mri.imaging.plausibility\n"

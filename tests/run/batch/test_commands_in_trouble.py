@@ -204,7 +204,7 @@ needs_strace = pytest.mark.skipif(
 
 
 def failing(calls: str, error: str, path: Path | None = None) -> tuple[str, ...]:
-    """What a command is started by, so that system calls fail: of one file, or all."""
+    """Return the words before a command that let system calls fail: of one file, or all."""
     of = () if path is None else ("-P", str(path))
     return ("strace", "-f", "-qq", "-o", "/dev/null", *of, "-e", f"inject={calls}:error={error}")
 
@@ -260,7 +260,7 @@ def test_an_image_that_cannot_be_read_costs_its_study_alone(
 def test_results_that_cannot_be_written_leave_the_earlier_ones(
     ready: Path, imported: Path, tmp_path: Path, calls: str, error: str
 ):
-    """Whatever a command cannot write, what was there stays readable and the same."""
+    """If a command cannot write a file, the file that was there stays readable and the same."""
     out = tmp_path / "out"
     shutil.copytree(imported / "out", out)
     target = out / "probabilities.csv"

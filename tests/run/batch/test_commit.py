@@ -28,7 +28,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def decided(folder: Path, new: dict[str, str], gone: tuple[str, ...] = ()) -> None:
-    """What a process leaves that was killed right after its commit."""
+    """Make the files of a process that was killed right after its commit."""
     for place, content in new.items():
         path = folder / COMMIT / "new" / place
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def test_tables_that_change_under_a_run_are_not_taken_for_its_own(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What changes after the tables were read is in the next run, as if it came later."""
+    """A change after the tables were read is in the next run, as if it came later."""
     root, out = tmp_path / "cohort", tmp_path / "out"
     part_of(simulated, root, ["sub-0001", "sub-0002", "sub-0003"])
     scores = root / "scores.tsv"

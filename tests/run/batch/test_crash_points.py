@@ -158,7 +158,7 @@ def test_two_of_any_command_at_once_lose_nothing(group, pairs):
 
 
 def _in_two_steps() -> None:
-    """What this suite is there to find: two files that only count together."""
+    """Write two files that only count together: this suite must notice it."""
     if not Path("first").exists():
         Path("first").write_text("1" * 99)
         Path("second").write_text("2" * 99)

@@ -40,7 +40,7 @@ FEW = ("sub-0001", "sub-0002", "sub-0003", "sub-0004")
 
 
 def outputs(out: Path) -> dict[str, bytes]:
-    """What must not depend on what happened on the way."""
+    """Return the files that must not depend on what happened on the way."""
     files = [out / "features.parquet", out / "probabilities.csv", *sorted(out.glob("studies/*"))]
     return {path.name: path.read_bytes() for path in files}
 

@@ -1,4 +1,4 @@
-"""What is kept, what is done again and why; failures remembered; one run at a time."""
+"""A resumed run keeps results, or repeats them and says why; one run at a time."""
 
 from __future__ import annotations
 

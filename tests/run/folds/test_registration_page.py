@@ -62,7 +62,7 @@ def test_the_whole_way_to_the_page(
     )
     assert numbers["accepted"]
     assert numbers["after"] > numbers["before"]
-    # What it moved beyond what the undisplaced image moves is the displacement.
+    # The displacement is its movement beyond that of the undisplaced image.
     assert abs(numbers["translation_mm"] - 5.0) < 1.0 + before["translation_mm"]
     assert "registration" not in np.load(plain.measured.results[0])
 

@@ -1,4 +1,4 @@
-"""What `check` says of a man whose images, regions or numbers do not belong together.
+"""`check` names a man whose images, regions or numbers do not belong together.
 
 `run` and `predict` ask the same gates. Which faults are seen is the table of docs/import.md, by
 `python -m benchmarks.faults table`; those that no gate sees are listed there as such.

@@ -1,4 +1,4 @@
-"""What a bundle must hold: every rule of its content broken once, on a model of four columns."""
+"""Every rule of a bundle's content is broken once, on a model of four columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `cad check` says of a cohort whose tables are sound and whose images are not all there."""
+"""`cad check` of a cohort whose tables are sound and whose images are not all there."""
 
 from __future__ import annotations
 

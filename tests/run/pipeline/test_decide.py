@@ -1,4 +1,4 @@
-"""What is stated of a region, at the limits of each rule and by hand."""
+"""The decision on a region, at the limits of each rule and by hand."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def region(probability: float, scores: tuple[float, ...] = (), **cells: Any) -> 
 
 
 def stated(row: dict[str, Any], withheld: tuple[str, ...] = ()) -> Any:
-    """What is decided on one region, benign below .1 and malignant above .6."""
+    """Decide on one region, benign below .1 and malignant above .6."""
     return decide_regions(pd.DataFrame([row]), np.array([0.1]), np.array([0.6]), withheld).iloc[0]
 
 

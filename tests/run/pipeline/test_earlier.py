@@ -229,7 +229,7 @@ def test_the_man_is_judged_by_his_latest_study_and_each_study_by_itself(
             numbers = same["patient_probability"].to_numpy()
             np.testing.assert_allclose(numbers, man["probability"], rtol=1e-12)
         else:
-            # What was said of him then is not what is said of him now.
+            # The numbers of the earlier study are not those of today.
             assert same["patient_probability"].isna().all()
             assert men.loc[MAN, "probability"] != man["probability"]
 

@@ -207,7 +207,7 @@ def test_commands_refuse_forged_trees(
 def test_a_fault_in_the_child_is_told_by_its_name(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    """What no check has foreseen ends the child and not the program."""
+    """A fault that no check has foreseen ends the child and not the program."""
     from cad.run.model import bundle
 
     monkeypatch.setattr(bundle, "prove", _ends_by_a_fault)

@@ -1,4 +1,4 @@
-"""What would fail at the end of a long job is said before anything is measured."""
+"""A failure that would come at the end of a long job is said before anything is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `cad model compare` prints: numbers a person can read, and why there are none."""
+"""`cad model compare` prints numbers a person can read, or why there are none."""
 
 from __future__ import annotations
 

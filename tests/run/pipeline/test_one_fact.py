@@ -356,7 +356,7 @@ TRUTHS = {
     "run/workflows/check.py",  # says which cells the rule cannot read without a grade
     "folders/run_folder/results.py",  # words beside the rule's answer
 }
-"""Where a decision is made from thresholds, and where histology's word is read as a class."""
+"""Modules that decide from thresholds, or read histology's word as a class."""
 
 
 def weighs(node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""What a run shows is what it was made from: one model's map, one learner's labels."""
+"""A run shows what it was made from: one model's map, one learner's labels."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ def test_a_model_of_simulated_patients_decides_on_no_real_man() -> None:
 
 
 def test_a_run_of_before_is_read_as_belief(run_folder: Path, tmp_path: Path) -> None:
-    """What an earlier version called the probability was what readers would say."""
+    """The probability of an earlier version was what readers would say."""
     shutil.copy(run_folder / "run.json", tmp_path / "run.json")
     table = pd.read_csv(run_folder / "probabilities.csv")
     old = table.drop(columns=["belief", "probability_of", "probability_images"])
@@ -521,7 +521,7 @@ def test_each_study_is_judged_by_itself_and_the_man_by_his_latest() -> None:
     risk = predicted_risk(rows, [taught], None, latest)
     now = predicted_risk(rows[latest], [taught], None)
     pd.testing.assert_frame_equal(risk.regions[latest], now.regions)
-    # What is known of a man counts all his studies (the test below).
+    # The truth of a man counts all his studies (the test below).
     pd.testing.assert_frame_equal(risk.men.drop(columns="truth"), now.men.drop(columns="truth"))
     then = predicted_risk(rows[~latest], [taught], None)
     of_regions = [name for name in then.regions if name != "patient_probability"]

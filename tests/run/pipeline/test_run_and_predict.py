@@ -361,7 +361,7 @@ def test_benign_is_not_stated_outside_the_training_distribution(
     assert (outside & (table["probability"] < 0.45)).any()
     assert not table["warnings"].astype(str).str.contains(";").any()  # which parts warnings
     assert not (outside & (table["decision"] != "refer")).any()
-    # What is counted is what was said.
+    # The counted decisions are those of the table.
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     for name, column in DECISION_COLUMNS.items():
         found, said = metrics["decisions"][name], table[column].value_counts()
@@ -432,5 +432,5 @@ def test_a_prediction_is_measured_by_the_numbers_that_its_pages_state(
     assert metrics["images"]["auc"]["value"] == pytest.approx(
         auc(table["truth"], table["probability_images"])
     )
-    # What the training promised is no result of this run.
+    # A promise of the training is no result of this run.
     assert metrics["operating_point"] is None

@@ -488,7 +488,7 @@ def test_each_region_has_the_thresholds_of_its_model(tmp_path: Path) -> None:
 
 def test_a_prediction_of_real_men_by_real_men_is_not_simulated(tmp_path: Path) -> None:
     both = model("both", [*T2W, *ADC])
-    # What is written into a table has no place for explanations.
+    # A written table has no place for explanations.
     loaded, extracted, aggregated = new_men(tmp_path, {"patient": "participant_id"})
     judged = predict.predict(loaded, extracted, aggregated, [both])
     assert not judged.simulated

@@ -1,4 +1,9 @@
-"""Runs and bundles as version 0.1 wrote them are read as belief, or refused with a way out."""
+"""A run and a model that version 0.1 wrote are read as belief, or refused with a way out.
+
+The folder ``version_0_1`` was written by the program of commit 645ca033, the last one whose modules
+had the places of version 0.1: a model of three simulated men, and its prediction for one of them
+(without the pages and figures, which are made anew).
+"""
 
 from __future__ import annotations
 
@@ -9,66 +14,77 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from cad.base.errors import CadError
+from cad.folders.run_folder import RunFolder
+from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.schema import READERS
-from cad.run.model.bundle import HASHES, load_bundle
+from cad.folders.run_folder.tables import read_probabilities
+from cad.run.model.bundle import HASHES, load_bundle, verify_bundle
+
+VERSION_0_1 = Path(__file__).with_name("version_0_1")
+MODEL = VERSION_0_1 / "model"
 
 
-def run_of_before(run_folder: Path, out: Path) -> Path:
-    """Copy a run and take out what version 0.1 did not write."""
-    shutil.copytree(run_folder, out)
-    table = pd.read_csv(run_folder / "probabilities.csv", dtype={"roi_id": str})
-    old = table.drop(columns=["belief", "probability_of", "probability_images"])
-    old["probability"] = table["belief"]
-    old.to_csv(out / "probabilities.csv", index=False)
-    men = pd.read_csv(run_folder / "patients.csv").drop(columns="probability_of")
-    men.assign(upper=0.6).to_csv(out / "patients.csv", index=False)
-    return out
+@pytest.fixture
+def earlier_run(tmp_path: Path) -> Path:
+    """A copy of the run, to be written into."""
+    return Path(shutil.copytree(VERSION_0_1 / "run", tmp_path / "earlier"))
 
 
-def bundle_of_before(model: Path, out: Path, **changes: Any) -> Path:
-    """Copy a bundle without a joint model, with the retired setting stated as empty."""
-    shutil.copytree(model, out)
-    metadata = json.loads((out / "metadata.json").read_text())
-    metadata.pop("joint")
-    metadata["pipeline"]["decision"]["man_ppv"] = None
-    metadata |= changes
-    (out / "metadata.json").write_text(json.dumps(metadata))
-    hashes = json.loads((out / HASHES).read_text())
-    hashes["metadata.json"] = hashlib.sha256((out / "metadata.json").read_bytes()).hexdigest()
-    (out / HASHES).write_text(json.dumps(hashes))
-    return out
+def test_the_files_are_of_version_0_1() -> None:
+    metadata = json.loads((MODEL / "metadata.json").read_text())
+    assert metadata["cad_version"] == "0.1.0"
+    assert metadata["pipeline"]["decision"]["man_ppv"] is None
+    assert "joint" not in metadata
+    record = json.loads((VERSION_0_1 / "run" / "run.json").read_text())
+    assert record["cad_version"] == "0.1.0"
+    table = pd.read_csv(VERSION_0_1 / "run" / "probabilities.csv")
+    assert not {"belief", "probability_of"} & set(table.columns)
+    assert "upper" in pd.read_csv(VERSION_0_1 / "run" / "patients.csv").columns
 
 
 def test_pages_of_a_run_of_before_speak_of_readers(
-    run_folder: Path, tmp_path: Path, main_here: Callable[..., Any]
+    earlier_run: Path, main_here: Callable[..., Any]
 ) -> None:
-    out = run_of_before(run_folder, tmp_path / "run")
-    ended = main_here("report", out)
+    ended = main_here("report", earlier_run)
     assert ended.returncode == 0, ended.stderr
-    assert "readers would" in (out / "report" / "sub-0001.html").read_text()
+    assert "readers would" in (earlier_run / "report" / "sub-0001.html").read_text()
+
+
+def test_the_probability_of_before_is_read_as_belief(earlier_run: Path) -> None:
+    before = pd.read_csv(earlier_run / "probabilities.csv")["probability"]
+    table = read_probabilities(RunFolder(earlier_run))
+    np.testing.assert_array_equal(table["belief"], before)
+    assert (table["probability_of"] == READERS).all()
+    results = read_results(earlier_run)
+    assert [region.belief for region in results.regions] == before.tolist()
+    for region in results.regions:
+        assert region.belief == region.probability
+        assert not region.of_cancer
+        assert region.probability_range is None
+        assert region.patient_probability is None
+    assert [(man.probability, man.lower) for man in results.men.values()] == [(None, None)]
 
 
 def test_a_run_that_stated_other_decisions_is_refused(
-    run_folder: Path, tmp_path: Path, main_here: Callable[..., Any]
+    earlier_run: Path, main_here: Callable[..., Any]
 ) -> None:
-    out = run_of_before(run_folder, tmp_path / "run")
-    table = pd.read_csv(out / "probabilities.csv").drop(columns="decision_model")
-    table.to_csv(out / "probabilities.csv", index=False)
-    ended = main_here("report", out)
+    table = pd.read_csv(earlier_run / "probabilities.csv").drop(columns="decision_model")
+    table.to_csv(earlier_run / "probabilities.csv", index=False)
+    ended = main_here("report", earlier_run)
     assert ended.returncode == 2
     assert "make the run anew" in ended.stderr
 
 
 def test_a_model_of_before_predicts_beliefs(
-    model: Path, first_patient: Path, tmp_path: Path, main_here: Callable[..., Any]
+    first_patient: Path, tmp_path: Path, main_here: Callable[..., Any]
 ) -> None:
-    old = bundle_of_before(model, tmp_path / "old")
     out = tmp_path / "run"
-    ended = main_here("predict", "--model", old, "--cohort", first_patient, "-o", out)
+    ended = main_here("predict", "--model", MODEL, "--cohort", first_patient, "-o", out)
     assert ended.returncode == 0, ended.stderr
     table = pd.read_csv(out / "probabilities.csv")
     assert (table["probability_of"] == READERS).all()
@@ -77,8 +93,25 @@ def test_a_model_of_before_predicts_beliefs(
     assert any("written by an earlier version" in text for text in warnings)
 
 
-def test_a_model_of_another_schema_is_refused(model: Path, tmp_path: Path) -> None:
-    later = bundle_of_before(model, tmp_path / "later", schema_version=2)
+def test_a_model_of_before_gives_the_numbers_of_before() -> None:
+    """For the features that version 0.1 measured, its table has the probabilities."""
+    assert verify_bundle(MODEL) < 1e-8
+    features = pd.read_parquet(VERSION_0_1 / "run" / "features.parquet")
+    before = pd.read_csv(VERSION_0_1 / "run" / "probabilities.csv")
+    bundle = load_bundle(MODEL)
+    now = bundle.probability(features)
+    assert features["roi_id"].astype(str).tolist() == before["roi_id"].astype(str).tolist()
+    np.testing.assert_allclose(now, before["probability"], atol=5e-5)
+
+
+def test_a_model_of_another_schema_is_refused(tmp_path: Path) -> None:
+    later = Path(shutil.copytree(MODEL, tmp_path / "later"))
+    metadata = json.loads((later / "metadata.json").read_text())
+    metadata["schema_version"] = 2
+    (later / "metadata.json").write_text(json.dumps(metadata))
+    hashes = json.loads((later / HASHES).read_text())
+    hashes["metadata.json"] = hashlib.sha256((later / "metadata.json").read_bytes()).hexdigest()
+    (later / HASHES).write_text(json.dumps(hashes))
     with pytest.raises(CadError, match="schema version 2, this program reads 1") as caught:
         load_bundle(later)
     assert "train again" in caught.value.hint

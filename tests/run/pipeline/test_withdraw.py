@@ -110,7 +110,7 @@ def test_a_run_and_a_model_are_swept_and_named(
     assert {"lines of resume.jsonl", "lines of log.jsonl"} < set(swept)
     tables = {"features.parquet", "labels.parquet", "probabilities.csv", "patients.csv"}
     assert {f"lines of {name}" for name in tables} < set(swept)
-    # What counts all patients together, and the pages that lead to his, are made anew by the run.
+    # Counts of all patients, and the pages that lead to his, are made anew by the run.
     holders = set(found.holders[str(run)])
     assert {"run.json", "metrics.json", "report/index.html"} <= holders
     assert all(name.startswith("report/") for name in holders - {"run.json", "metrics.json"})

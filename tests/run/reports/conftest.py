@@ -44,7 +44,7 @@ def _chromium() -> str | None:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Where the system's Chromium is; absent, a loud skip, and a failure where CI=true."""
+    """Return the place of the system's Chromium; absent, a loud skip, or a failure with CI=true."""
     path = _chromium()
     absent = [name for name in ("pdftoppm", "pdftotext") if shutil.which(name) is None]
     if path is None or absent:
@@ -129,14 +129,14 @@ def opened(browser: Any) -> Iterator[Callable[[Path], Opened]]:
 
 @pytest.fixture
 def axe() -> Callable[[Any], list[tuple[str, str, str]]]:
-    """What axe finds on a page in light and dark, of any impact, small targets among it."""
+    """Return what axe finds on a page in light and dark, of any impact, small targets included."""
     from axe_playwright_python.sync_playwright import Axe
 
     rules = {"rules": {"target-size": {"enabled": True}}}
 
     def findings(page: Any) -> list[tuple[str, str, str]]:
         found = []
-        # What is folded is judged, too.
+        # Folded text is judged, too.
         page.evaluate(
             "document.querySelectorAll('details').forEach((fold) => { fold.open = true; })"
         )

@@ -26,7 +26,7 @@ ZONES = ("PZ", "TZ", "AFS")
 
 @dataclass(frozen=True)
 class Patient:
-    """What one made-up patient is like."""
+    """One made-up patient."""
 
     name: str
     n_rois: int = 3

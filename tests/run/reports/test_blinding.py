@@ -1,4 +1,4 @@
-"""Where a site blinds, nothing that a person reads says what an unscored man's result is."""
+"""If a site blinds, nothing that a person reads says what an unscored man's result is."""
 
 from __future__ import annotations
 

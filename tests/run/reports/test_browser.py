@@ -58,7 +58,7 @@ def test_index_is_sorted_by_what_has_to_be_done_and_sorts_by_keyboard(
     failing = ("failed", "awaiting ROI", "scored in part")
     keys = []
     for status, word, man, known in rows:
-        # Who is referred and has histology of every region has nothing left to be read.
+        # A man who is referred and has histology of every region has nothing left to be read.
         rank = 3 if word == "refer" and known else ranks[word]
         keys.append((0 if status in failing else rank, -man))
     assert keys == sorted(keys)

@@ -78,7 +78,7 @@ def decide_one(one: dict[str, Any]) -> Any:
 
 
 def speaks_against(word: str, case: Any) -> bool:
-    """What a radiologist would hold against a decision, written down apart from the rule."""
+    """Return a radiologist's objections to a decision, written down apart from the rule."""
     scores = [int(part[-1]) for part in case.scores.split("; ") if part]
     mean = (sum(scores) / len(scores) - 1) / 4 if scores else None
     left = {"benign": case.p_benign > 0.1, "malignant": case.p_malignant > 0.1}
@@ -191,7 +191,7 @@ def test_the_head_has_the_first_regions_of_tool_and_readers_and_all_that_is_not_
     assert [region.roi for region in view.head] == ["2", "3"]
     assert [region.roi for region in view.disputed] == ["3"]
     assert view.readers_first is view.top
-    # What the tool suspects most comes first, what the readers suspect most is there too.
+    # The tool's most suspicious region comes first, that of the readers is there too.
     others = [row(0.3 + k / 100, (2, 2), roi=str(k)) for k in range(4, 9)]
     view = view_of([row(0.05, (3, 4)), *others], finished_run, tmp_path)
     assert [region.roi for region in view.head] == ["8", "1", "7", "6"]
@@ -427,7 +427,7 @@ def test_a_region_referred_for_a_reason_tells_what_its_number_alone_says(
 def test_a_region_that_an_image_does_not_measure_says_so(
     finished_run: Path, tmp_path: Path
 ) -> None:
-    """What the study's file says of a region without a result, and of no other."""
+    """The study's file describes a region without a result, and no other."""
     name = next((finished_run / "studies").glob("*.npz")).stem
     images = read_images(RunFolder(finished_run), name)
     roi = next(iter(images.rois))

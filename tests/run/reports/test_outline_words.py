@@ -1,4 +1,4 @@
-"""What the pages say of a belief that moves with the outline."""
+"""The pages' words on a belief that moves with the outline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cad.run.reports.regions import outline_words
 
 
 def region(folder: Path, **cells: object) -> RegionResult:
-    """What a run folder says of one region with these cells."""
+    """Return the words of a run folder on one region with these cells."""
     row = {
         "participant_id": "sub-1",
         "study_id": "sub-1",

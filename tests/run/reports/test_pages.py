@@ -1,4 +1,4 @@
-"""What a page says and holds, without a browser."""
+"""The content of a page, without a browser."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_a_reader_scores_by_the_keyboard_alone_and_can_turn_single_keys_off(
     button.focus()
     page.keyboard.press("Space")
     assert page.evaluate(given) == [["b", 4]]
-    # What is made anew on every score keeps the focus.
+    # A part of the page that is made anew on every score keeps the focus.
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Region b: 4"
     page.locator("#keys").focus()
     page.keyboard.press("Space")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 BASE = ("--patient", "patient", "--scores", "r1,r2", "--histology", "cancer")
-"""What is right for :func:`sound`."""
+"""The right answer for :func:`sound`."""
 
 
 def sound() -> pd.DataFrame:
@@ -1191,7 +1191,7 @@ ODD: list[Odd] = [
 ]
 
 OF_MODEL: list[Odd] = [
-    # What `cad table predict` refuses, of a model that learned from :func:`sound`.
+    # `cad table predict` refuses these, with a model that learned from :func:`sound`.
     Odd(
         "a word among numbers",
         cell("adc", "abc"),

@@ -132,7 +132,7 @@ def test_the_terminal_gives_five_lines(run: tuple[Path, str]) -> None:
 
 
 def test_checklists_claim_nothing_of_images(run: tuple[Path, str]) -> None:
-    """Who gives a table has measured it: nothing here proves how."""
+    """The owner of a table has measured it: nothing here proves how."""
     text = RunFolder(run[0]).validation.read_text()
     for title in ("CLAIM 2024", "TRIPOD+AI", "CLEAR", "METRICS"):
         assert f"## {title}" in text
@@ -193,7 +193,7 @@ def test_of_a_large_table_some_regions_are_explained(
 
 
 def test_names_of_patients_are_no_paths(tmp_path: Path) -> None:
-    """What the table calls people is shown as text, and names no file."""
+    """Names of people in the table are shown as text, and name no file."""
     frame = odd_tables.sound()
     frame["patient"] = frame["patient"].replace({"p00": "../../x", "p01": "<script>alert(1)"})
     (tmp_path / "table.csv").write_text(odd_tables.csv(frame))
