@@ -241,7 +241,7 @@ def test_one_version_of_uv_makes_every_environment(repository: Path):
         (version,) = re.findall(r'"uv==(\d+\.\d+\.\d+)"', text)
         versions.add(version)
     (pinned,) = versions
-    # Who has an older uv is told so; README's `pip install uv` brings this one or a later one.
+    # An older uv is refused with a message; README's `pip install uv` brings no older one.
     settings = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
     assert settings["tool"]["uv"]["required-version"] == f">={pinned}"
 

@@ -241,7 +241,7 @@ class _Import:
         # once.
         distinct = {(study.patient_id, study.uid) for study in studies}
         self.n_studies_of_patient = Counter(patient for patient, _ in distinct)
-        # What all score files of the source state together: the readers, and the scores in percent.
+        # All score files of the source together give the readers and the scores in percent.
         self.readers_of_source: set[str] = set()
         self.percents_of_source: list[float] = []
 

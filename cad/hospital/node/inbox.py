@@ -111,17 +111,21 @@ class Inbox:
         Its disk is then probably not mounted. :meth:`take_stock` would take all studies for deleted
         and would delete their results.
         """
-        known = self.queue.instances()
-        gone = [study for study in known if not self.incoming(study).is_dir()]
-        if not gone or len(gone) < len(known):
+        queued = self.queue.instances()
+        missing = [study for study in queued if not self.incoming(study).is_dir()]
+        if not missing or len(missing) < len(queued):
             return
         # One study without images and results is no sign of an unmounted disk: a node that was
         # killed while it swept its only study leaves such a row.
-        if len(gone) == 1 and self.spool.is_dir() and not any(self.work(gone[0]).glob("run/*")):
+        if (
+            len(missing) == 1
+            and self.spool.is_dir()
+            and not any(self.work(missing[0]).glob("run/*"))
+        ):
             return
         name = self.queue.path.name
         raise CadError(
-            f"the queue knows {len(gone)} studies, and {INCOMING} has none of them: it is missing, "
+            f"the queue knows {len(missing)} studies, and {INCOMING} has none of them: it is missing, "
             "its disk is not mounted, or it was exchanged; nothing was deleted",
             file=self.spool.parent,
             hint=f"mount its disk or bring it back, and start again; if the images are lost for "

@@ -94,7 +94,7 @@ def _columns_of_database(database: sqlite3.Connection) -> list[tuple[str, str]]:
     return database.execute(query).fetchall()
 
 
-# What SQLite makes of the schema. A queue of this format has nothing else.
+# The entries that SQLite makes of the schema. A queue of this format has no other entry.
 with closing(sqlite3.connect(":memory:")) as _fresh:
     _fresh.executescript(_SCHEMA)
     _COLUMNS = _columns_of_database(_fresh)

@@ -214,10 +214,12 @@ class Bundle:
             (:func:`cad.learning.learners.base.outside`).
         """
         # From a column without any value in the training nothing was learned.
-        known = self.training[self.features].notna().any().to_numpy()
-        names = [name for name, is_known in zip(self.features, known, strict=True) if is_known]
+        has_values = self.training[self.features].notna().any().to_numpy()
+        names = [
+            name for name, has_value in zip(self.features, has_values, strict=True) if has_value
+        ]
         trained = self.training[names].to_numpy(float)
-        rows = self._rows(X)[:, known]
+        rows = self._rows(X)[:, has_values]
         if not len(rows) or not names:
             return []
         return outside(rows, training_range(trained), len(trained), names)
