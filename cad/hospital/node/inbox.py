@@ -125,8 +125,8 @@ class Inbox:
             return
         name = self.queue.path.name
         raise CadError(
-            f"the queue knows {len(missing)} studies, and {INCOMING} has none of them: it is missing, "
-            "its disk is not mounted, or it was exchanged; nothing was deleted",
+            f"the queue knows {len(missing)} studies, and {INCOMING} has none of them: it is "
+            "missing, its disk is not mounted, or it was exchanged; nothing was deleted",
             file=self.spool.parent,
             hint=f"mount its disk or bring it back, and start again; if the images are lost for "
             f"good, move {name}, {name}-wal, {name}-shm and {STUDIES} away and send the studies "
