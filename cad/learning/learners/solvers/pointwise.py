@@ -270,7 +270,9 @@ class _Work:
         )
 
     def keep_best(self) -> Solution:
-        """Return the better of the current state and the best solution so far."""
+        """Judge the current state; return it as a solution if it has converged or its duality gap
+        is smaller than that of the best solution so far, else return the best solution so far.
+        """
         solution = self.judged(self.iterate, "smo")
         if self.best is None or solution.converged or not self.best.gap < solution.gap:
             self.best = solution
