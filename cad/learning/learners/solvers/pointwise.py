@@ -451,9 +451,11 @@ def _unsettled(
 def _solve_part(
     gram: Gram, rows: Rows, trial: Iterate, chosen: NDArray[np.int64]
 ) -> tuple[int, float]:
-    """Run the active-set method on the chosen points.
+    """Run the active-set method on the chosen points; return its number of steps and the violation.
 
-    The caller computes the decision values of the other points.
+    ``trial`` gets the new duals of the chosen points' rows. The violation is how far these rows are
+    from their optimality conditions. The caller computes the decision values of the points that
+    were not chosen.
     """
     place = np.full(len(trial.f), -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
