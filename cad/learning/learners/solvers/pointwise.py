@@ -174,7 +174,8 @@ class _Work:
         """Return point ``unfetched``, whose kernel row is missing, and points likely to be needed
         next.
 
-        These are the points without a kernel row whose rows violate their constraints most.
+        Points without a kernel row are likely to be needed next if their rows (constraints) are
+        violated most.
         """
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
