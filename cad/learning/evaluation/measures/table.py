@@ -91,7 +91,7 @@ class Measure(MeasureWords):
     def __call__(self, cases: Cases) -> float:
         """Return the measure of the regions ``cases``.
 
-        The result is NaN if the measure needs a probability and the score is none.
+        The result is NaN if the measure needs a probability and the score is not a probability.
         """
         return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
 
