@@ -121,8 +121,10 @@ def clinical(options: Options) -> Result:
 def _block(
     settings: PipelineSettings, regions: Table, block: str, options: Options
 ) -> dict[str, OutOfFold]:
-    """Return the predictions of every method, tuned on inner folds or with the paper's
-    parameters.
+    """Return the out-of-fold predictions of every method, by its name.
+
+    ``block`` says where the methods' parameters come from: each method is tuned on inner folds, or
+    each gets the parameters of the paper.
     """
     if block == TUNED:
         chosen = {}
