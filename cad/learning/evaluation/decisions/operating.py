@@ -125,10 +125,11 @@ class OperatingChoice:
         return dict(json_safe({**asdict(self), "sentence": self.sentence()}))
 
     def sentence(self) -> str:
-        """Return the shares of the decisions, the aims and the promised predictive values in one
-        sentence.
+        """Return one sentence with the share and the predictive value of each decision.
 
-        If an aim cannot be promised, the sentence says what it would need.
+        Beside each predictive value the sentence has the aim and the promise, which is the lower 95
+        % bound of the predictive value. If the aim cannot be promised, the sentence says how many
+        decisions without an error it would take.
         """
         clauses = [
             f"by the thresholds alone: benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
