@@ -266,9 +266,12 @@ def choose_operating_point(
 
 
 def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: float) -> Promised:
-    """Return the cut below which a predictive value can be promised.
+    """Return the largest cut such that decisions on regions below it are right often enough.
 
-    The cut is found by a sequence of tests whose order is fixed in advance.
+    Each test takes the surest decisions up to a cut. A test is passed if the one-sided lower 95 %
+    bound of their share of right decisions reaches ``aim``; the predictive value ``aim`` is then
+    promised. The order of the tests, from few to many decisions, is fixed in advance, and the first
+    test that fails ends them.
 
     Parameters
     ----------
