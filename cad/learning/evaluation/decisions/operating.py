@@ -380,10 +380,12 @@ def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
 def _first_tested_share(
     sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float
 ) -> int:
-    """Return the number, from 0, of the first share that would pass its test.
+    """Return the number, from 0, of the smallest set of regions with which the tests begin.
 
-    It would pass with :data:`ERRORS_AT_START` errors or, if there is no such share, without an
-    error. If no share would pass, the result is the number of shares.
+    ``sizes`` has the numbers of regions of the sets, in ascending order. The tests begin with the
+    first set that would reach ``aim`` although :data:`ERRORS_AT_START` of its decisions are wrong.
+    If no set would, fewer errors are assumed, and at last none. If no set would reach ``aim``
+    without an error, the result is the number of sets.
     """
     for errors in reversed(range(ERRORS_AT_START + 1)):
         for place, size in enumerate(sizes):
