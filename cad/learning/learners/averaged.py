@@ -246,9 +246,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Fit to the same rows once for each of several spreads of the readers; return the
         predictions.
 
-        The weights of the settings and the slope are found without any spread, so that no spread is
-        favoured. With each spread the settings are then fitted at the largest value of ``kappa``
-        and averaged. The shift is not applied.
+        The weights of the settings and the slope of the log-odds are found without any spread, so
+        that no spread is favoured. With each spread the settings are then fitted at the largest
+        value of ``kappa`` and averaged. The shift, which :meth:`fit` adds to the log-odds, is left
+        out here.
 
         Parameters
         ----------
