@@ -634,7 +634,9 @@ class _Task:
     tol: float
 
     def labels(self, point: Point, rows: NDArray[np.intp]) -> soft_labels.SoftLabels:
-        """Return the constraints that the labels of the given rows become with a setting."""
+        """Return the constraints on the given rows that follow from their labels and from the
+        ``eta0`` and ``kappa`` of the setting ``point``.
+        """
         half_width = soft_labels.half_widths(self.spread[rows], point.eta0, point.kappa)
         try:
             return soft_labels.soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
