@@ -127,9 +127,9 @@ class OperatingChoice:
     def sentence(self) -> str:
         """Return one sentence with the share and the predictive value of each decision.
 
-        Beside each predictive value the sentence has the aim and the promise, which is the lower 95
-        % bound of the predictive value. If the aim cannot be promised, the sentence says how many
-        decisions without an error it would take.
+        Beside each predictive value the sentence has the aim and the promised value
+        (:attr:`Side.promise`). If the aim cannot be promised, the sentence says how many decisions
+        without an error that would take.
         """
         clauses = [
             f"by the thresholds alone: benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
