@@ -380,7 +380,7 @@ def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
 def _first_tested_share(
     sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float
 ) -> int:
-    """Return the number, from 0, of the smallest set of regions with which the tests begin.
+    """Return the number, from 0, of the set of regions with which the tests begin.
 
     ``sizes`` has the numbers of regions of the sets, in ascending order. The tests begin with the
     first set that would reach ``aim`` although :data:`ERRORS_AT_START` of its decisions are wrong.
