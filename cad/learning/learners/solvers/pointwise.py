@@ -271,8 +271,9 @@ class _Work:
         )
 
     def keep_best(self) -> Solution:
-        """Judge the current state; return it as a solution if it has converged or its duality gap
-        is smaller than that of the best solution so far, else return the best solution so far.
+        """Return the better of two solutions: the current state and the best solution so far.
+
+        The current state is better if it has converged, or if its duality gap is not larger.
         """
         solution = self.judged(self.iterate, "smo")
         if self.best is None or solution.converged or not self.best.gap < solution.gap:
