@@ -1350,11 +1350,13 @@ class _Likelihood:
 
 @dataclass(frozen=True)
 class _AtNodes:
-    """Hold the likelihood of every man and, at every node of his effect, its derivatives.
+    """Hold the likelihood of every man, and its derivatives at every node of the man's effect.
 
-    There are m men, n regions, and k nodes. "Slope" is the first derivative of the logarithm of the
-    likelihood by the log-odds of a region or of a man's leak. "Curvature" is minus the second
-    derivative, without the terms of pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
+    The man's effect is a random number that all his regions share. The likelihood is an integral
+    over this number; it is computed as a sum over k values, the nodes. There are m men and n
+    regions. "Slope" is the first derivative of the logarithm of the likelihood by the log-odds of a
+    region or of a man's leak. "Curvature" is minus the second derivative, without the terms of
+    pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
     """
 
     likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, which is a sum over nodes
