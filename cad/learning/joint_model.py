@@ -1439,7 +1439,7 @@ def _convex(hessian: np.ndarray) -> np.ndarray:
 
 
 def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
-    """Fit both sets of parameters.
+    """Fit the two sets of parameters of a joint model: without and with readers' scores.
 
     The fit starts at the parameters of the model ``near``, or at the priors' means if ``near`` is
     None.
