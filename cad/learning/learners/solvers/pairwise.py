@@ -298,8 +298,10 @@ def _start_inside(problem: PairwiseProblem) -> _State:
 def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
     """Return A' value, shape (n,), and B' value, shape (n - p - q,).
 
-    ``value`` has a number for each row. A and B are the coefficients of the rows for the scores f
-    and the soft labels d; p and q are the numbers of positives and negatives.
+    A row is a constraint on a pair of points. ``value`` has a number for each row. The matrix A
+    has, in each row, the coefficients of the scores f; the matrix B has those of the soft labels d.
+    p and q are the numbers of positives and negatives, and n is the number of points. ``margin`` is
+    M of :class:`PairwiseProblem`.
     """
     m = n - p - q
     points = np.zeros(n)
