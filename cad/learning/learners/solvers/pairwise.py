@@ -473,10 +473,10 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
 def _equations(
     problem: PairwiseProblem, state: _State, inverse: Floats
 ) -> Callable[[Floats | float], _State]:
-    """Return a function that computes the change of state after which the products x y have given
-    values.
+    """Return a function that computes one step of the interior-point method from ``state``.
 
-    ``inverse`` is 1 / y.
+    The function gets the values that the products of x and y (:class:`_State`) shall have after the
+    step, and returns the change of w, x and y. ``inverse`` is 1 / y.
     """
     p = problem.n_positive
     q = problem.n_negative
