@@ -528,8 +528,10 @@ def _reach(state: _State, change: _State) -> float:
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
     """Return the state as a solution.
 
-    Objectives and violation of the optimality (KKT) conditions are computed from gamma and d. The
-    violation of the balance of each d is relative to the largest pull of its rows.
+    The primal and the dual objective, and the violation of the optimality (KKT) conditions, are
+    computed from gamma and d. One of these conditions says that the pulls of the rows on each soft
+    label d are in balance. Its violation is relative to the largest possible pull
+    (:attr:`PairwiseProblem.pull`).
     """
     p = problem.n_positive
     q = problem.n_negative
