@@ -659,7 +659,10 @@ def _grid_aucs(
 ) -> dict[str, np.ndarray]:
     """Return the AUC on the test rows of a fold, for all grid points of every method.
 
-    With ``only`` the AUC of one grid point per method is returned.
+    The arrays have one AUC per grid point. With ``only``, which has the number of one grid point
+    for each method, they have only the AUC of that grid point. With ``flawed`` two flaws of the
+    paper are repeated: the test rows, too, determine how features are scaled, and an AUC below .5
+    is replaced by 1 - AUC.
     """
     train, test = fold
     rows = np.concatenate([train, test])
