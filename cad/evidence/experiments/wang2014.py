@@ -528,10 +528,10 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
 
 
 def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Path:
-    """Return the path of one set's results.
+    """Return the path of the file with the results of one data set.
 
-    The file's name holds all that the results depend on: set, mode, number of seeds, first seed and
-    shuffling.
+    The file's name holds all that the results depend on: the data set, the mode (``with flaws`` or
+    ``honest``), the number of seeds, the first seed, and whether labels were shuffled.
     """
     seeds = options.seeds(REPEATS)
     stem = f"{name}-{mode}-{len(seeds)}".replace(" ", "_")
