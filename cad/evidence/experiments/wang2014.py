@@ -72,15 +72,16 @@ REASONS: dict[str, str] = _TABLES["reasons"]
 def assemble(
     measures: ByProtocol, spread: dict[str, list[float]], seeds: range, seconds: float
 ) -> Result:
-    """Return the tables and figures of the 34 sets as a result.
+    """Return the tables and figures of the experiment on the 34 data sets of [W14] as a result.
 
     Parameters
     ----------
     measures : dict
-        Nested: by protocol (``with flaws`` or ``honest``) and by name of the set, the dict that
-        :func:`measure` returns.
+        Nested: by protocol (``with flaws`` of the paper, or ``honest``, without them) and by name
+        of the data set, the dict that :func:`measure` returns.
     spread : dict of str to list of float
-        By name of the set: the SVM's mean AUC in each of several other draws of rows and folds.
+        By name of the data set: the SVM's mean AUC in each of several other draws of rows and
+        folds.
     seeds : range
         A seed for each repetition of two-fold cross-validation; the first seed draws the rows.
     seconds : float
