@@ -468,7 +468,9 @@ def table2(options: Options) -> Result:
 
 
 def toy(options: Options) -> Result:
-    """Reproduce the example of [N13] V: the classes of [N14] Table II, with noise of amplitude .1.
+    """Reproduce the example of [N13] V: the classes of [N14] Table II, with noisy probabilities.
+
+    The training labels are probabilities with uniform noise of amplitude .1.
 
     Parameters
     ----------
