@@ -465,10 +465,11 @@ def _mutual_information(counts: np.ndarray) -> np.ndarray:
 
 
 def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
-    """Return the counts of ``table`` for all shifts of the coarse search.
+    """Return, for all shifts of the coarse search, how often levels of T2 and of an image coincide.
 
-    ``steps`` are the shifts along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16,
-    16): shifts along y and x, slices, and the levels of both images.
+    ``table`` counts the levels for one shift (:func:`_counts_by_shift`). ``steps`` are the shifts
+    along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16, 16): shifts along y and
+    x, slices, levels of T2, and levels of the image.
     """
     every = round(_COARSE_MM / _FINE_MM)
     rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
