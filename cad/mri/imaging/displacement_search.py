@@ -477,9 +477,10 @@ def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
 
 
 def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
-    """Return the largest information of some shifts, and the shift along x and y that has it.
+    """Return the largest mutual information (nats) of an image and T2, and the shift that has it.
 
-    ``tables`` holds the counts for each shift along y and x; ``steps`` are the shifts along one
+    The shift is returned along x and then along y. ``tables`` holds, for each shift along y and x,
+    how often the levels of T2 and of the shifted image coincide. ``steps`` are the shifts along one
     axis.
     """
     shared = _mutual_information(tables)
