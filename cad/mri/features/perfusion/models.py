@@ -507,7 +507,12 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
-    """Estimate each curve's parameters linearly, refine them where needed, and judge the fit."""
+    """Return a model's parameters for each curve, and how well the model fits the curve.
+
+    The parameters are estimated linearly. With ``refine`` those of all curves are refined by
+    bounded non-linear least squares. Without it, only those of curves that enhance and whose
+    estimate lies outside the physical range are refined.
+    """
     # The curves are made writable. To numba, read-only arrays (such as the memory maps of parallel
     # workers) are another type, for which the functions would be compiled again.
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
