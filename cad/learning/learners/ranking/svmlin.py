@@ -197,8 +197,8 @@ class SVMLin(Ranker):
         labels : ndarray (u,)
             Labels of the unlabelled rows, 0 or 1.
         steps : list of (float, list of float)
-            For each weight of the unlabelled rows (or temperature), its value and the objective
-            after every inner step.
+            One entry for each weight that the unlabelled rows get in turn: this weight, and the
+            objective after every inner step with it.
         converged : bool
             Whether every fit of the weights converged.
         """
