@@ -116,7 +116,9 @@ def _upright(direction: np.ndarray) -> tuple[slice, ...]:
 
 
 def _third(height: float, names: tuple[str, str, str]) -> str:
-    """Return which of three names belongs to a height between 0 (feet) and 1: that of its third."""
+    """Return the name of the third of the height, from 0 (feet) to 1 (head), in which a height
+    lies.
+    """
     if height < 1 / 3:
         return names[0]
     if height < 2 / 3:
