@@ -327,9 +327,9 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     Returns
     -------
     int or None
-        None where no bolus is found, or where the curve rises by less than 10 % in the first two
-        minutes after its arrival. Also None where the curve ends less than one minute after these
-        two minutes, or has no frame in them.
+        None where no bolus is found, or where the curve rises by less than 10 % in the two minutes
+        after the bolus arrived. Also None where the curve ends less than one minute after these two
+        minutes, or has no frame in them.
 
     Examples
     --------
