@@ -116,8 +116,7 @@ def _upright(direction: np.ndarray) -> tuple[slice, ...]:
 
 
 def _third(height: float, names: tuple[str, str, str]) -> str:
-    """Return the name of the third of the height, from 0 (feet) to 1 (head), in which a height
-    lies.
+    """Return which of three names belongs to a height from 0 (feet) to 1 (head).
     """
     if height < 1 / 3:
         return names[0]
