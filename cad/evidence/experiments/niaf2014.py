@@ -391,8 +391,8 @@ def outlier(options: Options) -> Result:
 def table1(options: Options) -> Result:
     """Reproduce [N14] Table I and Fig. 4: two classes in one dimension, labels without noise.
 
-    The table is computed twice. The paper gives .3 for the spread of each class, and this may be a
-    standard deviation or a variance.
+    The table is computed twice. The paper gives the number .3 for how widely each class scatters,
+    and this may be a standard deviation or a variance.
 
     Parameters
     ----------
