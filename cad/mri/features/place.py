@@ -116,7 +116,8 @@ def _upright(direction: np.ndarray) -> tuple[slice, ...]:
 
 
 def _third(height: float, names: tuple[str, str, str]) -> str:
-    """Return which of three names belongs to a height from 0 (feet) to 1 (head).
+    """Return the first name for a height in the lowest third, the second in the middle third, else
+    the last; the height runs from 0 (feet) to 1.
     """
     if height < 1 / 3:
         return names[0]
