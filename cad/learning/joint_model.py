@@ -1189,8 +1189,11 @@ class _Likelihood:
     ) -> _Likelihood:
         """Return the likelihood of the regions that the fit uses.
 
-        ``use`` says for each region whether it is used. If ``leak_design`` is None, the model has
-        no leak, and ``truth_of_man`` is not used.
+        ``use`` says for each region whether it is used. ``design`` has, for each region, the terms
+        of its log-odds. ``leak_design`` and ``leak_offset`` have, for each man, the terms of his
+        leak's log-odds and a number that is added to these. If ``leak_design`` is None, the model
+        has no leak, and ``truth_of_man`` is not used. ``log_effect`` is added to the logarithm of
+        the effect's standard deviation.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
