@@ -539,7 +539,7 @@ def _estimate_tofts(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return estimated parameters, which of them left their physical range, and the model's curves.
 
-    The model's curve is not valid for a curve whose parameters left their range.
+    Where the parameters left their range, the returned curve of the model is not valid.
     """
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
