@@ -563,7 +563,8 @@ def _estimate_brix(
     """Return estimated parameters of the Brix model, for which curves the estimate failed, and the
     model's curves.
 
-    The two rates are the roots of k^2 - (sum of the rates) k + (product of the rates).
+    The parameters are an amplitude and the rates kep and kel. A linear fit gives the sum and the
+    product of the two rates, which are the roots of k^2 - sum k + product.
     """
     after = np.clip(grid.times, 0.0, None)
     # Only samples after the arrival of the bolus follow the Brix model. Earlier samples are noise,
