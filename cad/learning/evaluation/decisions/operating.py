@@ -127,8 +127,8 @@ class OperatingChoice:
     def sentence(self) -> str:
         """Return one sentence with the share and the predictive value of each decision.
 
-        Beside each predictive value the sentence has the aim and the promised value
-        (:attr:`Side.promise`). If the aim cannot be promised, the sentence says how many decisions
+        Beside each predictive value the sentence has the aim, and the value that can be promised
+        (``Side.promise``). If the aim cannot be promised, the sentence says how many decisions
         without an error that would take.
         """
         clauses = [
