@@ -119,7 +119,10 @@ def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Fu
 
 
 def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
-    """Return ``needs`` and ``function`` of a :class:`Measure` of probabilities against targets."""
+    """Return the fields ``needs`` and ``function`` for a :class:`Measure`.
+
+    ``measure`` compares each region's probability with its target, which is also a probability.
+    """
     return "probability", lambda c, w: measure(c.target, c.score, weight=w)
 
 
