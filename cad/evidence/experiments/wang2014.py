@@ -364,10 +364,11 @@ def _sslroc(norm: int) -> Scores:
 def _pairwise_problem(
     split: Split, factor: Rows, cost: float, margin: float, norm: int
 ) -> PairwiseProblem:
-    """Return the optimisation problem of a split over pairs of its rows.
+    """Return the optimisation problem over pairs of rows of a split (its training and test rows).
 
-    The pairs are made of positive, negative and test rows. The kernel matrix is given as a product
-    of factors.
+    Test rows count as unlabelled. ``factor`` is L, with L L' the kernel matrix of the positive,
+    negative and test rows, in this order. ``cost``, ``margin`` and ``norm`` are those of
+    :class:`PairwiseProblem`.
     """
     positive = int(split.y.sum())
     negative = len(split.y) - positive
