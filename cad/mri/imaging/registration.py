@@ -353,7 +353,7 @@ def covered_share(moving: Volume, fixed: Volume, region: np.ndarray | None = Non
 
 
 def shared_information(moving: Volume, fixed: Volume, region: np.ndarray | None = None) -> float:
-    """Return the mutual information (nats) of two images as they lie.
+    """Return the mutual information (nats) of two images, neither of which is moved.
 
     Parameters
     ----------
