@@ -519,7 +519,8 @@ def _equations(
 
 
 def _reach(state: _State, change: _State) -> float:
-    """Return the share of a change, at most 1, after which the state meets a bound."""
+    """Return the largest share of a change, at most 1, by which no entry of x or y falls below 0.
+    """
     worst_of_x = -float((change.x / state.x).min())
     worst_of_y = -float((change.y / state.y).min())
     return 1.0 / max(1.0, worst_of_x, worst_of_y)
