@@ -81,7 +81,7 @@ hand. So the kinds of features are those of the paper, and the features themselv
 guessed:
 
 - Statistical features are the families `intensity` and `histogram`. Which statistics the paper
-  took is a guess: this program takes all those of IBSI.
+  [N14] took is a guess: this program takes all those of IBSI.
 - Gradients are the family `gradient`. The operators of Sobel and Kirsch are a guess. They were
   chosen because they are common in the field.
 - Haralick's attributes are the families `haralick` and `maximal_correlation`. His fourteen
@@ -114,11 +114,12 @@ def features_page() -> str:
         "filters, and maps.\n"
         f"The intensity of T2 has no {' and '.join(f'`{r}`' for r in RATIOS)}, because its\n"
         "values have no natural zero.\n",
-        "The statistics of the next table are also taken of grey levels (family and part\n"
-        "`histogram`). Of grey levels they are pure numbers, and have the tags of the last\n"
-        "column. `the part's` stands for the unit of the part, `its square` for the square of\n"
-        "that unit. An empty cell in a column of tags means that IBSI gives no tag, or that the\n"
-        "statistic is not taken of these values (or of grey levels).\n",
+        "The statistics of the next table are taken of measured values (such as intensities) and\n"
+        'of grey levels (family and part `histogram`). The column "IBSI" has the tags that IBSI\n'
+        'gives to statistics of measured values, the column "of levels" the tags of statistics of\n'
+        "grey levels. If a tag is missing, IBSI gives none, or the statistic is not taken of\n"
+        "these values. Statistics of grey levels are pure numbers. As a unit, `the part's` stands\n"
+        "for the unit of the part, and `its square` for the square of that unit.\n",
         table("| statistic | definition | unit | IBSI | of levels |", statistic_rows(columns)),
         "## Co-occurrence\n",
         "A co-occurrence matrix counts how often a voxel with grey level i has a neighbour with\n"

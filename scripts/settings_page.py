@@ -96,8 +96,8 @@ def settings_page() -> str:
             "",
             "`python scripts/settings_page.py` makes this page from `cad/base/settings.py`. A line "
             "has a key, in brackets its possible values, and its meaning. The default is in bold. "
-            "If the default shows the kind of value (a number, a text), it stands alone. Unknown "
-            "keys are refused.",
+            "The brackets hold the default alone where it shows which kind of value the key takes, "
+            "such as a number or a text. Unknown keys are refused.",
             "",
             "## A pipeline (`pipelines/*.yaml`)",
             "",

@@ -1189,8 +1189,11 @@ class _Likelihood:
     ) -> _Likelihood:
         """Return the likelihood of the regions that the fit uses.
 
-        ``use`` says for each region whether it is used. If ``leak_design`` is None, the model has
-        no leak, and ``truth_of_man`` is not used.
+        ``use`` says for each region whether it is used. ``design`` has, for each region, the terms
+        of its log-odds. ``leak_design`` and ``leak_offset`` have, for each man, the terms of his
+        leak's log-odds and a number that is added to these. If ``leak_design`` is None, the model
+        has no leak, and ``truth_of_man`` is not used. ``log_effect`` is added to the logarithm of
+        the effect's standard deviation.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
@@ -1350,11 +1353,13 @@ class _Likelihood:
 
 @dataclass(frozen=True)
 class _AtNodes:
-    """Hold the likelihood of every man and, at every node of his effect, its derivatives.
+    """Hold the likelihood of every man, and its derivatives at every node of the man's effect.
 
-    There are m men, n regions, and k nodes. "Slope" is the first derivative of the logarithm of the
-    likelihood by the log-odds of a region or of a man's leak. "Curvature" is minus the second
-    derivative, without the terms of pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
+    The man's effect is a random number that all his regions share. The likelihood is an integral
+    over this number; it is computed as a sum over k values, the nodes. There are m men and n
+    regions. "Slope" is the first derivative of the logarithm of the likelihood by the log-odds of a
+    region or of a man's leak. "Curvature" is minus the second derivative, without the terms of
+    pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
     """
 
     likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, which is a sum over nodes
@@ -1437,7 +1442,7 @@ def _convex(hessian: np.ndarray) -> np.ndarray:
 
 
 def _fit_both_sets(data: MenAndRegions, near: JointModel | None) -> JointModel:
-    """Fit both sets of parameters.
+    """Fit the two sets of parameters of a joint model: without and with readers' scores.
 
     The fit starts at the parameters of the model ``near``, or at the priors' means if ``near`` is
     None.

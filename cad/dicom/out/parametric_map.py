@@ -173,8 +173,9 @@ def _order_frames(made: Dataset, normal: np.ndarray) -> None:
     """Put the frames in the order of their slices, and number them in this order.
 
     The library highdicom stores the frames (one for each slice) from the last slice to the first.
-    The program ``paramap2itkimage`` of dcmqi takes frame k for slice k, wherever frame k lies. It
-    would turn the map upside down.
+    The program ``paramap2itkimage`` of dcmqi takes frame k for slice k, and does not read where
+    frame k lies in the patient. So without this change of order that program would turn the map
+    upside down.
     """
     groups = list(made.PerFrameFunctionalGroupsSequence)
     places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]

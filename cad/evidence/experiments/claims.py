@@ -154,7 +154,8 @@ def counted(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
     DataFrame
         A row for each claim that was run: ``claim``; ``draws``, the number of runs; ``draws yes``,
         the number of runs with the verdict "yes"; ``draws first``, the number with "yes" or "order
-        only"; and the same three for ``shuffled``.
+        only" (the method comes first, but its lead may be chance). The columns ``shuffled``,
+        ``shuffled yes`` and ``shuffled first`` have the same numbers for shuffled labels.
     """
     counts: dict[str, dict[str, int]] = {}
     for kind, folders in (("draws", draws), ("shuffled", shuffled)):

@@ -38,7 +38,10 @@ RULES = ("mean", "agreement", "pooled")
 
 
 def learners() -> dict[str, BaseEstimator]:
-    """Return unfitted learners by name, with fixed parameters or with a choice in inner folds."""
+    """Return unfitted learners by name.
+
+    The parameters of a learner are fixed, or the learner chooses them in inner folds.
+    """
     # gamma is the parameter of the RBF kernel. The default learner averages over several values of
     # gamma times the number of features, here 1396. Their middle value, .3, is taken.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}

@@ -391,7 +391,8 @@ def outlier(options: Options) -> Result:
 def table1(options: Options) -> Result:
     """Reproduce [N14] Table I and Fig. 4: two classes in one dimension, labels without noise.
 
-    The table is computed twice, because the paper's .3 may be a standard deviation or a variance.
+    The table is computed twice. The paper gives the number .3 for how widely each class scatters,
+    and this may be a standard deviation or a variance.
 
     Parameters
     ----------
@@ -467,7 +468,9 @@ def table2(options: Options) -> Result:
 
 
 def toy(options: Options) -> Result:
-    """Reproduce the example of [N13] V: the classes of [N14] Table II, with noise of amplitude .1.
+    """Reproduce the example of [N13] V: the classes of [N14] Table II, with noisy probabilities.
+
+    The training labels are probabilities with uniform noise of amplitude .1.
 
     Parameters
     ----------

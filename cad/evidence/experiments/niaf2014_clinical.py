@@ -121,8 +121,10 @@ def clinical(options: Options) -> Result:
 def _block(
     settings: PipelineSettings, regions: Table, block: str, options: Options
 ) -> dict[str, OutOfFold]:
-    """Return the predictions of every method, tuned on inner folds or with the paper's
-    parameters.
+    """Return the out-of-fold predictions of every method, by its name.
+
+    ``block`` says where the methods' parameters come from: each method is tuned on inner folds, or
+    each gets the parameters of the paper.
     """
     if block == TUNED:
         chosen = {}
@@ -148,7 +150,11 @@ def _block(
 def _rows_of_methods(
     regions: Table, readers: str, block: str, q: dict[str, OutOfFold]
 ) -> list[dict[str, object]]:
-    """Return a row for each method against the readers' scores, and one against histology."""
+    """Return two rows for each method: its measures against readers' scores, and against histology.
+
+    ``q`` has the out-of-fold predictions by method. ``readers`` and ``block`` say from whose scores
+    the methods learned, and where their parameters come from.
+    """
     against_scores, against_histology = READINGS[readers]
     rows = []
     for method, predictions in q.items():

@@ -197,7 +197,11 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
 
 
 def _belief(train: pd.DataFrame, biopsied: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return p and eta of training lesions, by category, from the lesions that have histology."""
+    """Return p and eta of training lesions: two arrays with one value per lesion.
+
+    p is the share of cancer among the lesions of the same PI-RADS category that have histology. eta
+    is the standard deviation of this share over centres, clipped to [.02, .2].
+    """
     share = shares(biopsied["category"], biopsied["truth"])
     by_centre = []
     for _, of_centre in biopsied.groupby("centre"):

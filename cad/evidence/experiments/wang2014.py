@@ -72,15 +72,16 @@ REASONS: dict[str, str] = _TABLES["reasons"]
 def assemble(
     measures: ByProtocol, spread: dict[str, list[float]], seeds: range, seconds: float
 ) -> Result:
-    """Return the tables and figures of the 34 sets as a result.
+    """Return the tables and figures of the experiment on the 34 data sets of [W14] as a result.
 
     Parameters
     ----------
     measures : dict
-        Nested: by protocol (``with flaws`` or ``honest``) and by name of the set, the dict that
-        :func:`measure` returns.
+        Nested: by protocol (``with flaws`` of the paper, or ``honest``, without them) and by name
+        of the data set, the dict that :func:`measure` returns.
     spread : dict of str to list of float
-        By name of the set: the SVM's mean AUC in each of several other draws of rows and folds.
+        By name of the data set: the SVM's mean AUC in each of several other draws of rows and
+        folds.
     seeds : range
         A seed for each repetition of two-fold cross-validation; the first seed draws the rows.
     seconds : float
@@ -363,10 +364,11 @@ def _sslroc(norm: int) -> Scores:
 def _pairwise_problem(
     split: Split, factor: Rows, cost: float, margin: float, norm: int
 ) -> PairwiseProblem:
-    """Return the optimisation problem of a split over pairs of its rows.
+    """Return the optimisation problem over pairs of rows of a split (its training and test rows).
 
-    The pairs are made of positive, negative and test rows. The kernel matrix is given as a product
-    of factors.
+    Test rows count as unlabelled. ``factor`` is L, with L L' the kernel matrix of the positive,
+    negative and test rows, in this order. ``cost``, ``margin`` and ``norm`` are those of
+    :class:`PairwiseProblem`.
     """
     positive = int(split.y.sum())
     negative = len(split.y) - positive
@@ -528,10 +530,10 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
 
 
 def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Path:
-    """Return the path of one set's results.
+    """Return the path of the file with the results of one data set.
 
-    The file's name holds all that the results depend on: set, mode, number of seeds, first seed and
-    shuffling.
+    The file's name holds all that the results depend on: the data set, the mode (``with flaws`` or
+    ``honest``), the number of seeds, the first seed, and whether labels were shuffled.
     """
     seeds = options.seeds(REPEATS)
     stem = f"{name}-{mode}-{len(seeds)}".replace(" ", "_")
@@ -659,7 +661,10 @@ def _grid_aucs(
 ) -> dict[str, np.ndarray]:
     """Return the AUC on the test rows of a fold, for all grid points of every method.
 
-    With ``only`` the AUC of one grid point per method is returned.
+    The arrays have one AUC per grid point. With ``only``, which has the number of one grid point
+    for each method, they have only the AUC of that grid point. With ``flawed`` two flaws of the
+    paper are repeated: the test rows, too, determine how features are scaled, and an AUC below .5
+    is replaced by 1 - AUC.
     """
     train, test = fold
     rows = np.concatenate([train, test])

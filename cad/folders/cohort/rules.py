@@ -142,9 +142,10 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 
 
 def _typed_men(path: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    """Return a table with numbers in place of text.
+    """Return a table with age, PSA, PSA density and prostate volume as numbers instead of text.
 
-    A PSA density that contradicts PSA and prostate volume is added to the problems.
+    A number that is impossible, or a text that is no number, becomes NaN. For each PSA density that
+    contradicts PSA / prostate volume, an error is added to the problems.
     """
     out = table.copy()
     for name in _PLAUSIBLE.keys() & set(table.columns):

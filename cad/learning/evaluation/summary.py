@@ -436,8 +436,10 @@ class _Score:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, name: str) -> _Score:
-        """Take a number from the column ``name`` of a frame, or the probability if there is no such
-        column.
+        """Return the numbers of regions in the column ``name`` of a table with a row per region.
+
+        If the table has no such column, its column ``probability`` is taken. If all these numbers
+        are NaN, the decision values are taken.
         """
         column = name if name in frame else "probability"
         value = frame[column].to_numpy(dtype=float)

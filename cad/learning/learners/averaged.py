@@ -246,9 +246,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Fit to the same rows once for each of several spreads of the readers; return the
         predictions.
 
-        The weights of the settings and the slope are found without any spread, so that no spread is
-        favoured. With each spread the settings are then fitted at the largest value of ``kappa``
-        and averaged. The shift is not applied.
+        The weights of the settings and the slope of the log-odds are found without any spread, so
+        that no spread is favoured. With each spread the settings are then fitted at the largest
+        value of ``kappa`` and averaged. The shift, which :meth:`fit` adds to the log-odds, is left
+        out here.
 
         Parameters
         ----------
@@ -633,7 +634,9 @@ class _Task:
     tol: float
 
     def labels(self, point: Point, rows: NDArray[np.intp]) -> soft_labels.SoftLabels:
-        """Return the constraints that the labels of the given rows become with a setting."""
+        """Return the constraints on the given rows that follow from their labels and from the
+        ``eta0`` and ``kappa`` of the setting ``point``.
+        """
         half_width = soft_labels.half_widths(self.spread[rows], point.eta0, point.kappa)
         try:
             return soft_labels.soft_labels(self.p[rows], half_width, self.boundary, point.eta0)

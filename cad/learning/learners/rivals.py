@@ -791,7 +791,7 @@ def _left_out_error(
 ) -> float:
     """Return the sum of squared errors of cross-validation over groups of rows (``splits``).
 
-    The formula needs only the fit to all rows, and no fit without each group.
+    The formula needs only one fit, to all rows. No group has to be left out of a fit.
     """
     residual = p - vectors @ (shrinkage * turned)
     total = 0.0

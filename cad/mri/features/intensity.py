@@ -241,9 +241,10 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
 
 @njit(cache=True)
 def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
-    """Give equal values the mean of their weights, in place.
+    """Replace the weights of equal values by the mean of these weights; ``weight`` is changed.
 
-    ``weight`` must be in ascending order where values are equal.
+    ``ordered`` has the values in ascending order. Among equal values, ``weight`` must be in
+    ascending order, too.
     """
     first = 0
     for last in range(1, len(ordered) + 1):

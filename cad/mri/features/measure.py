@@ -208,7 +208,11 @@ def _of_array(
 
 
 def _sample(image: np.ndarray, regions: RegionVoxels, texture: TextureSettings) -> Sample:
-    """Return the grey levels of the regions' cores, made as the texture settings say."""
+    """Return the values of the regions' voxels and the grey levels into which they are binned.
+
+    The texture settings say how values are binned. Only the core of each region counts: the voxels
+    of which the region fills the largest shares.
+    """
     core = regions.core()
     values = resegmented(core.values(image), core.start, texture)
     finite, start, is_finite = keep_finite(values, core.start)

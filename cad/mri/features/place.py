@@ -116,7 +116,9 @@ def _upright(direction: np.ndarray) -> tuple[slice, ...]:
 
 
 def _third(height: float, names: tuple[str, str, str]) -> str:
-    """Return which of three names belongs to a height between 0 (feet) and 1: that of its third."""
+    """Return the first name for a height in the lowest third, the second in the middle third, else
+    the last; the height runs from 0 (feet) to 1.
+    """
     if height < 1 / 3:
         return names[0]
     if height < 2 / 3:
@@ -325,8 +327,9 @@ def curve_type(times: np.ndarray, signal: np.ndarray) -> int | None:
     Returns
     -------
     int or None
-        None where no bolus is found, where the curve rises by less than 10 %, or where the curve
-        ends within a minute of the early part.
+        None where no bolus is found, or where the curve rises by less than 10 % in the two minutes
+        after the bolus arrived. Also None where the curve ends less than one minute after these two
+        minutes, or has no frame in them.
 
     Examples
     --------

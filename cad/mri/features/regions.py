@@ -138,7 +138,11 @@ class RegionVoxels:
         return chosen
 
     def core(self) -> RegionVoxels:
-        """Return regions of whole voxels, each reduced to the core of :meth:`is_core`."""
+        """Return the regions reduced to their cores, in which every voxel counts as a whole.
+
+        The core of a region has the voxels of which the region fills the largest shares
+        (:meth:`is_core`).
+        """
         if self.weight is None:
             return self
         chosen = self.is_core

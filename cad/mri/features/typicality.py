@@ -223,8 +223,9 @@ class Typicality:
         Returns
         -------
         dict of str to ndarray, shape (n_regions,)
-            Root mean square of log(1 + deviation) in standard deviations of the training; NaN where
-            a region has no feature of the group.
+            Root mean square, over the features of the group, of log(1 + deviation). The deviation
+            is a feature's distance from the training median, in standard deviations of the
+            training. NaN where a region has no feature of the group.
         """
         return self._scores(self.deviations(X))
 

@@ -465,10 +465,11 @@ def _mutual_information(counts: np.ndarray) -> np.ndarray:
 
 
 def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
-    """Return the counts of ``table`` for all shifts of the coarse search.
+    """Return, for all shifts of the coarse search, how often levels of T2 and of an image coincide.
 
-    ``steps`` are the shifts along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16,
-    16): shifts along y and x, slices, and the levels of both images.
+    ``table`` counts the levels for one shift (:func:`_counts_by_shift`). ``steps`` are the shifts
+    along one axis, in fine steps. The result has shape (n_y, n_x, n_z, 16, 16): shifts along y and
+    x, slices, levels of T2, and levels of the image.
     """
     every = round(_COARSE_MM / _FINE_MM)
     rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
@@ -476,9 +477,10 @@ def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
 
 
 def _best(tables: np.ndarray, steps: np.ndarray) -> tuple[float, int, int]:
-    """Return the largest information of some shifts, and the shift along x and y that has it.
+    """Return the largest mutual information (nats) of an image and T2, and the shift that has it.
 
-    ``tables`` holds the counts for each shift along y and x; ``steps`` are the shifts along one
+    The shift is returned along x and then along y. ``tables`` holds, for each shift along y and x,
+    how often the levels of T2 and of the shifted image coincide. ``steps`` are the shifts along one
     axis.
     """
     shared = _mutual_information(tables)

@@ -508,10 +508,12 @@ def _field(header: Dataset, field: str) -> Any:
 
 
 def _scales(header: Dataset) -> tuple[Scale, Scale]:
-    """Return the scale to real values, and the scale to the signal before display scaling.
+    """Return two scales of stored numbers: to real values, and to the scanner's signal.
 
-    A real-world value mapping comes first, then the rescale. A mapping without a unit ("no units")
-    is Philips' display scaling under another name, and does not hide the precise scale.
+    The scale to real values is the real-world value mapping if the header has one, else the
+    rescale. The scale to the signal is that of Philips' private scale slope if the header has it,
+    else the same as the first scale. If the mapping has a unit, Philips' scale slope is not used. A
+    mapping without a unit ("no units") is only Philips' display scaling under another name.
     """
     if header.get("ModalityLUTSequence"):
         raise CadError(

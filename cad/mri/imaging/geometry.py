@@ -308,9 +308,12 @@ def point(xyz: Iterable[float]) -> str:
 def _exact(
     box: np.ndarray, step: np.ndarray, start: np.ndarray, axes: np.ndarray, size: np.ndarray
 ) -> np.ndarray:
-    """Return the shares, shape (z, y, x), of two grids whose axes are parallel.
+    """Return the share of each voxel of a grid, shape (z, y, x), that a mask fills; axes are
+    parallel.
 
-    The share of a voxel is the product of overlap lengths along the three axes.
+    A voxel of the grid and a voxel of the mask share a box. Its volume, relative to the grid's
+    voxel, is the product of the overlaps along the three axes. These products are added over the
+    voxels of the mask (``box``).
     """
     out = box.astype(float)
     # ``order`` has, for each axis of the grid, the number of the mask's axis that is parallel to

@@ -446,9 +446,11 @@ def _text(line: bytes) -> str:
 
 
 def _require_end(path: Path, behind: bytes) -> None:
-    """Refuse a header in a file of its own in which anything follows, or which is not read whole.
+    """Refuse a file that holds more than the header, although the voxels are in another file.
 
-    A program that reads on would find other entries there.
+    ``behind`` are the bytes after the header. A program that reads these bytes, too, could find
+    other entries of the header in them. A file is also refused if it is longer than the bytes that
+    are read of a header.
     """
     size = path.stat().st_size
     if size > _HEADER_BYTES:

@@ -353,7 +353,7 @@ def covered_share(moving: Volume, fixed: Volume, region: np.ndarray | None = Non
 
 
 def shared_information(moving: Volume, fixed: Volume, region: np.ndarray | None = None) -> float:
-    """Return the mutual information (nats) of two images as they lie.
+    """Return the mutual information (nats) of two images, neither of which is moved.
 
     Parameters
     ----------
@@ -480,7 +480,10 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
 def _covered_voxels(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
-    """Return the voxels of ``target`` in the region that both images cover as they lie."""
+    """Return which voxels of ``target`` lie in the region and in both images, boolean.
+
+    Neither image is moved. If too few voxels are left, an error is raised.
+    """
     covered: np.ndarray = np.isfinite(geometry.resample_image(moving, target).array)
     covered &= np.isfinite(geometry.resample_image(fixed, target).array)
     if region is not None:

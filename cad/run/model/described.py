@@ -139,8 +139,10 @@ def _trees(learner: Any) -> int | None:
 
 
 def _start_of_fit(learner: Any) -> str | None:
-    """Return what the fit of a learner starts from: "convex" where the start does not matter;
-    for trees, a text with their seed.
+    """Return a text on what the fit of a learner starts from.
+
+    The text is "convex" for a kernel machine, whose result does not depend on the start. For trees
+    it has their seed. The result is None for all other learners.
     """
     if isinstance(learner, ProbabilisticEnsemble):
         return f"convex; trees of seed {learner.trees_.seed}"

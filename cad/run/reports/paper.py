@@ -547,7 +547,7 @@ def _fitting(text: str, size: float, room: float) -> float:
 
 
 def _joined(line: Passage) -> Passage:
-    """Join neighbouring runs of one style, so that a line can be searched and copied as words."""
+    """Join neighbouring pieces of text of one style, so that a line can be searched and copied."""
     joined: Passage = []
     for run in line:
         if joined and joined[-1][1:] == run[1:]:

@@ -209,7 +209,7 @@ def benign_limit(threshold: float) -> str:
 def malignant_limit(threshold: float) -> str:
     """Return the limit above which a region is called malignant, as text.
 
-    At 1 the text is ``none called malignant``.
+    If the limit is 1, the text is ``none called malignant``.
 
     Parameters
     ----------

@@ -267,9 +267,9 @@ def outline_words(region: RegionResult, words: Wording = ENGLISH) -> str:
 
 
 def _key_layers(images: StudyImages) -> tuple[str, ...]:
-    """Return the layers of a region's pictures.
+    """Return the names of the images (layers) of which a region's pictures are shown.
 
-    If a study has no dynamic series, the map of Ktrans takes the place of the layer of enhancement.
+    Without a dynamic series there is no layer of enhancement. The map of Ktrans is then shown.
     """
     if "enhancement" in images.layers:
         return KEY_LAYERS

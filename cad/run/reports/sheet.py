@@ -373,7 +373,9 @@ class _Lesion(NamedTuple):
         return wrapped(self.passages, _INNER - 5 - (_CURVE[0] if beside else 0), _TEXT)
 
     def top(self, layout: _Layout) -> float:
-        """Return the height of the text and of a curve beside it, mm."""
+        """Return the height (mm) of the lesion's text and of its enhancement curve, if that is
+        beside.
+        """
         text = len(self.lines(layout)) * line_height(_TEXT)
         beside = self.view.curve is not None and not layout.curve_below
         return max(text, _CURVE[1]) if beside else text

@@ -419,7 +419,11 @@ def _proposed(man: dict[str, Any], regions: pd.DataFrame) -> str:
 
 
 def _against_benign(regions: pd.DataFrame, failed: bool) -> list[str]:
-    """Return the reasons other than histology against calling a man benign."""
+    """Return the reasons other than histology against calling a man benign.
+
+    ``regions`` are the man's regions. ``failed`` says whether the man is among those with a failed
+    study or region.
+    """
     reasons = []
     if failed or regions["probability"].isna().any():
         reasons.append("a study or region gave no result")

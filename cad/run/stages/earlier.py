@@ -164,7 +164,8 @@ def compare_pair(pair: Pair) -> list[EarlierRow]:
     Returns
     -------
     list of EarlierRow
-        Rows without PSA. Where the images cannot be read or aligned, the rows say so.
+        Rows of ``earlier.csv`` whose fields for PSA are still empty. Where the images cannot be
+        read or aligned, the rows say so.
     """
     try:
         return _compared_regions(pair)

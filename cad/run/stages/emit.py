@@ -141,7 +141,7 @@ class NothingScored(CadError):
     Attributes
     ----------
     emitted : Emitted or None
-        The summary of the run, for the command to print and to tell of.
+        The summary of the run, which the command prints and passes to the command of ``--tell``.
     """
 
     emitted: Emitted | None = None

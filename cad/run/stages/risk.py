@@ -437,7 +437,11 @@ def lacks_joint(bundle: Bundle) -> str:
 
 
 def _contradicted(man: np.ndarray, bundle: Bundle, prevalence: float) -> list[str]:
-    """Return a note where the men of a cohort contradict the stated prevalence."""
+    """Return a list with a note if the men of a cohort contradict the stated prevalence, else
+    empty.
+
+    ``man`` has each man's probability of cancer by the model, which was shifted to the prevalence.
+    """
     text = contradiction(man, prevalence)
     if not text:
         return []

@@ -442,10 +442,10 @@ def _explanations_of_folds(
 
 
 def _unexplained(loaded: Loaded, n: int) -> np.ndarray:
-    """Return the rows for which no explanation is computed.
+    """Return the numbers (from 0) of those of ``n`` rows for which no explanation is computed.
 
     In a cohort all regions are explained. In a user's own table with more than
-    :data:`MOST_EXPLAINED` rows, only so many rows are explained.
+    :data:`MOST_EXPLAINED` rows, only :data:`MOST_EXPLAINED` rows are explained.
     """
     if not loaded.table_columns or n <= MOST_EXPLAINED:
         return np.array([], dtype=int)

@@ -718,7 +718,9 @@ def _or_whole(cell: str) -> str:
 def _one_of_two(comma: tuple[str, str, int], point: tuple[str, str, int]) -> str:
     """Return advice for a table with a decimal comma in one column and a decimal point in another.
 
-    One of the two columns may be no feature. The text is empty if both cells are in one column.
+    The table can be read if one of the two columns is no feature. The advice is therefore which
+    decimal sign to state in each of these two cases. ``comma`` and ``point`` hold a cell, its
+    column and its row. The text is empty if both cells are in one column.
     """
     if comma[1] == point[1]:
         return ""

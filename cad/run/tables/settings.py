@@ -161,8 +161,9 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
 def _one_precision(labels: LabelSettings) -> LabelSettings:
     """Return settings of labels with one value of ``eta0`` and one of ``kappa``.
 
-    A pipeline may have several values of each, if its own learner finds weights for them. A learner
-    that the user names in its place may not be able to do so. It gets the default value instead.
+    A pipeline may have several values of each, if its own learner finds weights for them. The user
+    may name another learner that cannot do so. That learner gets the default value in place of
+    several values.
     """
     plain = LabelSettings()
     changed: dict[str, object] = {}

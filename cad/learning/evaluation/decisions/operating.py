@@ -125,10 +125,11 @@ class OperatingChoice:
         return dict(json_safe({**asdict(self), "sentence": self.sentence()}))
 
     def sentence(self) -> str:
-        """Return the shares of the decisions, the aims and the promised predictive values in one
-        sentence.
+        """Return one sentence with the share and the predictive value of each decision.
 
-        If an aim cannot be promised, the sentence says what it would need.
+        Beside each predictive value the sentence has the aim, and the value that can be promised
+        (``Side.promise``). If the aim cannot be promised, the sentence says how many decisions
+        without an error that would take.
         """
         clauses = [
             f"by the thresholds alone: benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
@@ -265,9 +266,12 @@ def choose_operating_point(
 
 
 def promised_cut(right: np.ndarray, q: np.ndarray, groups: np.ndarray, aim: float) -> Promised:
-    """Return the cut below which a predictive value can be promised.
+    """Return the largest cut such that decisions on regions below it are right often enough.
 
-    The cut is found by a sequence of tests whose order is fixed in advance.
+    Each test takes the surest decisions up to a cut. A test is passed if the one-sided lower 95 %
+    bound of their share of right decisions reaches ``aim``; the predictive value ``aim`` is then
+    promised. The order of the tests, from few to many decisions, is fixed in advance, and the first
+    test that fails ends them.
 
     Parameters
     ----------
@@ -376,10 +380,12 @@ def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
 def _first_tested_share(
     sizes: np.ndarray, group: np.ndarray, correlation: float, aim: float
 ) -> int:
-    """Return the number, from 0, of the first share that would pass its test.
+    """Return the number, from 0, of the set of regions with which the tests begin.
 
-    It would pass with :data:`ERRORS_AT_START` errors or, if there is no such share, without an
-    error. If no share would pass, the result is the number of shares.
+    ``sizes`` has the numbers of regions of the sets, in ascending order. The tests begin with the
+    first set that would reach ``aim`` although :data:`ERRORS_AT_START` of its decisions are wrong.
+    If no set would, fewer errors are assumed, and at last none. If no set would reach ``aim``
+    without an error, the result is the number of sets.
     """
     for errors in reversed(range(ERRORS_AT_START + 1)):
         for place, size in enumerate(sizes):

@@ -118,9 +118,9 @@ class Fold:
     estimator : object or None
         The fitted estimator; None unless :func:`out_of_fold` was called with ``keep_estimators``.
     base : float
-        Base of the fold: the log-odds of the mean label of the training rows. The fold's model
-        would give them to a region whose features tell it nothing. For a learner without
-        probabilities it is the mean decision value of the training rows.
+        Base of the fold: the log-odds of the mean label of the training rows. A region whose
+        features tell nothing would get these log-odds from the fold's model. For a learner without
+        probabilities the base is the mean decision value of the training rows.
     """
 
     name: str

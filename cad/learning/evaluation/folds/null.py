@@ -181,9 +181,11 @@ class SharedFolds:
     def _fold(
         self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of one group, and their scores under k labellings, shape (k, rows).
+        """Return the numbers of the left-out rows of a group, and their scores, shape (k, rows).
 
-        The scores can be compared between folds.
+        ``name`` is the group, such as a patient, that the fold leaves out. A model is fitted to the
+        rows of all other groups once for each of k labellings (rows of ``labels``). The scores can
+        be compared between folds.
         """
         test = np.flatnonzero(self.groups == name)
         train = np.flatnonzero(self.groups != name)

@@ -98,10 +98,12 @@ def pairs_left_out_auc(
 def _compared_rows(
     classes: np.ndarray, owner: np.ndarray, first: str, second: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of all pairs of a malignant region of one man and a benign region of the
-    other.
+    """Return the rows of all pairs of a malignant region of one of two men and a benign region of
+    the other man.
 
-    The first array has the malignant regions, the second the benign ones.
+    The men are ``first`` and ``second``; either may own the malignant region. If both are the same
+    man, the pairs are within him. The first array has the row of each pair's malignant region, the
+    second the row of its benign region. ``owner`` has the man of every row.
     """
     malignant = []
     benign = []

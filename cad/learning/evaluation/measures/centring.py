@@ -79,9 +79,9 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
 def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return each value's rank: the share of other patients' values that is smaller.
 
-    Equal values count one half. Ranks make values of different folds comparable. Both arguments are
-    values of the model of one fold. Such a model can give values for all patients if it combines
-    numbers that are known for all of them.
+    Equal values count one half. ``values`` and ``others`` come from the model of one fold, which
+    gives a value to the patients that it left out and to all other patients. By their ranks, values
+    of the models of different folds can be compared.
 
     Parameters
     ----------

@@ -91,7 +91,7 @@ class Measure(MeasureWords):
     def __call__(self, cases: Cases) -> float:
         """Return the measure of the regions ``cases``.
 
-        The result is NaN if the measure needs a probability and the score is none.
+        The result is NaN if the measure needs a probability and the score is not a probability.
         """
         return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
 
@@ -119,7 +119,10 @@ def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Fu
 
 
 def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
-    """Return ``needs`` and ``function`` of a :class:`Measure` of probabilities against targets."""
+    """Return the fields ``needs`` and ``function`` for a :class:`Measure`.
+
+    ``measure`` compares each region's probability with its target, which is also a probability.
+    """
     return "probability", lambda c, w: measure(c.target, c.score, weight=w)
 
 

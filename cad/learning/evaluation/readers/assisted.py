@@ -263,10 +263,12 @@ def _assisted(
     names: list[str],
     combinations: Combinations | None,
 ) -> tuple[Assisted, dict[str, np.ndarray]]:
-    """Measure each reader without and with the tool.
+    """Measure each reader without and with the tool; return the measures, and by reader id the
+    probability of each region.
 
     A reader is measured without the tool by the scores in ``table``, and with the tool by the
-    values in ``rank``.
+    values in ``rank``; both have shape (readers, n). ``probability``, of the same shape, has the
+    probabilities by reader and tool that are returned.
     """
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")

@@ -259,8 +259,9 @@ class Ranker(BinaryLearner):
     ) -> Floats:
         """Return the rows ``rows`` of X, for a learner that was fitted to the rows ``train``.
 
-        ``used`` are all rows of positive weight. For a precomputed kernel the columns that such a
-        learner expects are chosen, too.
+        For a precomputed kernel the columns of X are training rows. Then a learner of one fold gets
+        only the columns ``train``, and a learner that was fitted to all rows of positive weight
+        (``used``) gets all columns.
         """
         if not self._kernel_is_precomputed():
             return X[rows]

@@ -215,7 +215,11 @@ def boost(
 
 @njit(cache=True)
 def _sums(v: Floats, role: Ints) -> Floats:
-    """Return the sum of the weights of the rows of each role, shape (4,)."""
+    """Return the sum of the weights ``v`` of the rows of each role, shape (4,).
+
+    The roles are POSITIVE, NEGATIVE, PSEUDO_POSITIVE and PSEUDO_NEGATIVE, in this order. Rows with
+    another number in ``role`` are left out.
+    """
     sums = np.zeros(4)
     for i in range(len(v)):
         if 0 <= role[i] < 4:

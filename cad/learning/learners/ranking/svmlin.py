@@ -197,8 +197,8 @@ class SVMLin(Ranker):
         labels : ndarray (u,)
             Labels of the unlabelled rows, 0 or 1.
         steps : list of (float, list of float)
-            For each weight of the unlabelled rows (or temperature), its value and the objective
-            after every inner step.
+            One entry for each weight that the unlabelled rows get in turn: this weight, and the
+            objective after every inner step with it.
         converged : bool
             Whether every fit of the weights converged.
         """
@@ -323,7 +323,9 @@ def _top_share(f: Floats, share: float) -> Floats:
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     """Exchange the labels of pairs of a row +1 and a row -1 where this lowers the loss.
 
-    At most ``most`` pairs are exchanged, the best first. The result is whether any pair was.
+    The labels in ``guess`` are changed in place. At most ``most`` pairs are exchanged, first those
+    that lower the loss most. The function returns whether any pair was exchanged. ``f`` and
+    ``cost`` are the rows' decision values and costs.
     """
     # ``price`` is the difference between a row's loss as +1 and its loss as -1. An exchange of one
     # label +1 with one label -1 keeps the share of positives.

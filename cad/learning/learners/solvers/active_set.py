@@ -139,10 +139,12 @@ def active_set(
 def _factorise_free(
     store: RowStore, rows: Rows, gamma: Array, L: Array, free: NDArray[np.int64], ridge: float
 ) -> int:
-    """Factorise the kernel block of the free rows, one row for each point; return the block's size.
+    """Factorise the kernel matrix of the free rows (Cholesky); return the number of these rows.
 
-    The size is -1 if too many rows are free, if their kernel rows do not fit the memory, or if the
-    block has no factor.
+    A row (constraint) is free if its dual lies between its bounds. If a point has several free
+    rows, only the first counts. The factor is written into ``L``, and the numbers of the rows into
+    ``free``. The result is -1 if more rows are free than ``free`` has places, if their kernel rows
+    do not fit the memory, or if the matrix has no factor.
     """
     inside = rows.free(gamma)
     first = np.full(len(store.kernel.slot), -1)

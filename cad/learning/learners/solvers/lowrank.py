@@ -288,12 +288,14 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
 
 
 def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
-    """Return (gamma, u) of a point at which each row is at a bound or exactly on its margin.
+    """Return duals gamma and scalars u at which each row's dual is at a bound (0 or the row's cost
+    c), or the row lies exactly on its margin.
 
-    The dual of a row is put at 0 if its surplus exceeds gamma / c, and at c if its shortfall
-    exceeds (c - gamma) / c. The duals of the other rows are computed so that these rows lie on
-    their margin. If the equations of these rows depend on each other, gamma changes as little as
-    possible.
+    Each row starts with its dual gamma in ``state``. The dual is put at 0 if the row is beyond its
+    margin by more than gamma / c, and at c if the row is short of its margin by more than (c -
+    gamma) / c. The duals of all other rows are computed so that these rows lie on their margin. If
+    the equations of these rows depend on each other, gamma changes as little as possible. ``Z`` has
+    the factor of the kernel and the coefficients of u.
     """
     c = problem.c
     k = len(problem.lower)

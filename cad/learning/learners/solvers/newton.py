@@ -68,9 +68,12 @@ def finite_newton(
 
 @njit(cache=True)
 def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chosen: Floats) -> Any:
-    """Return the minimiser of the quadratic that equals the objective near f.
+    """Return the weights, shape (d,), that minimise the quadratic which equals the objective near
+    f.
 
-    It equals the objective while the same rows miss their margin.
+    f are the decision values of the rows. The objective is that of :func:`finite_newton`, whose
+    arguments have the same names. The quadratic equals it as long as the same rows miss their
+    margin (y f < 1).
 
     ``chosen`` is memory of the shape of ``rows``. The rows that miss their margin are copied there,
     weighted by the root of their cost. One product of matrices then gives the second derivative.

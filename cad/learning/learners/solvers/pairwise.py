@@ -298,8 +298,10 @@ def _start_inside(problem: PairwiseProblem) -> _State:
 def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
     """Return A' value, shape (n,), and B' value, shape (n - p - q,).
 
-    ``value`` has a number for each row. A and B are the coefficients of the rows for the scores f
-    and the soft labels d; p and q are the numbers of positives and negatives.
+    A row is a constraint on a pair of points. ``value`` has a number for each row. The matrix A
+    has, in each row, the coefficients of the scores f; the matrix B has those of the soft labels d.
+    p and q are the numbers of positives and negatives, and n is the number of points. ``margin`` is
+    M of :class:`PairwiseProblem`.
     """
     m = n - p - q
     points = np.zeros(n)
@@ -471,10 +473,10 @@ def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: boo
 def _equations(
     problem: PairwiseProblem, state: _State, inverse: Floats
 ) -> Callable[[Floats | float], _State]:
-    """Return a function that computes the change of state after which the products x y have given
-    values.
+    """Return a function that computes one step of the interior-point method from ``state``.
 
-    ``inverse`` is 1 / y.
+    The function gets the values that the products of x and y (:class:`_State`) shall have after the
+    step, and returns the change of w, x and y. ``inverse`` is 1 / y.
     """
     p = problem.n_positive
     q = problem.n_negative
@@ -517,7 +519,8 @@ def _equations(
 
 
 def _reach(state: _State, change: _State) -> float:
-    """Return the share of a change, at most 1, after which the state meets a bound."""
+    """Return the largest share of a change, at most 1, by which no entry of x or y falls below 0.
+    """
     worst_of_x = -float((change.x / state.x).min())
     worst_of_y = -float((change.y / state.y).min())
     return 1.0 / max(1.0, worst_of_x, worst_of_y)
@@ -526,8 +529,10 @@ def _reach(state: _State, change: _State) -> float:
 def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
     """Return the state as a solution.
 
-    Objectives and violation of the optimality (KKT) conditions are computed from gamma and d. The
-    violation of the balance of each d is relative to the largest pull of its rows.
+    The primal and the dual objective, and the violation of the optimality (KKT) conditions, are
+    computed from gamma and d. One of these conditions says that the pulls of the rows on each soft
+    label d are in balance. Its violation is relative to the largest possible pull
+    (:attr:`PairwiseProblem.pull`).
     """
     p = problem.n_positive
     q = problem.n_negative

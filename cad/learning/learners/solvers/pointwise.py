@@ -174,7 +174,8 @@ class _Work:
         """Return point ``unfetched``, whose kernel row is missing, and points likely to be needed
         next.
 
-        These are the points without a kernel row whose rows violate their constraints most.
+        Points without a kernel row are likely to be needed next if their rows (constraints) are
+        violated most.
         """
         assert self.store is not None  # noqa: S101 (the caller's)
         point = self.rows.point
@@ -270,7 +271,10 @@ class _Work:
         )
 
     def keep_best(self) -> Solution:
-        """Return the better of the current state and the best solution so far."""
+        """Return the better of two solutions: the current state and the best solution so far.
+
+        The current state is better if it has converged, or if its duality gap is not larger.
+        """
         solution = self.judged(self.iterate, "smo")
         if self.best is None or solution.converged or not self.best.gap < solution.gap:
             self.best = solution
@@ -449,9 +453,11 @@ def _unsettled(
 def _solve_part(
     gram: Gram, rows: Rows, trial: Iterate, chosen: NDArray[np.int64]
 ) -> tuple[int, float]:
-    """Run the active-set method on the chosen points.
+    """Run the active-set method on the chosen points; return its number of steps and the violation.
 
-    The caller computes the decision values of the other points.
+    ``trial`` gets the new duals of the chosen points' rows. The violation is how far these rows are
+    from their optimality conditions. The caller computes the decision values of the points that
+    were not chosen.
     """
     place = np.full(len(trial.f), -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))

@@ -301,15 +301,16 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
-    """Return the largest violation of the balance g = B' gamma over the extra scalars u.
+    """Return the largest violation of the balance of the extra scalars u, such as the intercept.
 
-    For u_k between its bounds g_k must be 0. At its upper bound g_k must be at least 0, at its
-    lower bound at most 0.
+    The balance is g = B' gamma, with a number g_k for each scalar u_k. If u_k lies between its
+    bounds, g_k must be 0. If u_k is at its upper bound, g_k must be at least 0, and at its lower
+    bound at most 0.
 
-    The violation is relative to the sum of the absolute values of the terms of g_k. For u_k with
-    two bounds nearly all of these terms may be 0, so the violation is relative to the largest value
-    that the sum could have. This is enough, because the gap contains the error of such a u_k
-    already.
+    The violation is relative to the sum of the absolute values of the terms of g_k. If u_k has two
+    bounds, nearly all of these terms may be 0. Its violation is therefore relative to the largest
+    value that the sum could have. This is exact enough, because the duality gap contains the error
+    of such a u_k already.
     """
     if not len(g):
         return 0.0

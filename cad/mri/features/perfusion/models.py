@@ -507,7 +507,12 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
-    """Estimate each curve's parameters linearly, refine them where needed, and judge the fit."""
+    """Return a model's parameters for each curve, and how well the model fits the curve.
+
+    The parameters are estimated linearly. With ``refine`` those of all curves are refined by
+    bounded non-linear least squares. Without it, only those of curves that enhance and whose
+    estimate lies outside the physical range are refined.
+    """
     # The curves are made writable. To numba, read-only arrays (such as the memory maps of parallel
     # workers) are another type, for which the functions would be compiled again.
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
@@ -534,7 +539,7 @@ def _estimate_tofts(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return estimated parameters, which of them left their physical range, and the model's curves.
 
-    The model's curve is not valid for a curve whose parameters left their range.
+    Where the parameters left their range, the returned curve of the model is not valid.
     """
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
@@ -558,7 +563,8 @@ def _estimate_brix(
     """Return estimated parameters of the Brix model, for which curves the estimate failed, and the
     model's curves.
 
-    The two rates are the roots of k^2 - (sum of the rates) k + (product of the rates).
+    The parameters are an amplitude and the rates kep and kel. A linear fit gives the sum and the
+    product of the two rates, which are the roots of k^2 - sum k + product.
     """
     after = np.clip(grid.times, 0.0, None)
     # Only samples after the arrival of the bolus follow the Brix model. Earlier samples are noise,
