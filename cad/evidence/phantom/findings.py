@@ -205,7 +205,11 @@ def _draw_region(
     scale: float,
     others: list[TrueRegion],
 ) -> TrueRegion | None:
-    """Draw one region; None if there is no free place for it."""
+    """Draw one region of a man; None if there is no free place for it.
+
+    ``number`` is the region's number, from 1. ``scale`` is a factor on the radius; it is below 1
+    when an earlier draw of the region found no place. ``others`` are the man's regions so far.
+    """
     if malignant:
         kind = "cancer"
         finding = params.CANCER

@@ -133,12 +133,12 @@ class FoldLabels:
     eta: float | None = None
 
     def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels and spreads of all rows, two arrays of shape (n,).
+        """Return the labels of all rows and the spreads of their readers, two arrays of shape (n,).
 
         Parameters
         ----------
         rows : ndarray of int
-            Numbers of the training rows; the rule is fitted to these rows alone.
+            Numbers of the training rows; the consensus rule is fitted to these rows alone.
         """
         # The rule is fitted to the training rows alone. It then gives labels to all rows, also to
         # those that this fold leaves out.

@@ -460,7 +460,10 @@ def _solve_lower(L, size, x):  # type: ignore[no-untyped-def]
 
 @inner()
 def _solve_upper(L, size, x):  # type: ignore[no-untyped-def]
-    """Solve L' y = x in place, by the rows of L, because their entries are neighbours in memory."""
+    """Solve L' y = x for the first ``size`` rows of the lower triangle L; y is written into ``x``.
+
+    The loop goes along the rows of L, because their entries are neighbours in memory.
+    """
     for i in range(size - 1, -1, -1):
         x[i] /= L[i, i]
         value = x[i]

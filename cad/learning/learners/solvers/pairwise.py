@@ -519,8 +519,7 @@ def _equations(
 
 
 def _reach(state: _State, change: _State) -> float:
-    """Return the largest share of a change, at most 1, by which no entry of x or y falls below 0.
-    """
+    """Return the largest share of a change, at most 1, by which x and y do not fall below 0."""
     worst_of_x = -float((change.x / state.x).min())
     worst_of_y = -float((change.y / state.y).min())
     return 1.0 / max(1.0, worst_of_x, worst_of_y)

@@ -397,9 +397,10 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
 
 def _balance(rows: Rows, gamma: Array) -> None:
-    """Make sum_j sign_j gamma_j = 0.
+    """Change the duals ``gamma`` in place so that sum_j sign_j gamma_j = 0.
 
-    For this, duals of the sign with the larger sum are lowered, the free ones first.
+    The duals of one sign have a larger sum than those of the other. Duals of that sign are lowered
+    until the sums are equal, first those below their upper bound.
     """
     excess = float(rows.sign @ gamma)
     if excess == 0.0:
