@@ -91,7 +91,7 @@ def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
         )
     for member in members:
         path = _place_of_member(member)
-        # C: names a drive.
+        # A colon may follow the letter of a Windows drive, as in C:\file.
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
             problem = f"member {member.filename[:80]!r} would be written outside its folder"
             raise CadError(problem, file=archive, hint="the archive is not to be trusted")

@@ -23,7 +23,9 @@ BACKGROUND = "fat"
 
 
 class Placement(NamedTuple):
-    """Hold position and orientation of the gland's frame in the patient: a tilted axial stack.
+    """Hold where the gland's coordinate system lies in the patient, and how it is turned.
+
+    Its axes are those of a tilted axial stack of slices.
 
     Parameters
     ----------

@@ -205,9 +205,10 @@ class _CodesOfFile(NamedTuple):
 
 
 def _exports_in_file(path: Path) -> list[_CodesOfFile]:
-    """Return the exports of readers and the cases of pages in a file.
+    """Return the codes of cases that a file of a reader study names.
 
-    The file may be one of these itself, or have them packed in it.
+    The file may hold readings that a reader exported, or be a page on which readers score cases, or
+    an archive of such files. Files of no study are left out.
     """
     return [entry for entry in _named_cases(path) if entry.study is not None]
 

@@ -67,7 +67,7 @@ def prepare_study(
 
 
 def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequence[str]) -> Study:
-    """Note how far images lie beside T2, and move back the images that the settings name."""
+    """Note how far each image is displaced from T2, and move back those that the settings name."""
     if settings.displacement == "none":
         return out
     measured, unmeasured = compare(read)

@@ -231,7 +231,10 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
 
 
 def _counts_of_run(results: Results, metrics: Summary) -> str:
-    """Count the decisions on all regions of a run, and compare the last men with the promise."""
+    """Say how many regions of a run have each decision, and whether the latest men drift.
+
+    Drift means that fewer or more men are decided than the model's validation led one to expect.
+    """
     stated = metrics.decisions["stated"]
     counts = []
     for decision in ("malignant", "refer", "benign"):

@@ -111,8 +111,8 @@ def check_study_of(
     problems : list of CadError
         Errors because of which the study or a region cannot be measured.
     notes : list of str
-        Remarks that are no errors: on missing or replaced images, and without a model's settings on
-        regions that one of the images cannot measure.
+        Remarks that are no errors: on missing or replaced images and, if no settings are given, on
+        regions that cannot be measured in one of the images.
     """
     from cad.mri.features.table import extract
     from cad.mri.imaging.displacement_search import remember

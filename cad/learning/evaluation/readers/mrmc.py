@@ -249,10 +249,10 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
         hits = _pair_sums(won[i], won[j])
         both = _pair_sums(read[i], read[j])
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
-        # A pair is a reader, a malignant and a benign case. Two pairs may have some of the three in
-        # common, which makes eight kinds of pairs of pairs. The covariance is the sum over the
-        # kinds of the mean product (``moment``), weighted by the share of the kind, minus the
-        # squared mean.
+        # A unit is a malignant and a benign case compared by one reader. Two units may share the
+        # reader, the malignant case, the benign case, or several of these, which makes eight kinds
+        # of two units. The covariance is the sum over the kinds of the mean product (``moment``),
+        # weighted by the share of the kind, minus the squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
     # An unbiased estimate of a variance may be negative, and then counts as 0.
     variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
