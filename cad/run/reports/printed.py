@@ -231,9 +231,9 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
 
 
 def _counts_of_run(results: Results, metrics: Summary) -> str:
-    """Say how many regions of a run have each decision, and whether the latest men drift.
+    """Count the decisions on all regions of a run, and compare the latest men with the training.
 
-    Drift means that fewer or more men are decided than the model's validation led one to expect.
+    The share of decided men among the latest men is given beside that at the training of the model.
     """
     stated = metrics.decisions["stated"]
     counts = []
