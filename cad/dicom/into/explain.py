@@ -594,9 +594,9 @@ def _flip_angle_matches(
     match: dict[str, object] = {"description": _pattern(kind)}
     if not left_out:
         return [match]
-    angles = {frame.flip_angle for frames in series for frame in frames}
-    kept = [angle for angle in angles - left_out if angle is not None]
-    return [{**match, "flip_angle": angle} for angle in sorted(kept)]
+    stated = {frame.flip_angle for frames in series for frame in frames}
+    angles = [angle for angle in stated - left_out if angle is not None]
+    return [{**match, "flip_angle": angle} for angle in sorted(angles)]
 
 
 def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
