@@ -1,12 +1,14 @@
 """Show the outcome of a study's faults: which check refuses them, or how far probabilities move.
 
 ``python -m benchmarks.faults alarms [--men 200] [--seed 700]`` prints how many sound simulated men
-the checks refuse, check by check, and the tightest values. ``python -m benchmarks.faults table
-[--men 5] [--seed 900 ...] [--summary FILE]`` prints every fault of simulated men. A fault is shown
-with the check that finds it, or with how far the probability of the largest region moves. The
-summary has a row for each fault, over all men. Men are on the grids that the released models were
-trained on, and a bit more than a quarter of them have significant cancer. The tables are in
-docs/import.md.
+the checks refuse, check by check, and the tightest values. With ``--displacement MM`` images lie up
+to so far beside T2, and with ``--motion FACTOR`` men move more, as in ``cad simulate``.
+
+``python -m benchmarks.faults table [--men 5] [--seed 900 ...] [--summary FILE]`` prints every fault
+of simulated men. A fault is shown with the check that finds it, or with how far the probability of
+the largest region moves. The summary has a row for each fault, over all men. Men are on the grids
+that the released models were trained on, and a bit more than a quarter of them have significant
+cancer. The tables are in docs/import.md.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from scipy.ndimage import grey_dilation
 from cad.base.files import write_csv
 from cad.base.processes import use_one_thread
 from cad.evidence.phantom.protocols import FULL
-from cad.evidence.phantom.simulator import make_patient
+from cad.evidence.phantom.simulator import USUAL, Variation, make_patient
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.mri.features.table import extract
 from cad.mri.features.typicality import Typicality
@@ -427,10 +429,10 @@ def left_ranges(study: Study) -> tuple[str, ...]:
     )
 
 
-def statistics_of(seed: int, index: int) -> dict[str, float]:
+def statistics_of(seed: int, index: int, variation: Variation) -> dict[str, float]:
     """Return the statistics of one sound simulated man; a repeated name keeps its worst value."""
     use_one_thread()
-    study = make_patient(seed, index, FULL, prevalence=PREVALENCE).study
+    study = make_patient(seed, index, FULL, prevalence=PREVALENCE, variation=variation).study
     values: dict[str, float] = {}
     for name, value, _ in study_statistics(study):
         low, high = RANGES[name]
@@ -440,9 +442,10 @@ def statistics_of(seed: int, index: int) -> dict[str, float]:
     return values
 
 
-def alarms(men: int, seed: int, jobs: int) -> None:
+def alarms(men: int, seed: int, jobs: int, variation: Variation) -> None:
     """Print how many sound men are refused, by which gates, and the farthest values."""
-    measured = Parallel(n_jobs=jobs)(delayed(statistics_of)(seed, index) for index in range(men))
+    work = [delayed(statistics_of)(seed, index, variation) for index in range(men)]
+    measured = Parallel(n_jobs=jobs)(work)
     refused = []
     by_gate: Counter[str] = Counter()
     extremes: dict[str, list[float]] = defaultdict(list)
@@ -523,10 +526,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, nargs="+")
     parser.add_argument("--summary", type=Path, help="file for the table with a row for each fault")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument(
+        "--displacement",
+        type=float,
+        default=USUAL.displacement_mm,
+        help="alarms: up to how many mm",
+    )
+    parser.add_argument(
+        "--motion", type=float, default=USUAL.motion, help="alarms: factor on how far men move"
+    )
     given = parser.parse_args()
     use_one_thread()
     if given.name == "alarms":
-        alarms(given.men or 200, given.seed[0] if given.seed else 700, given.jobs)
+        variation = Variation(displacement_mm=given.displacement, motion=given.motion)
+        alarms(given.men or 200, given.seed[0] if given.seed else 700, given.jobs, variation)
     else:
         faults(given.men or 5, given.seed or [900], given.jobs, given.summary)
 

@@ -227,7 +227,15 @@ def _questions(rules: Path, undecided: dict[str, list[str]], page: Path) -> str:
     lines = [f"{rules}: an import refuses it until these are decided; {page} shows them"]
     for role, candidates in undecided.items():
         if role == "diffusion":
-            lines.append("do the matches of diffusion take acquired images alone? (edit the file)")
+            lines.append(
+                "do the matches of diffusion take acquired images alone? and one image for each "
+                "b-value? (edit the file, or --take diffusion=SERIES for one description)"
+            )
+        elif role == "vfa":
+            lines.append(
+                "do the matches of vfa take one image for each flip angle? (edit the file, or "
+                "--take vfa=SERIES for one description)"
+            )
         else:
             lines.append(f"which series is {role}? (--take {role}=SERIES, or edit the file)")
         lines += [f"  {candidate}" for candidate in candidates]

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import yaml
 from dicom_files import edit, write_seg, write_series
-from import_cases import RULES, adc_values, phase_values, regions, voxels, write_patient, write_rois
+from import_cases import (
+    RULES,
+    adc_values,
+    flip_angle_values,
+    phase_values,
+    regions,
+    voxels,
+    write_patient,
+    write_rois,
+)
 from typer.testing import CliRunner
 
 from cad.base.errors import CadError
@@ -390,6 +399,99 @@ def test_the_calculated_images_of_five_men_are_not_taken_for_acquired_ones(
     assert len(rules["hbv"]) == 2
 
 
+def test_one_b_value_in_two_series_is_asked_and_a_description_is_chosen(tmp_path: Path):
+    """The other description keeps the b-values that the chosen one has not."""
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    series = ((31, 50, "dwi A"), (32, 800, "dwi A"), (41, 50, "dwi B"), (42, 400, "dwi B"))
+    for number, b_value, description in series:
+        write_series(
+            folder / f"b{number}",
+            voxels(number),
+            number=number,
+            description=description,
+            DiffusionBValue=float(b_value),
+        )
+    rules = tmp_path / "rules.yaml"
+    words = ["import", str(tmp_path / "in"), "--new-rules", str(rules)]
+    asked = CliRunner().invoke(app, words)
+    assert asked.exit_code == 0, asked.output
+    assert re.findall(r"series (\d+) 'dwi", asked.output) == ["31", "41"]
+    assert "diffusion image" in (tmp_path / "rules.yaml.html").read_text()
+    with pytest.raises(CadError, match="do not decide which series is diffusion"):
+        import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert write_rules(tmp_path / "in", rules, {"diffusion": 32}) == {}
+    matches = yaml.safe_load(rules.read_text())["diffusion"]
+    assert [(match["description"], match.get("b_value")) for match in matches] == [
+        ("^dwi A$", None),
+        ("^dwi B$", 400.0),
+    ]
+    summary = import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert summary.failures == []
+    names = {path.name.split("_", 1)[1] for path in (tmp_path / "out").rglob("*_dwi.nii.gz")}
+    assert names == {f"acq-b{b_value}_dwi.nii.gz" for b_value in (50, 400, 800)}
+
+
+@pytest.mark.parametrize("description", ["vibe", "vibe again"])
+def test_flip_angles_that_a_man_has_twice_are_asked(tmp_path: Path, description: str):
+    """Without the question, no T1 was measured: the rule was left out without a word."""
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    for number, flip in ((71, "2"), (72, "15")):
+        write_series(
+            folder / f"again{number}",
+            flip_angle_values(float(flip), seed=number),
+            number=number,
+            description=description,
+            FlipAngle=flip,
+            RepetitionTime="3.85",
+        )
+    rules = tmp_path / "rules.yaml"
+    undecided = write_rules(tmp_path / "in", rules)
+    assert list(undecided) == ["vfa"]
+    lines = [candidate.line for candidate in undecided["vfa"]]
+    assert [re.findall(r"series (\d+)", line)[0] for line in lines] == ["3", "4", "71", "72"]
+    with pytest.raises(CadError, match="do not decide which series is vfa"):
+        import_source(tmp_path / "in", tmp_path / "out", rules)
+    if description == "vibe":
+        with pytest.raises(CadError, match="series 4, 71 have one description") as refused:
+            write_rules(tmp_path / "in", rules, {"vfa": 4})
+        assert "prefer" in refused.value.hint
+        content = yaml.safe_load(rules.read_text())
+        del content["undecided"]
+        rules.write_text(yaml.safe_dump({**content, "prefer": "last"}))
+    else:
+        assert write_rules(tmp_path / "in", rules, {"vfa": 71}) == {}
+    summary = import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert summary.failures == []
+    sidecars = sorted((tmp_path / "out").rglob("*VFA*.json"))
+    assert [json.loads(path.read_text())["SeriesNumber"] for path in sidecars] == [71, 72]
+
+
+def test_two_images_in_the_series_of_one_rule_are_asked(tmp_path: Path):
+    """What is written is tried on every study, as an import would choose its series."""
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    kind = ["DERIVED", "PRIMARY", "ADC"]
+    again = {"number": 2, "description": "adc", "prefix": "echo2-", "ImageType": kind}
+    write_series(folder / "adc", adc_values(5), EchoTime="202", **again)
+    rules = tmp_path / "rules.yaml"
+    undecided = write_rules(tmp_path / "in", rules)
+    assert [candidate.line.partition(":")[0] for candidate in undecided["adc"]] == [
+        "series 2 'adc'"
+    ]
+    with pytest.raises(CadError, match="do not decide which series is adc"):
+        import_source(tmp_path / "in", tmp_path / "out", rules)
+
+
+def test_a_ktrans_map_among_the_series_gets_a_rule(tmp_path: Path):
+    folder = write_patient(tmp_path / "in" / "P-001", "P-001")
+    values = voxels(6) // 100
+    write_series(folder / "ktrans", values, number=50, description="Ktrans_map")
+    assert write_rules(tmp_path / "in", tmp_path / "rules.yaml") == {}
+    rules = yaml.safe_load((tmp_path / "rules.yaml").read_text())
+    assert rules["ktrans"] == [{"description": "^Ktrans_map$"}]
+    write_series(folder / "again", values, number=51, description="Ktrans_map")
+    assert list(write_rules(tmp_path / "in", tmp_path / "rules.yaml")) == ["ktrans"]
+
+
 def test_a_zip_of_two_patients_is_explained_by_the_names_of_archive_and_member(tmp_path: Path):
     folder = write_patient(tmp_path / "P-001", dce=False)
     other = sorted((folder / "adc").iterdir())[1]
@@ -448,7 +550,7 @@ def test_a_decision_names_a_candidate(tmp_path: Path):
     with pytest.raises(CadError, match="series 1 could not be hbv"):
         write_rules(tmp_path / "in", tmp_path / "more.yaml", {"hbv": 1})
     assert decisions(["adc=12", "t2w=3"]) == {"adc": 12, "t2w": 3}
-    for wrong in ("adc", "adc=x", "vfa=3", "=3"):
+    for wrong in ("adc", "adc=x", "rois=3", "=3"):
         with pytest.raises(CadError, match="no ROLE=SERIES"):
             decisions([wrong])
 

@@ -101,6 +101,26 @@ def convert(
     return job.done
 
 
+def rival_images(study: SourceStudy, rules: ImportRules) -> dict[str, list[Stack]]:
+    """Return the images among which :func:`convert` could not choose; no pixels are read.
+
+    Parameters
+    ----------
+    study : SourceStudy
+        The study in the source.
+    rules : ImportRules
+        The rules, which say which series is which image.
+
+    Returns
+    -------
+    dict of str to list of Stack
+        By role (``t2w``, ``adc``, ``hbv``, ``ktrans``, ``vfa``, ``diffusion``), the images of
+        which the rules want one. A role about which nothing can be said, because its slices form
+        no image, is left out.
+    """
+    return _Job(study, "", Path(), None, rules).rivals()
+
+
 def read_back(
     build: Path,
     study_id: str,
@@ -167,6 +187,27 @@ class _Job:
         if not any(written.values()):
             problem = f"no series matches the import rules; {self.study.listed()}"
             raise CadError(problem, file=self.study.top, hint="name its series in the rules file")
+
+    def rivals(self) -> dict[str, list[Stack]]:
+        """Return the images of :func:`rival_images`."""
+        rivals: dict[str, list[Stack]] = defaultdict(list)
+        for modality in MODALITIES:
+            if modality.dynamic:
+                continue
+            # An import reports slices that form no image.
+            with suppress(CadError):
+                stacks, _ = self._matching(modality.name)
+                if stacks and self._best(stacks) is None:
+                    rivals[modality.name] = stacks
+        for name, key in (("vfa", "flip_angle"), ("diffusion", "b_value")):
+            by_value: dict[float, list[Stack]] = defaultdict(list)
+            with suppress(CadError):
+                for stack in self._accepted(self.rules.matches(name)):
+                    by_value[getattr(stack.first, key)].append(stack)
+            for stacks in by_value.values():
+                if not self._of_one_acquisition(stacks, key) and self._best(stacks) is None:
+                    rivals[name] += stacks
+        return rivals
 
     def masks(self) -> None:
         """Write the masks of gland and vessel, and the label map of the regions.
@@ -392,21 +433,30 @@ class _Job:
             )
         if len(stacks) == 1:
             return stacks[0]
-        prefer = self.rules.prefer
-        ranks = [_rank(stack, prefer) for stack in stacks]
-        chosen = [stack for stack, rank in zip(stacks, ranks, strict=True) if rank == max(ranks)]
-        if prefer is None or len(chosen) != 1:
+        best = self._best(stacks)
+        if best is None:
             raise CadError(
                 f"{len(stacks)} images match {what}: {'; '.join(str(s) for s in stacks[:8])}",
                 file=self.study.top,
                 hint="make the rule narrower, list the wanted one first, or set prefer: last, "
                 "first or largest",
             )
-        number = chosen[0].first.series_number
         self.done.notes.append(
-            f"{what}: {len(stacks)} images, the {prefer} is taken: series {number}"
+            f"{what}: {len(stacks)} images, the {self.rules.prefer} is taken: "
+            f"series {best.first.series_number}"
         )
-        return chosen[0]
+        return best
+
+    def _best(self, stacks: list[Stack]) -> Stack | None:
+        """Return the only image, or the one that the rules prefer; None if they prefer none."""
+        if len(stacks) == 1:
+            return stacks[0]
+        prefer = self.rules.prefer
+        if prefer is None:
+            return None
+        ranks = [_rank(stack, prefer) for stack in stacks]
+        best = [stack for stack, rank in zip(stacks, ranks, strict=True) if rank == max(ranks)]
+        return best[0] if len(best) == 1 else None
 
     def _dynamic(self, modality: Modality) -> bool:
         rule = self.rules.dce
@@ -487,16 +537,25 @@ class _Job:
 
         This is one image, or for a b-value perhaps an image for each direction of the gradient.
         """
-        if key == "b_value":
-            # A trace image that the scanner made is taken rather than a mean over the directions.
-            scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
-            if len(scanners) == 1:
-                return scanners
-            # Images of several series are not averaged: they are repeated acquisitions, and not
-            # directions of the gradient.
-            if len({s.first.series_uid for s in stacks}) == 1:
-                return stacks
-        return [self._preferred(stacks, what)]
+        together = self._of_one_acquisition(stacks, key)
+        return together or [self._preferred(stacks, what)]
+
+    def _of_one_acquisition(self, stacks: list[Stack], key: str) -> list[Stack]:
+        """Return those of a b-value's images that one acquisition made; empty if there are several.
+
+        Images of a flip angle always are of several acquisitions.
+        """
+        if key != "b_value":
+            return []
+        # A trace image that the scanner made is taken rather than a mean over the directions.
+        scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
+        if len(scanners) == 1:
+            return scanners
+        # Images of several series are not averaged: they are repeated acquisitions, and not
+        # directions of the gradient.
+        if len({s.first.series_uid for s in stacks}) == 1:
+            return stacks
+        return []
 
     def _sidecar_entries(self, stacks: list[Stack]) -> dict[str, Any]:
         """Return a sidecar's entries: acquisition (SI units, degrees), and UIDs for DICOM output.

@@ -21,9 +21,10 @@ import yaml
 from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.reading import read_bytes, reading
-from cad.base.settings import read_settings
+from cad.base.settings import parse_settings, read_settings
 from cad.base.terms.beside import page_beside
 from cad.base.terms.modality import MODALITIES
+from cad.dicom.into.conversion import rival_images
 from cad.dicom.into.findings import findings_tables
 from cad.dicom.into.regions import files_of
 from cad.dicom.into.rules import ImportRules
@@ -46,6 +47,7 @@ _T2 = re.compile(r"t2", re.IGNORECASE)
 _AXIAL = re.compile(r"tra|ax", re.IGNORECASE)
 _OTHER_PLANE = re.compile(r"sag|cor|loc", re.IGNORECASE)
 _ADC = re.compile(r"adc|apparent", re.IGNORECASE)
+_KTRANS = re.compile(r"k[-_ ]?trans", re.IGNORECASE)
 _DYNAMIC = re.compile(r"dyn|dce|twist|perf|lava|thrive|disco", re.IGNORECASE)
 # Descriptions that differ only in numbers belong to one kind of series, such as the phases of a
 # dynamic series.
@@ -58,7 +60,9 @@ _CALCULATED = re.compile(
 _MANY = 5
 # Roles for one image or one dynamic series: if two kinds of series fit, or a study has one of them
 # twice, a person has to decide.
-_ONE_IMAGE = ("t2w", "adc", "dce", "hbv")
+_ONE_IMAGE = ("t2w", "adc", "ktrans", "dce", "hbv")
+# Roles for one image of each flip angle or b-value, by the name of this value in a frame.
+_BY_VALUE = {"vfa": "flip_angle", "diffusion": "b_value"}
 _LEAST_WATER_ML = 2.0
 # Percentiles that become black and white in a picture of a candidate, and most pixels per side.
 _SHOWN = (1.0, 99.5)
@@ -102,8 +106,9 @@ class Proposal:
     text : str
         YAML of :class:`cad.dicom.into.rules.ImportRules`.
     undecided : dict of str to list of Candidate
-        By ``t2w``, ``adc``, ``dce`` or ``hbv``, the series among which a person has to choose: the
-        descriptions in the source do not decide. Under ``diffusion``, the series of one description
+        By role (such as ``adc``), the series among which a person has to choose: the descriptions
+        in the source do not decide. Under ``vfa`` and ``diffusion``, series that have one flip
+        angle or b-value of a study twice. Under ``diffusion``, too, the series of one description
         of which some are acquired and some are calculated.
     """
 
@@ -128,8 +133,8 @@ def proposed_rules(
     studies : iterable of SourceStudy
         The studies of the source (:func:`cad.dicom.into.sources.find_studies`).
     take : mapping of str to int, optional
-        A person's decisions: by ``t2w``, ``adc``, ``dce`` or ``hbv``, the number of a series to
-        take.
+        A person's decisions: by role, the number of a series to take. For ``vfa`` and
+        ``diffusion`` this decides for all series of its description.
     call : callable
         Gets a function and its arguments and returns its result; it reads the pixels of candidates.
         By default it does so in this process.
@@ -155,7 +160,10 @@ def proposed_rules(
             if kind not in taken and test(series[0][0].description, series):
                 fitting.append(kind)
         decided = take.get(name) if take else None
-        if decided is not None:
+        values_of_chosen: dict[str, set[float]] = {}
+        if decided is not None and name in _BY_VALUE:
+            values_of_chosen = _values_of_chosen(name, decided, fitting, kinds)
+        elif decided is not None:
             fitting = _decided_kind(name, decided, fitting, kinds)
         elif name in _ONE_IMAGE:
             rivals = _rival_series(name, fitting, kinds)
@@ -176,7 +184,8 @@ def proposed_rules(
         elif name == "diffusion":
             matches = []
             for kind in fitting:
-                matches += _diffusion_matches(kind, kinds[kind])
+                left_out = values_of_chosen.get(kind, set())
+                matches += _diffusion_matches(kind, kinds[kind], left_out)
             rivals = [frames for kind in fitting for frames in _partly_calculated(kinds[kind])]
             if rivals:
                 undecided[name] = []
@@ -184,7 +193,12 @@ def proposed_rules(
                     candidate = _candidate(frames, call, pictures)
                     word = "calculated" if _has_calculated(frames) else "acquired"
                     undecided[name].append(replace(candidate, line=f"{candidate.line}, {word}"))
-        if decided is not None and _repeated_series(name, kinds[fitting[0]]):
+        elif name == "vfa":
+            matches = []
+            for kind in fitting:
+                matches += _flip_angle_matches(kind, kinds[kind], values_of_chosen.get(kind, set()))
+        is_one_image = name in _ONE_IMAGE
+        if is_one_image and decided is not None and _repeated_series(name, kinds[fitting[0]]):
             # Where a man has two series of this description, the description cannot decide.
             numbered = {**matches[0], "series_number": decided}
             if name == "dce":  # all matches of this rule are joined, so that none may be general
@@ -194,6 +208,10 @@ def proposed_rules(
         rules[name] = matches
         if name == "dce":
             rules[name] = _dynamic(matches, kinds[fitting[0]])
+    settings = parse_settings(ImportRules, rules)
+    for name, series in _rivals_by_rules(studies, settings).items():
+        if name not in undecided:
+            undecided[name] = [_candidate(frames, call, pictures) for frames in series]
     if undecided:
         lines = {}
         for name, candidates in undecided.items():
@@ -203,6 +221,22 @@ def proposed_rules(
         rules, sort_keys=False, allow_unicode=True, width=200
     )
     return Proposal(text, undecided)
+
+
+def _rivals_by_rules(
+    studies: Iterable[SourceStudy], rules: ImportRules
+) -> dict[str, list[list[Frame]]]:
+    """Return, by role, the series among which an import with these rules could not choose."""
+    rivals: dict[str, list[list[Frame]]] = defaultdict(list)
+    for study in studies:
+        for name, stacks in rival_images(study, rules).items():
+            uids = {stack.first.series_uid for stack in stacks}
+            for frames in by_series(study.slices):
+                if frames[0].series_uid in uids:
+                    rivals[name].append(frames)
+    for series in rivals.values():
+        series.sort(key=lambda frames: frames[0].series_number)
+    return rivals
 
 
 def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
@@ -306,6 +340,16 @@ def _decided_kind(
     candidates = _rival_series(name, fitting, kinds)
     if not candidates:
         candidates = [frames for kind in fitting for frames in kinds[kind]]
+    chosen = _kind_of_number(name, number, candidates)
+    decided = [chosen]
+    for kind in fitting:
+        if kind != chosen and kind not in _rival_kinds([kind, chosen], kinds):
+            decided.append(kind)
+    return decided
+
+
+def _kind_of_number(name: str, number: int, candidates: list[list[Frame]]) -> str:
+    """Return the kind of the candidate series that has a number."""
     kind_of_number = {}
     descriptions = defaultdict(set)
     for frames in candidates:
@@ -320,12 +364,44 @@ def _decided_kind(
     if number not in kind_of_number:
         listed = ", ".join(str(candidate) for candidate in sorted(kind_of_number)[:20])
         raise CadError(f"series {number} could not be {name}", hint=f"candidates: {listed or '-'}")
-    chosen = kind_of_number[number]
-    decided = [chosen]
+    return kind_of_number[number]
+
+
+def _values_of_chosen(
+    name: str, number: int, fitting: list[str], kinds: dict[str, list[list[Frame]]]
+) -> dict[str, set[float]]:
+    """Return, by kind, the b-values or flip angles that a study also has in the chosen kind.
+
+    The chosen kind is that of the series with this number. Of another kind, images of these values
+    are not taken; images of other values are.
+    """
+    candidates = [frames for kind in fitting for frames in kinds[kind]]
+    chosen = _kind_of_number(name, number, candidates)
+    in_chosen: dict[tuple[str, float], set[int]] = defaultdict(set)
+    for frames in kinds[chosen]:
+        for frame in frames:
+            value = getattr(frame, _BY_VALUE[name])
+            if value is not None:
+                in_chosen[frame.study_uid, value].add(frames[0].series_number)
+    for (_, value), numbers in in_chosen.items():
+        if number in numbers and len(numbers) > 1:
+            listed = ", ".join(str(each) for each in sorted(numbers))
+            raise CadError(
+                f"series {listed} have one description and {_BY_VALUE[name]} {value:g}: the number "
+                f"{number} does not decide for {name}",
+                hint="write the rules without this --take; then set prefer: last or first in them, "
+                f"or give each match under {name} a series_number",
+            )
+    values: dict[str, set[float]] = defaultdict(set)
     for kind in fitting:
-        if kind != chosen and kind not in _rival_kinds([kind, chosen], kinds):
-            decided.append(kind)
-    return decided
+        if kind == chosen:
+            continue
+        for frames in kinds[kind]:
+            for frame in frames:
+                value = getattr(frame, _BY_VALUE[name])
+                if value is not None and (frame.study_uid, value) in in_chosen:
+                    values[kind].add(value)
+    return values
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
@@ -488,14 +564,16 @@ def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
     return sorted(of_study, key=lambda frames: frames[0].series_number)
 
 
-def _diffusion_matches(kind: str, series: list[list[Frame]]) -> list[dict[str, object]]:
+def _diffusion_matches(
+    kind: str, series: list[list[Frame]], left_out: set[float]
+) -> list[dict[str, object]]:
     """Return the matches by which a rule takes the acquired images of a kind of series.
 
-    Where calculated images have the same description, each b-value gets a match of its own, and a
-    b-value of calculated images gets none.
+    Where calculated images have the same description, or some b-values are left out, each b-value
+    gets a match of its own. A b-value of calculated images, and one that is left out, gets none.
     """
     match: dict[str, object] = {"description": _pattern(kind), "exclude": "adc"}
-    if not _partly_calculated(series):
+    if not _partly_calculated(series) and not left_out:
         return [match]
     b_values = {"acquired": set[float](), "calculated": set[float]()}
     for frames in series:
@@ -503,8 +581,23 @@ def _diffusion_matches(kind: str, series: list[list[Frame]]) -> list[dict[str, o
             if frame.b_value is not None:
                 word = "calculated" if _is_calculated(frame) else "acquired"
                 b_values[word].add(frame.b_value)
-    apart = sorted(b_values["acquired"] - b_values["calculated"])
-    return [{**match, "b_value": value} for value in apart] or [match]
+    apart = sorted(b_values["acquired"] - b_values["calculated"] - left_out)
+    matches = [{**match, "b_value": value} for value in apart]
+    if not matches and not left_out:
+        return [match]
+    return matches
+
+
+def _flip_angle_matches(
+    kind: str, series: list[list[Frame]], left_out: set[float]
+) -> list[dict[str, object]]:
+    """Return the matches by which a rule takes a kind of series, without some flip angles."""
+    match: dict[str, object] = {"description": _pattern(kind)}
+    if not left_out:
+        return [match]
+    stated = {frame.flip_angle for frames in series for frame in frames}
+    angles = [angle for angle in stated - left_out if angle is not None]
+    return [{**match, "flip_angle": angle} for angle in sorted(angles)]
 
 
 def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
@@ -521,14 +614,25 @@ def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
     # T1 is measured by spoiled gradient echoes with repetition times far below 0.1 s. T2 and
     # diffusion images have repetition times of seconds.
     short = all((frames[0].repetition_time or 1.0) < 0.1 for frames in series)
-    angles = [(frames[0].study_uid, frames[0].flip_angle) for frames in series]
-    each_once = len(set(angles)) == len(angles)
-    return short and 1 < _most_of_a_study(series) < _MANY * 3 and each_once
+    angles_of_study: dict[str, list[float | None]] = defaultdict(list)
+    for frames in series:
+        angles_of_study[frames[0].study_uid].append(frames[0].flip_angle)
+    # The phases of a dynamic series share one flip angle. Two acquisitions with the same flip
+    # angles are no dynamic series.
+    for angles in angles_of_study.values():
+        most = max(Counter(angles).values())
+        if most > 1 and (most >= len(set(angles)) + 1 or _DYNAMIC.search(kind)):
+            return False
+    return short and 1 < _most_of_a_study(series) < _MANY * 3
 
 
 def _most_of_a_study(series: list[list[Frame]]) -> int:
     """Return how many series of one kind a study has at most."""
     return max(Counter(frames[0].study_uid for frames in series).values())
+
+
+def _is_ktrans(kind: str, series: list[list[Frame]]) -> bool:
+    return bool(_KTRANS.search(kind)) and _stacks(series[0]) == 1
 
 
 def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
@@ -547,6 +651,7 @@ def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
 _TESTS: dict[str, Callable[[str, list[list[Frame]]], bool]] = {
     "t2w": _is_t2,
     "adc": _is_adc,
+    "ktrans": _is_ktrans,
     "vfa": _is_flip_angle,
     "dce": _is_dynamic,
     "hbv": _is_high_b,
@@ -852,7 +957,7 @@ def write_rules(
         File to write. A file that is there is replaced if this function wrote it and nobody has
         changed it since.
     take : mapping of str to int, optional
-        Decisions: by ``t2w``, ``adc``, ``dce`` or ``hbv``, the number of a series.
+        Decisions: by role, the number of a series (:func:`proposed_rules`).
     call : callable
         As of :func:`explain_source`.
     unpacked : Path, optional
@@ -862,7 +967,8 @@ def write_rules(
     Returns
     -------
     dict of str to list of Candidate
-        Roles that two kinds of series meet; empty where the file can be used as it is.
+        By role, the series among which an import with this file could not choose; empty where the
+        file can be used as it is.
 
     Raises
     ------
@@ -935,7 +1041,8 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
     Parameters
     ----------
     words : iterable of str
-        ROLE=SERIES, of the roles ``t2w``, ``adc``, ``dce`` and ``hbv``.
+        ROLE=SERIES, of the roles ``t2w``, ``adc``, ``ktrans``, ``dce``, ``hbv``, ``vfa`` and
+        ``diffusion``.
 
     Returns
     -------
@@ -947,13 +1054,14 @@ def decisions(words: Iterable[str]) -> dict[str, int]:
     CadError
         When a word is not of the form ROLE=SERIES.
     """
+    roles = (*_ONE_IMAGE, *_BY_VALUE)
     taken: dict[str, int] = {}
     for word in words:
         role, _, number = word.partition("=")
-        if role not in _ONE_IMAGE or not number.isdecimal():
+        if role not in roles or not number.isdecimal():
             raise CadError(
                 f"--take {word!r} is no ROLE=SERIES",
-                hint=f"a role of {', '.join(_ONE_IMAGE)} and a series number, such as adc=12",
+                hint=f"a role of {', '.join(roles)} and a series number, such as adc=12",
             )
         if role in taken:
             raise CadError(f"--take names {role} twice", hint="name one series for each role")

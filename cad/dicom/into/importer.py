@@ -114,8 +114,13 @@ def _way_to_decide(role: str) -> str:
     """Return what a person has to do with a role that the rules leave undecided."""
     if role == "diffusion":
         return (
-            "leave matches of acquired images alone under diffusion, and remove diffusion from "
-            "undecided"
+            "leave matches of acquired images alone under diffusion, one image for each b-value "
+            "(or set prefer: last or first), and remove diffusion from undecided"
+        )
+    if role == "vfa":
+        return (
+            "leave matches of one image for each flip angle under vfa (or set prefer: last or "
+            "first), and remove vfa from undecided"
         )
     return (
         f"leave one match under {role} and remove {role} from undecided, or write the file again "

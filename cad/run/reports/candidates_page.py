@@ -1,7 +1,6 @@
 """Make the page on which a person chooses between series before an import.
 
-The page is needed where several series of a study could be the T2 image, the ADC map or the high-b
-image.
+The page is needed where several series of a study could be the image that a rule asks for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,8 @@ MOST = 24
 _IMAGES = {
     "t2w": "T2",
     "adc": "ADC",
+    "ktrans": "Ktrans map",
+    "vfa": "flip-angle image",
     "dce": "dynamic series",
     "hbv": "high-b image",
     "diffusion": "diffusion image",
@@ -31,7 +32,7 @@ def candidates_page(
     Parameters
     ----------
     undecided : mapping of str to sequence of (str, sequence of ndarray of uint8)
-        The candidate series by role (``t2w``, ``adc``, ``dce`` or ``hbv``). Each has a line of text
+        The candidate series by role (such as ``adc``). Each has a line of text
         and the grey levels of its slices, of shape (rows, columns). The first :data:`MOST` series
         of a role are shown.
 

@@ -169,8 +169,7 @@ def write_rules_confined(
         read it. Both are replaced if an earlier call wrote them and nobody has changed them. A page
         that is not needed any more is deleted.
     take : mapping of str to int
-        What a person has chosen: for a role (``t2w``, ``adc`` or ``hbv``) the number of the chosen
-        candidate.
+        What a person has chosen: for a role (such as ``adc``) the number of the chosen candidate.
     options : ExecutionOptions
         Limits of each call.
 

@@ -15,6 +15,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.spatial.transform import Rotation
 from typer.testing import CliRunner
 
+from benchmarks import displacement as experiment
 from benchmarks import faults
 from cad.base.errors import CadError
 from cad.base.settings import ImageSettings, PipelineSettings, parse_settings
@@ -90,6 +91,29 @@ def test_a_known_shift_is_measured(shift: tuple[float, float]) -> None:
     assert np.abs(np.array(result.shift_mm) - shift).max() <= 3 * result.uncertainty_mm
     assert result.after >= result.before
     np.testing.assert_allclose(result.slices_mm, shift[result.axis], atol=1.0)
+
+
+def test_the_shift_that_the_benchmark_adds_is_measured() -> None:
+    """The table of docs/displacement.md: content moves along the image's axes, the grid stays."""
+    fixed = scene()
+    moving = other_contrast(fixed, (0.0, 0.0))
+    start = measure(fixed, moving, gland_of(fixed), gland=True)
+    moved = experiment.content_moved(moving, 3.0, -4.0)
+    assert moved.same_grid(moving)
+    result = measure(fixed, moved, gland_of(fixed), gland=True)
+    np.testing.assert_allclose(
+        np.array(result.shift_mm) - start.shift_mm, (3.0, -4.0), atol=experiment.ERROR_MM / 3
+    )
+
+
+def test_the_benchmark_counts_only_what_was_measured() -> None:
+    values = [0.2, -1.5, 1.0, float("nan")]
+    assert experiment.met(values, 1.0) == "2 of 3"
+    assert experiment.largest(values) == "1.50"
+    assert experiment.largest([float("nan")]) == "–"
+    before = {"1": (0.5, False)}
+    assert experiment.change(before, {"1": (0.7, False)}, "1") == pytest.approx(0.2)
+    assert np.isnan(experiment.change(before, {"2": (0.7, False)}, "1"))
 
 
 def test_where_images_share_nothing_the_error_says_so() -> None:

@@ -20,6 +20,9 @@ from cad.mri.imaging.plausibility import implausible
 from cad.mri.imaging.study import Roi, Study
 from cad.mri.imaging.study_files import check_study, read_study
 
+AIM = 3
+"""Largest number of silent and harmful faults that a man should have; not every man meets it."""
+
 
 def problems_of(study: Study) -> list[CadError]:
     return [*implausible(study), *check_study(study)]
@@ -81,7 +84,10 @@ def test_table_of_faults(
     assert len(table) >= 58
     outcomes = published(repository)
     assert [fault for fault in harmful if outcomes[fault]["silent"] == "0"] == []
+    # 6 is the most that one of the ten men of docs/import.md has.
     assert len(harmful) <= 6
+    if len(harmful) > AIM:
+        pytest.xfail(f"{len(harmful)} faults are silent and harmful; the aim is {AIM} at most")
 
 
 @pytest.mark.slow
