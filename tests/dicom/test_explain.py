@@ -467,7 +467,7 @@ def test_flip_angles_that_a_man_has_twice_are_asked(tmp_path: Path, description:
 
 
 def test_two_images_in_the_series_of_one_rule_are_asked(tmp_path: Path):
-    """What is written is tried on every study, as an import would choose its series."""
+    """The written rules are tried on every study, as an import would choose its series."""
     folder = write_patient(tmp_path / "in" / "P-001", "P-001")
     kind = ["DERIVED", "PRIMARY", "ADC"]
     again = {"number": 2, "description": "adc", "prefix": "echo2-", "ImageType": kind}
