@@ -376,7 +376,12 @@ def _node(root: Path) -> Boundary:
     series = root / "series"
     write_series(series, np.arange(2 * 8 * 8, dtype=np.int16).reshape(2, 8, 8))
     path, other = sorted(series.glob("*.dcm"))[:2]
-    spool = SimpleNamespace(spool=root / "spool", check_room=lambda: None)
+    folder = root / "spool"
+    spool = SimpleNamespace(
+        spool=folder,
+        check_room=lambda: None,
+        _make_spool=lambda: folder.mkdir(exist_ok=True),
+    )
 
     def read() -> None:
         with Inbox.copied(spool, path) as copy:

@@ -13,13 +13,18 @@ from evidence_pictures import PICTURES, coverage, draw, roc
 
 from cad.base.errors import CadError
 
+WITHOUT_PICTURE = {"noise.csv", "outcome_tables.csv"}
+"""Tables of the page that are shown as tables only."""
+
 
 def test_every_table_has_its_picture_its_command_and_its_link(repository: Path) -> None:
     page = (repository / "docs" / "evidence.md").read_text(encoding="utf-8")
     pictures = page.split("## In pictures")[1].split("\n## ")[0]
     files = {path.name for path in (repository / "docs" / "evidence").iterdir()}
     tables = {f"{table}.csv" for table, _ in PICTURES.values()}
-    assert files == {f"{name}.png" for name in PICTURES} | tables
+    assert files == {f"{name}.png" for name in PICTURES} | tables | WITHOUT_PICTURE
+    for table in WITHOUT_PICTURE:
+        assert f"[{table}](evidence/{table})" in page
     for name, (table, _) in PICTURES.items():
         caption = pictures.split(f"(evidence/{name}.png)")[1].split("![")[0]
         assert f"[{table}.csv](evidence/{table}.csv)" in caption
