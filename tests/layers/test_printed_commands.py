@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -278,6 +279,7 @@ def test_the_code_of_the_readme_runs_on_what_the_readme_says_it_gets() -> None:
     }
     (code,) = snippets("README.md")
     exec(code, names)  # noqa: S102
+    plt.close("all")  # the block leaves its picture open, and a later one would be drawn into it
     assert len(names["result"].probability) == 20
 
 
