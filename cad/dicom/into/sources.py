@@ -338,11 +338,11 @@ def _once_a_folder(errors: Iterable[CadError]) -> list[CadError]:
     It names the first file and their number. A series usually lies in one folder, and the headers
     of its files are damaged in the same way.
     """
-    alike: dict[tuple[Path, str, str], list[CadError]] = defaultdict(list)
+    errors_of_problem: dict[tuple[Path, str, str], list[CadError]] = defaultdict(list)
     for error in errors:
-        alike[Path(error.file).parent, error.problem, error.hint].append(error)
+        errors_of_problem[Path(error.file).parent, error.problem, error.hint].append(error)
     gathered = []
-    for (folder, problem, _), group in alike.items():
+    for (folder, problem, _), group in errors_of_problem.items():
         error = group[0].naming()
         if len(group) > 1:
             error.problem = f"{problem}; so are {len(group)} files of the folder {folder}"

@@ -670,8 +670,8 @@ def _slices_of_images(
         slices = _slices_of_series([image for image in images if image.series_uid == uid], plane)
         if slices is not None:
             candidates.append(slices)
-    alike = [slices for slices in candidates if stated and _agree(stated, slices.distance)]
-    candidates = alike or candidates
+    matching = [slices for slices in candidates if stated and _agree(stated, slices.distance)]
+    candidates = matching or candidates
     if not candidates:
         return None
     away = []
