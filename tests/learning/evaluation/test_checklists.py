@@ -417,3 +417,11 @@ def test_validation_md_lists_the_warnings_of_measures_and_run(
         lines = page.split("## Warnings\n\n")[1].split("\n\n")[0].splitlines()
     assert lines == listed
     assert ("## Warnings" in page) == bool(listed)
+
+
+def test_costs_are_costs_alone():
+    """The prevalence, an aim or a blinded reading is no cost."""
+    run = set_in(record(), 0.05, "settings", "decision", "prevalence")
+    run = set_in(run, True, "settings", "decision", "blinded")
+    assert list(facts(run).costs.values()) == [1.0, 4.0, 0.4, 0.4]
+    assert "refer positive 0.4)." in SENTENCES["thresholds"](facts(run))

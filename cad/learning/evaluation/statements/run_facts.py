@@ -11,6 +11,8 @@ from cad.learning.evaluation.summary import Summary
 
 Json = Mapping[str, Any]
 UNKNOWN = "not known to the program"
+# The settings of the section ``decision`` that are costs.
+COSTS = ("false_positive", "false_negative", "refer_negative", "refer_positive")
 _SIMPLE = ("logistic", "linear", "mean")
 
 
@@ -165,13 +167,10 @@ class RunFacts:
     def costs(self) -> dict[str, float]:
         """Return the costs from which decisions follow.
 
-        Aims are left out, because another sentence states them.
+        Other settings of the section ``decision``, such as an aim or the prevalence, are left out.
         """
-        costs = {}
-        for name, value in self.settings("decision").items():
-            if value is not None and not name.startswith("aim"):
-                costs[name] = value
-        return costs
+        decision = self.settings("decision")
+        return {name: decision[name] for name in COSTS if decision.get(name) is not None}
 
     @property
     def operating_choice(self) -> OperatingChoice | None:
