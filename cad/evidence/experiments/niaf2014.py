@@ -117,11 +117,14 @@ class _Ridge(KernelRidge):  # type: ignore[misc]
     """Learn p - 1/2 by kernel ridge regression, and predict probabilities from it."""
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
-        """Return the predicted p - 1/2 of each row, shape (n,)."""
+        """Return the predicted probability of the positive class minus 1/2, shape (n,)."""
         return np.asarray(self.predict(X), dtype=float)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return the predicted 1 - p and p of each row, shape (n, 2), cut to [0, 1]."""
+        """Return the probabilities of the negative and the positive class, shape (n, 2).
+
+        A predicted probability outside [0, 1] is cut to this range.
+        """
         p = np.clip(self.decision_function(X) + 0.5, 0.0, 1.0)
         return np.column_stack([1 - p, p])
 
