@@ -416,7 +416,10 @@ def _uncovered(inside: np.ndarray, labels: np.ndarray, rois: list[Roi]) -> np.nd
 
 
 def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -> Labelled | None:
-    """Return the regions of mask files in the study's folders, or beside its archive."""
+    """Return the regions of mask files in the study's folders, or beside the zip file it came from.
+
+    The result is None if there are no mask files.
+    """
     for folder in study.tables:
         labelled = outlined(folder, study.patient_id, rules, notes)
         if labelled is not None:
@@ -951,8 +954,9 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
 def _significant(tissue: str | None) -> tuple[str, str]:
     """Return histology and grade of a lesion if only its clinical significance is known.
 
-    Significant means cancer of ISUP 2 or more. Any other lesion is cancer of ISUP 1 or no cancer;
-    the table does not state which of the two.
+    ``tissue`` is ``malignant`` for a significant lesion (cancer of ISUP 2 or more), and None for an
+    unknown one. Any other lesion is cancer of ISUP 1 or no cancer; the table does not state which
+    of the two. Its histology is therefore ``n/a``, and its grade a range.
     """
     if tissue is None:
         return "n/a", "n/a"
