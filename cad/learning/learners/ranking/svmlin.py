@@ -348,10 +348,11 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
 
 
 def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
-    """Return p = sigmoid((advantage - nu) / T), with the number nu for which the mean of p is
-    ``share``.
+    """Return the probability p of the positive class for each unlabelled row.
 
-    T is the temperature, and the mean is weighted by ``cost``.
+    p is sigmoid((advantage - nu) / T), with T the ``temperature``. ``advantage`` is a row's loss as
+    -1 minus its loss as +1. The number nu is such that the mean of p, weighted by ``cost``, is
+    ``share``.
     """
     # The mean of p falls as nu rises, so the nu for which this mean is ``share`` is found by
     # bisection.
