@@ -241,7 +241,7 @@ def without_probability(work: Path) -> CadError | None:
     Parameters
     ----------
     work : Path
-        The study's folder of cohort and run.
+        Folder of the study, with its cohort folder and its run folder.
     """
     try:
         failures = read_failures(RunFolder(work / RUN))
@@ -257,7 +257,7 @@ def objects(work: Path) -> list[Path]:
     Parameters
     ----------
     work : Path
-        The study's folder of cohort and run.
+        Folder of the study, with its cohort folder and its run folder.
     """
     return sorted(RunFolder(work / RUN).objects.glob("*.dcm"))
 
