@@ -329,7 +329,7 @@ class Queue:
         asks: bool = True,
         peer: str = "",
     ) -> None:
-        """Enter an instance that is on the disk, and its study if that is new.
+        """Enter an instance that is on the disk into the queue, and its study if that is new.
 
         Parameters
         ----------
