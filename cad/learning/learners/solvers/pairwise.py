@@ -247,8 +247,8 @@ class _State:
 
     At the optimum w = L'A'gamma, with the matrix A of the rows' coefficients of f. Yet w is a
     variable of its own, because the steps of gamma have larger rounding errors. When w was computed
-    from gamma, 101 of 5,400 large test problems did not reach the wanted gap. With w as a variable,
-    1 problem does not reach it.
+    from gamma, 101 of 5,400 large test problems did not reach the wanted duality gap. With w as a
+    variable, 1 problem does not reach it.
     """
 
     w: Floats
@@ -271,9 +271,10 @@ def _constraint_values(
 
 
 def _start_inside(problem: PairwiseProblem) -> _State:
-    """Return a start strictly between all bounds.
+    """Return a start of the interior-point method, strictly between all bounds.
 
-    The multipliers of 0 <= d <= 1 are a fixed share of the largest pull of the rows on d.
+    d are the soft labels of the unlabelled points. The multipliers of their bounds 0 <= d <= 1 are
+    a fixed share of the largest pull that the rows can have on d (``pull`` of the problem).
     """
     n = len(problem.factor)
     cost = problem.cost
@@ -367,15 +368,19 @@ def _factorise(
     """Return three parts of the Newton equations after the soft labels d are eliminated.
 
     The parts are the Cholesky factor of I + L' S L, the cross terms of scores and soft labels, and
-    the diagonal of the part of d. S is the matrix of all rows after d is eliminated.
+    the diagonal of the part of d. L is the problem's factor of the kernel matrix, and S the matrix
+    of all rows after d is eliminated.
 
-    A row acts as a spring between two points, with ``stiffness``, so without d the rows are the
-    Laplacian of a weighted graph. The springs of an unlabelled point i do not end at the point
-    itself. They end at a node at f_i - M d_i, which another spring, of strength theta / M^2,
-    connects to the point. When this node is eliminated, the result is a graph again (the star-mesh
+    A row acts as a spring between two points. The springs' strengths are ``stiffness``. So without
+    d the matrix of the rows is the Laplacian of a weighted graph. The springs of an unlabelled
+    point i do not end at the point itself. They end at a node at f_i - M d_i, with f_i the score
+    and M the problem's ``margin``. Another spring, of strength ``theta`` / M^2, connects this node
+    to the point. When the node is eliminated, the result is a graph again (the star-mesh
     transform). Its weights are sums, products and quotients of positive numbers, so no precision is
-    lost by cancellation. The cross terms are A' W B, divided by the diagonal of d, with W the
-    diagonal matrix of ``stiffness``.
+    lost by cancellation.
+
+    The cross terms are A' W B, divided by the diagonal of d. A and B are the rows' coefficients of
+    the scores and of d, and W is the diagonal matrix of ``stiffness``.
     """
     n = len(problem.factor)
     p = problem.n_positive
