@@ -773,13 +773,16 @@ def _objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float
 
 
 def _minus_likelihood(variances: Array, turned: Array) -> float:
-    """Return minus the log marginal likelihood, without constants, at the best scale of the
-    variances.
+    """Return minus the log marginal likelihood of the targets, without constants.
+
+    The targets are taken as normal, with mean 0 and a covariance that is known but for a factor.
+    The factor of highest likelihood is used.
 
     Parameters
     ----------
     variances, turned : ndarray, shape (n,)
-        Eigenvalues of the covariance at scale 1, and the targets in the basis of its eigenvectors.
+        Eigenvalues of the covariance with the factor 1, and the targets in the basis of its
+        eigenvectors.
     """
     best_scale = np.mean(turned**2 / variances)
     log_determinant = np.log(variances).sum()
