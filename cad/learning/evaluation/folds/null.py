@@ -83,9 +83,10 @@ class SharedFolds:
     ) -> SharedFolds | None:
         """Return the shared folds of an estimator, or None if labellings cannot share work.
 
-        They cannot share work if a label is missing, because the training rows then differ between
-        labellings. They can share it only in a pipeline whose steps before the last do not use
-        labels.
+        A labelling is one set of labels for the rows. Labellings share the fits of all steps before
+        the learner. They can share these fits only in a pipeline whose steps before the last do not
+        use labels. They cannot share them if a label is missing, because the training rows then
+        differ between labellings.
 
         Parameters
         ----------
