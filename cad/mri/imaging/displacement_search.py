@@ -233,8 +233,8 @@ def measure(
     axis : int, optional
         Phase-encoding axis of ``moving``: 0 for x, 1 for y.
     least : int
-        Number of voxels that both images must cover in the box. With fewer than 5,000 the standard
-        error must be small, too.
+        Number of voxels that both images must cover in the box. If they cover fewer than 5,000
+        voxels, the standard error of the displacement must be small, too.
 
     Returns
     -------
@@ -346,7 +346,7 @@ def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
 
 
 def _middle_of(image: Volume) -> Volume:
-    """Return a mask of the middle of an image."""
+    """Return a mask of the middle of an image: 50 mm wide and high, in half of the slices."""
     ranges = []
     shares = [_MIDDLE_SLICES]
     for count, step in zip(image.shape[1:], image.spacing[1::-1], strict=True):
@@ -444,9 +444,11 @@ def _counts_by_shift(
 
 
 def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return how often each two levels of T2 and the image occur together, by slice.
+    """Return how often a grey level of T2 and one of the other image occur in the same voxel.
 
-    The result has shape (n_z, 16, 16).
+    ``places`` are the first counts of T2 (:func:`_first_counts`), ``levels`` the levels of the
+    other image. The result has shape (n_z, 16, 16): slices, levels of T2, levels of the other
+    image.
     """
     side = _BINS + 1
     n_z = len(places)
@@ -650,9 +652,9 @@ def _jackknife(
 
     Parameters
     ----------
-    near, far : ndarray
-        Counts by slice: for the 5 x 5 fine shifts around the peak, and for all shifts of the coarse
-        search.
+    near, far : ndarray, shape (n_y, n_x, n_z, 16, 16)
+        For each shift and slice, how often two levels of the two images occur together: ``near``
+        for the 5 x 5 fine shifts around the peak, ``far`` for all shifts of the coarse search.
     steps : ndarray
         Shifts of the coarse search along an axis, in fine steps.
     x, y : int
