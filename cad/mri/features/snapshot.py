@@ -161,7 +161,10 @@ def _high_b(study: Study) -> Volume | None:
 
 
 def _b_value(study: Study) -> float | None:
-    """Return the b-value of :func:`_high_b`, s/mm2; None where nothing states the b-value."""
+    """Return the b-value (s/mm2) of the study's high-b image (:func:`_high_b`).
+
+    The result is None where nothing states the b-value.
+    """
     if study.hbv is None:
         return max((b_value for b_value, _ in study.diffusion), default=None)
     protocol = study.protocols.get("hbv")
