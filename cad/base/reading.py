@@ -732,7 +732,10 @@ def _bytes_of_cell(field: Any) -> int:
 
 
 def _text_bytes(chunk: Any) -> int:
-    """Return how many bytes the texts of all cells have, of a column that stores each text once."""
+    """Return how many bytes the texts of all cells of a column have together.
+
+    The column stores each different text once, and a text counts as often as it occurs.
+    """
     import numpy as np
     import pyarrow.compute as pc
 
