@@ -203,9 +203,10 @@ class _Change:
         return float(1.0 / worst)
 
     def complementarity(self, state: _State, length: float) -> float:
-        """Return the complementarity after a step of this length.
+        """Return gamma'v + (c - gamma)'xi + s price after the share ``length`` of this change.
 
-        It is gamma'v + (c - gamma)'xi + s price.
+        This sum of the products of variables and multipliers is the complementarity. It is 0 at the
+        optimum.
         """
         total = (state.gamma + length * self.gamma) @ (state.v + length * self.v)
         total += (state.back - length * self.gamma) @ (state.xi + length * self.xi)
@@ -225,7 +226,11 @@ class _Change:
 
 
 def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _State) -> None:
-    """Change the state by one step, which consists of a predictor and a corrector."""
+    """Change the state by one step of the interior-point method: a predictor and a corrector.
+
+    ``Z`` is the matrix of the rows' constraints, with a column for each variable of x.
+    ``system_of`` returns Z' diag(w) Z for weights w of the rows.
+    """
     t = problem.t
     c = problem.c
     gamma = state.gamma
