@@ -157,14 +157,17 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
 
 @dataclass(frozen=True)
 class Chart:
-    """Hold one chart: its nights, its two sums and its limit.
+    """Hold one chart, which follows a measure of the men of each night and raises alarms.
+
+    An alarm is raised on a night on which one of the chart's two cumulative sums exceeds the limit.
 
     Parameters
     ----------
     nights : ndarray of int, shape (k,)
         Nights on which a man was ranked.
     scores : ndarray, shape (k,)
-        The number of each night; it is standard normal as long as nothing changes.
+        For each night one number, computed from the ranks of its men. It is standard normal as long
+        as nothing changes.
     upper, lower : ndarray, shape (k,)
         Sum that detects a rise, and sum that detects a fall, after each night.
     limit : float
