@@ -334,8 +334,10 @@ class FederatedSite:
         return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
 
     def _start(self, question: Message) -> Message:
-        """Standardise the site's rows, set up its problem, and start its variables between their
-        bounds.
+        """Prepare the fit at this site; return the number of its constraints and their total cost.
+
+        The site's rows are standardised, its optimisation problem is set up, and all variables get
+        values between their bounds.
         """
         mean = self._numbers(question, "mean", self.plan.features)
         deviation = self._numbers(question, "deviation", self.plan.features)
@@ -428,7 +430,10 @@ class FederatedSite:
         return d_gamma, d_v, d_xi
 
     def _blocked(self, d_gamma: Array, d_v: Array, d_xi: Array) -> list[int]:
-        """Return for each of :data:`LENGTHS` how many rows forbid a step of this length."""
+        """Return for each step length in :data:`LENGTHS` how many constraints forbid it.
+
+        A constraint forbids a step that brings one of its variables too close to a bound.
+        """
         # For each row and each of its bounds: the share of the way to the bound that a step of
         # length 1 would go.
         to_bounds = [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
