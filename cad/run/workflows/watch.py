@@ -105,7 +105,10 @@ class Watched:
 
 
 def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: int) -> list[Watched]:
-    """Return the numbers of a finished prediction for every man.
+    """Return what a finished prediction says of every man: beliefs, decisions, probabilities,
+    inputs.
+
+    There is one object for each model and man with a probability.
 
     Parameters
     ----------
@@ -118,7 +121,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
     role : str
         :data:`CHAMPION` or :data:`SHADOW`.
     night : int
-        Number of the day.
+        Number of the day on which the men were scored (:class:`Watched`).
 
     Raises
     ------
