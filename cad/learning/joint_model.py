@@ -1266,9 +1266,11 @@ class _Likelihood:
         return np.asarray(hessian - spread)
 
     def _summed(self, slope: np.ndarray, leak_slope: np.ndarray, effect: np.ndarray) -> np.ndarray:
-        """Return, for each man and node, the sum of slope times design over regions and leak.
+        """Return derivatives by the p parameters for each man at each node, shape (m, nodes, p).
 
-        The shape is (m, nodes, p).
+        Every region and the leak (cancer outside the regions) of a man add one term. The term is
+        the derivative by their log-odds (``slope``, ``leak_slope``) times the derivative of these
+        log-odds by the parameters.
         """
         size = self.design.shape[1]
         of_regions = slope[:, :, None] * self.design[:, None, :]
@@ -1289,7 +1291,8 @@ class _Likelihood:
           regions of unknown truth;
         - if he has cancer in a place of unknown truth: 1 - F.
 
-        r and u are those of the module's docstring (docs/methods.md 9).
+        r_i is the probability of cancer in region i, and u the probability of cancer outside the
+        regions (docs/methods.md 9).
 
         Parameters
         ----------
@@ -1565,10 +1568,12 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
 
 
 def _by_model(move: np.ndarray) -> np.ndarray:
-    """Return the Jacobian matrix of :func:`_moved_by_site` with respect to a set's old parameters.
+    """Return the derivatives of a site's ten parameters by the model's ten parameters, shape (10,
+    10).
 
-    ``move`` has the changes a, c, l and d of a site. Row i of the matrix, of shape (10, 10), has
-    the derivatives of the new parameter i with respect to each old parameter.
+    :func:`_moved_by_site` turns the parameters of the model into those of the site. Row i has the
+    derivatives of the site's parameter i. ``move`` has the changes a, c, l and d of the site
+    (:class:`_SiteMove`).
     """
     diagonal = np.full(len(TERMS), move[1])
     diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0
