@@ -182,15 +182,20 @@ def _claim(what: str, published: str, measured: str, holds: bool | str | None) -
 
 
 def as_good(difference: str) -> bool:
-    """Return whether an AUC difference, given as "d [lower, upper]", is above minus the margin."""
+    """Return whether a method is as good as another, by their AUC difference "d [lower, upper]".
+
+    It is as good if the lower end of the interval is at least minus :data:`MARGIN`.
+    """
     lower = float(difference.split("[")[1].split(",")[0])
     return lower >= -MARGIN
 
 
 def _nested(holds: object, follows: str) -> bool | str:
-    """Return the verdict on a claim that follows from the construction of the rules.
+    """Return the verdict on a claim that may follow from how the compared rules are built.
 
-    If such a claim holds, this is no merit of a method. It can still fail.
+    If ``follows`` is not empty, the claim follows. Then it is no merit of a method that the claim
+    ``holds``, and the verdict is :data:`BY_CONSTRUCTION`. Otherwise the verdict is whether it
+    holds.
     """
     return BY_CONSTRUCTION if holds and follows else bool(holds)
 
