@@ -217,10 +217,11 @@ def draw_of(folder: Path) -> Draw:
 
 
 def _require_draw(options: Options) -> None:
-    """Raise an error if a folder has results of another draw than the options ask for.
+    """Raise an error if the folder of results has results of another random draw.
 
-    In a new folder the draw is noted. Without this check, results of a control (another seed, or
-    shuffled labels) could be taken for results of :data:`PUBLISHED_DRAW`.
+    A draw is the first seed, and whether labels are shuffled. In a new folder the draw that the
+    options ask for is noted. Without this check, results of a control (another seed, or shuffled
+    labels) could be taken for results of :data:`PUBLISHED_DRAW`.
     """
     if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
         write_json(options.out / DRAW_FILE, asdict(options.draw))
