@@ -106,12 +106,13 @@ class ReasonSum:
         return self.sentence_in(ENGLISH)
 
     def sentence_in(self, words: Wording) -> str:
-        """Say in one line which families raised and lowered the belief, in a radiologist's words.
+        """Say in one line, in a radiologist's words, which families of features raised or lowered
+        the belief.
 
-        There are at most three phrases, and families with little effect are left out. Two of the
-        others are always named: the family that raised the belief most and the one that lowered it
-        most. They are named even if a radiologist has no word for them, because a sheet of paper
-        has no table of all families.
+        There are at most three phrases. A family with little effect is left out. Of the families
+        that are not left out, two are always named: the one that raised the belief most, and the
+        one that lowered it most. They are named even if a radiologist has no word for them, because
+        a sheet of paper has no table of all families.
 
         Parameters
         ----------
