@@ -124,8 +124,9 @@ class RunFacts:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Return the measures against histology, or against the readers if histology is not
-        known.
+        """Return the measures of the predictions against histology.
+
+        If histology is not known, these are the measures against the readers' consensus, or None.
         """
         return self.metrics.histology or self.metrics.consensus
 
