@@ -72,7 +72,10 @@ class Poller:
         return taken
 
     def _look_at(self, series: list[FoundSeries] | CadError) -> bool:
-        """Fetch the new series of one study."""
+        """Fetch those series of one study that the node has not fetched yet.
+
+        Return whether a new instance was kept. If the archive's answer was an error, raise it.
+        """
         if isinstance(series, CadError):
             raise series
         was_taken = self.inbox.queue.was_taken
