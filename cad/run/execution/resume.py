@@ -250,11 +250,11 @@ _LONGEST = 2**20  # length of the longest line in bytes
 
 
 class _Lines:
-    """Append JSON lines to a file.
+    """Append JSON lines, one for each study, to a file.
 
     Every line is passed to the system at once, and the file is flushed to the disk at the end. If
-    the disk is full, a line is left out. Then a later run opens the result of this study to learn
-    from which input it was made.
+    the disk is full, the line of a study is left out. A later run then opens the result of this
+    study to learn from which input the result was made.
     """
 
     @door("own", "memory of a run")
