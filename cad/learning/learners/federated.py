@@ -777,9 +777,11 @@ class _Coordinator:
         self.rounds: list[FederatedRound] = []
 
     def run(self, tol: float) -> str:
-        """Make steps until the gap is at most ``tol``, a site refuses or no step is possible.
+        """Make steps until the relative duality gap is at most ``tol``.
 
-        The result is the site's reason if it refused, else "".
+        End earlier if a site refuses to answer, if no step is possible or after the largest number
+        of steps. The point with the smallest gap is kept. Return the reason of the site that
+        refused, else "".
         """
         best_gap = np.inf
         best_x = self.x
@@ -903,10 +905,12 @@ class _Coordinator:
         Parameters
         ----------
         factor : tuple
-            Cholesky factor of :meth:`_newton_matrix`.
+            Cholesky factor of the matrix of :meth:`_newton_matrix`.
         pull, right : ndarray, shape (unknowns,)
-            Sums over all sites: Z' gamma, and Z'Dh, where h depends on the products of variables
-            and multipliers at which the step aims.
+            The sums Z' gamma and Z'Dh over all sites. Z is the matrix of the constraints, gamma
+            their dual variables and D the diagonal matrix of their weights. h has a number for each
+            constraint. It follows from the value at which the step aims for each product of a
+            variable and its multiplier.
         change_of_product : float
             Change that the product of s and its multiplier shall have; not used for a fixed s.
 
