@@ -147,10 +147,10 @@ def opauc_path(
 def _pass_moments(
     X: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit all pairs of settings in one pass; they share the mean and covariance of both classes.
+    """Fit OPAUC for all pairs of a learning rate and a penalty factor in one pass over the rows.
 
-    For the parameters see :func:`opauc_path`; ``steps`` and ``lams`` are its ``etas`` and
-    ``lambdas``.
+    All pairs share the running mean and covariance of each class. Parameters and results are those
+    of :func:`opauc_path`; ``steps`` and ``lams`` are its ``etas`` and ``lambdas``.
     """
     n, d = X.shape
     a = len(steps)
