@@ -287,11 +287,11 @@ def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> lis
 
 
 def _repeated_series(name: str, series: list[list[Frame]]) -> list[list[Frame]]:
-    """Return those series of one kind that share a study with another series of this kind.
+    """Return the series of one kind of image of which a study has more than one.
 
-    Only series that hold the image count; for the high-b image, only series with the highest
-    b-value, and for the dynamic series, only series with all phases. (The phases may also come as
-    one series each.)
+    ``name`` is the kind, such as ``dce``. Of high-b images only series with the highest b-value
+    count. Of dynamic series only a series that holds many phases counts, because the phases may
+    also come as one series each.
     """
     if name == "dce":
         series = [frames for frames in series if _stacks(frames) >= _MANY]
@@ -922,10 +922,11 @@ def _object(path: Path, rules: ImportRules | None) -> str:
 
 
 def _kind(entry: SeriesSeen) -> tuple[object, ...]:
-    """Return the key that all phases of a dynamic series share.
+    """Return a key of a series that is equal for all phases of one dynamic series.
 
-    It leaves out the number and the clocks of the series. In the description and the near misses
-    ``#`` stands for each number.
+    The key leaves out the number and the times of the series. It contains the description, and the
+    rules of which the series meets all conditions but one (``near_misses``). In both, ``#`` stands
+    for each number.
     """
     description = NUMBER.sub("#", entry.description)
     near_misses = [NUMBER.sub("#", text) for text in entry.near_misses]
