@@ -174,7 +174,9 @@ class Ranker(BinaryLearner):
 
     @abstractmethod
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
-        """Learn from rows with sign +1, -1 or 0 and weight > 0."""
+        """Learn from rows of weight > 0, whose sign is +1 (positive), -1 (negative) or 0 (no
+        label).
+        """
 
     @abstractmethod
     def _scores(self, X: Floats) -> Floats:
@@ -188,9 +190,10 @@ class Ranker(BinaryLearner):
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
-        """Renumber the support rows of a fit to the rows ``used`` of a precomputed kernel.
+        """Renumber the support rows of a learner with a precomputed kernel.
 
-        Their numbers afterwards are positions among all n rows.
+        The learner was fitted to the rows ``used`` alone, and numbers its support rows among these.
+        Afterwards the numbers are positions among all n rows.
         """
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
