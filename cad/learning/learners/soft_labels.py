@@ -272,6 +272,7 @@ def probabilistic_problem(
     Parameters
     ----------
     labels : SoftLabels
+        Kind of each sample's label, and the bounds of its interval.
     cost_certain, cost_soft : ndarray, shape (n,)
         Cost of each sample, if its label is certain and if it is soft; sample weights are included.
         A sample with a cost of zero is left out.
