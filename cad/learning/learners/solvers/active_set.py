@@ -168,10 +168,11 @@ def _factorise_free(
 
 
 def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) -> None:
-    """Change the duals of row ``j`` and of the free row of the same point.
+    """Change the duals of row ``j`` and of a free row of the same point, in place.
 
-    The point's coefficient stays the same. Both duals change until one of them meets a bound. The
-    row of the other dual is the free row afterwards.
+    A free row is one whose dual may change in a step. The coefficient of the point in the decision
+    function stays the same. Both duals change until one of them meets a bound. The row whose dual
+    lies between its bounds then is the free row of the point.
     """
     for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
         i = free[k]
@@ -330,14 +331,15 @@ def _to_full_step(  # type: ignore[no-untyped-def]
 def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
     """Solve the linear system of a step; return the new b and s, and whether they can be used.
 
-    The step is written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate
-    results.
+    b is the intercept and s the scale. The step, a change of the coefficients of the free rows, is
+    written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate results.
 
-    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). f are the
-    decision values without intercept, and r + s q the decision values with intercept on the margins
-    of the rows (:class:`.Rows`). b and s are the numbers for which the step makes both balances 0.
-    The vectors L^-1 (r - f), L^-1 1 and L^-1 q are enough to find them, so one backward
-    substitution is needed instead of three.
+    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). f
+    (``tight``) are the decision values without intercept. On the margins of the rows, the decision
+    values with intercept are r + s q (:class:`.Rows`). The equations of b and s each have an error,
+    a balance. b and s are the numbers for which the step makes both balances 0. The vectors L^-1 (r
+    - f), L^-1 1 and L^-1 q are enough to find them, so one backward substitution is needed instead
+    of three.
     """
     b = u[0]
     s = u[1]
