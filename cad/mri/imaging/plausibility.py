@@ -339,7 +339,7 @@ def _map_and_series(study: Study, series: Displacement | None) -> Iterator[Stati
 
 
 def _all_plausible(statistics: Mapping[str, float]) -> bool:
-    """Tell whether all statistics lie in the usual ranges."""
+    """Tell whether every statistic lies in the range of its name, from :data:`RANGES`."""
     for name, value in statistics.items():
         low, high = RANGES[name]
         if not low <= value <= high:
@@ -348,7 +348,11 @@ def _all_plausible(statistics: Mapping[str, float]) -> bool:
 
 
 def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
-    """Tell whether one of the ``gains`` of an image lies below its usual range."""
+    """Tell whether an image may lie in a wrong place.
+
+    ``gains`` says how much better the image ``name`` fits as it lies than after a change, by kind
+    of change. The place is doubtful if a gain lies below its range in :data:`RANGES`.
+    """
     return any(gain < RANGES[f"{name}_{kind}"][0] for kind, gain in gains.items())
 
 
