@@ -34,7 +34,7 @@ _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
 class Section(BaseModel):
-    """Share the rules of all sections: an unknown key is an error, and values cannot be changed."""
+    """Base class of sections of settings: an unknown key is an error, and values cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
