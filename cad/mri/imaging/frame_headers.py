@@ -239,7 +239,10 @@ def _lay_macros(group: Dataset, flat: Dataset, kind: str) -> None:
 
 
 def _lay(source: Dataset, flat: Dataset, place: str = "") -> None:
-    """Copy elements to a flat header; ``place`` is the sequence they are in, empty for the top."""
+    """Copy elements of a header to a flat header, in which no element is inside a sequence.
+
+    ``place`` is the sequence that the elements come from, empty for the top of the header.
+    """
     for tag in source.keys() & _FLAT.keys():
         element = source[tag]
         target = _FLAT[tag]
@@ -335,11 +338,11 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
 
 
 def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
-    """Cut a mosaic's frame into its slices.
+    """Cut a Siemens mosaic, one frame that shows ``count`` slices side by side, into its slices.
 
-    The header's position is that of a plane as large as the whole mosaic, around the first slice's
-    centre. The slices follow the normal that the CSA header states
-    (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
+    The position in the header is the corner of a plane as large as the whole mosaic, with the first
+    slice in its middle. From slice to slice the position moves along the normal that Siemens'
+    private CSA header states (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
     """
     step = _float(dataset.get("SpacingBetweenSlices"))
     normal = vendor.mosaic_normal(dataset)
