@@ -432,9 +432,9 @@ def _counts_by_shift(
     """
 
     def table(x: int, y: int, every: int = 1) -> np.ndarray:
-        """Return, by slice, how often each two levels of T2 and the image occur together.
+        """Return, by slice, how often each pair of a grey level of T2 and one of the image occurs.
 
-        The image is displaced by x and y steps, and only every ``every``-th voxel is counted.
+        The image is displaced by x and y steps. Only every ``every``-th voxel is counted.
         """
         rows = slice(reach + y, reach + y + places.shape[1], every)
         columns = slice(reach + x, reach + x + places.shape[2], every)
@@ -542,10 +542,11 @@ def _turned(levels: np.ndarray) -> list[np.ndarray]:
 def _log_ratio_of_levels(
     best: float, places: np.ndarray, others: list[np.ndarray], reach: int
 ) -> float:
-    """Return ln(a / b), which is below 0 if one of the levels ``others`` fits T2 better.
+    """Return ln(a / b), which is below 0 if a mirrored or turned image fits T2 better.
 
-    Here a is ``best``, the information of the image in its best place, and b the largest
-    information of any of ``others`` in its best place.
+    Here a is ``best``, the information (nats) that the image shares with T2 in its best place.
+    ``others`` are the grey levels of mirrored or turned images. b is the largest information that
+    any of them shares with T2 in its own best place.
     """
     every = round(_COARSE_MM / _FINE_MM)
     highest = 0.0
@@ -681,9 +682,10 @@ def _by_slice(
 ) -> tuple[float, ...]:
     """Return for each slice the best shift (mm) along one axis, smoothed over three slices.
 
-    A single slice has too few voxels for counts of its own. Each of its voxels is therefore rated
-    by the counts of all slices at their common best shift (x, y): by how much more often the
-    voxel's two levels occur together there than by chance.
+    A voxel has two grey levels: one in T2, one in the shifted image. A slice has too few voxels to
+    count its own pairs of levels. So pairs are counted in all slices together at their common best
+    shift (x, y). The rating of a pair says how much more often it occurs there than by chance. The
+    best shift of a slice has the largest mean rating of its voxels.
     """
     common = table(x, y).sum(axis=0) + 0.5
     joint = common / common.sum()
