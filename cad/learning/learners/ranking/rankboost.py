@@ -231,10 +231,10 @@ def _sums(v: Floats, role: Ints) -> Floats:
 def _advantages(
     role: Ints, v: Floats, share: Floats, sums: Floats, totals: Floats, loss: float, out: Floats
 ) -> None:
-    """Write to ``out`` the advantage that each row gives to a stump which is 1 for it.
+    """Write to ``out`` how much each row adds to the advantage of a stump that is 1 for the row.
 
-    A positive gives the weight of its pairs with all negatives, as a share of the loss. A negative
-    gives minus the weight of its pairs with all positives, also as a share of the loss.
+    The advantage of a stump says how well it ranks positives above negatives. A positive adds the weight of its pairs with all negatives, as a share of the loss. A negative
+    adds minus the weight of its pairs with all positives, also as a share of the loss.
     """
     for i in range(len(v)):
         k = role[i]
@@ -249,10 +249,12 @@ def _advantages(
 def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, int, float]:
     """Return the advantage of the best stump, its feature and its threshold.
 
-    The feature is -1 if there is no stump.
+    A stump is 1 for rows whose feature is above the threshold, else 0. Its advantage is the sum of
+    ``advantage`` over the rows for which it is 1. The feature is -1 if there is no stump.
 
-    The best stump has the largest absolute advantage. The loop over a feature runs from its largest
-    value down, so the advantage of a stump is a running sum.
+    The best stump has the largest absolute advantage. ``values`` and ``order`` have, for each
+    feature, the sorted values and their rows. The loop over a feature runs from its largest value
+    down, so the advantage of a stump is a running sum.
     """
     d, n = values.shape
     best = 0.0
@@ -280,11 +282,12 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
 
 @njit(cache=True)
 def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Floats) -> float:
-    """Write the sum of weights of each role to ``sums``, rescale v and return the loss.
+    """Rescale the weights ``v`` of the rows, write their sum by role to ``sums``, return the loss.
 
-    The weight of a pair is the product of the weights of a positive and a negative. So the weights
-    of all positives may be divided by a factor if those of all negatives are multiplied by it. This
-    keeps both in the range of floating-point numbers.
+    The roles are positive and negative, each for labelled and for pseudo-labelled rows. The weight
+    of a pair is the product of the weights of a positive and a negative. So the weights of all
+    positives may be divided by a factor if those of all negatives are multiplied by it. This keeps
+    both in the range of floating-point numbers.
     """
     # A loop is used, because assigning a slice costs four seconds of compile time.
     for k, value in enumerate(_sums(v, role)):
