@@ -265,7 +265,10 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
-    """Return the cells of a region of the latest study, or of an earlier region far from these."""
+    """Return a row of cells: a region of the latest study with the earlier region nearest to it.
+
+    An earlier region that is far from all regions of the latest study has a row of its own.
+    """
     none_near = words.say("none within {limit} mm", limit=f"{NEAR_MM:g}")
     size_now = shown.sizes_now.get(row.roi_id, {})
     size_then = shown.sizes_then.get(row.earlier_roi_id, {})
