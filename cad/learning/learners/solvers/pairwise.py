@@ -135,8 +135,11 @@ class PairwiseProblem:
         return self.margin * total
 
     def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return a vector over the rows as three matrices, one for each kind of row in
-        :attr:`sizes`.
+        """Return numbers of all rows (constraints) as three matrices, one for each kind of pair.
+
+        ``value`` has one number per row. The kinds are positive and negative, unlabelled and
+        negative, and positive and unlabelled. Each matrix has a row for each first point and a
+        column for each second point.
         """
         p = self.n_positive
         q = self.n_negative
@@ -147,7 +150,9 @@ class PairwiseProblem:
         return value[:second].reshape(p, q), *of_unlabelled
 
     def general(self) -> Problem:
-        """Return the problem in the general form, a :class:`Problem`, for the reference solver."""
+        """Return this problem as a :class:`Problem`, with sparse matrices, for the reference
+        solver.
+        """
         p = self.n_positive
         q = self.n_negative
         m = self.n_unlabelled
@@ -428,12 +433,14 @@ def _cholesky(system: Floats) -> Floats:
 
 
 def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: bool) -> float:
-    """Change the state by one step, in place.
+    """Change the state of the interior-point method by one step, in place.
+
+    The state has variables x and their multipliers y, among other numbers.
 
     Parameters
     ----------
     smallest : float
-        Least sum of the products x y at which the step aims; at the optimum the sum is 0.
+        The step aims at no smaller sum of the products x y than this; at the optimum the sum is 0.
     careful : bool
         Whether the corrector multiplies the predictor's second-order products by the squared length
         of the predictor's step. Without this factor the solver takes fewer steps, but does not
