@@ -120,9 +120,9 @@ class Emitted:
         return "\n".join([*lines, f"open {folder.page('index.html')}"])
 
     def _failed(self) -> list[str]:
-        """Return the failures that nobody has acknowledged as lines.
+        """Return lines of text on the failures that nobody has acknowledged.
 
-        Regions of one study with the same reason share a line.
+        Regions of one study that failed for the same reason share a line.
         """
         rois: dict[tuple[str, str, str], list[str]] = {}
         for f in [*self.kinds.new, *self.kinds.repeated]:
