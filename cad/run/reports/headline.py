@@ -514,8 +514,9 @@ this other decision. The reasons for referring follow in the sentence.
 def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
     """Say why a region has its decision.
 
-    The text gives the reasons for which the region is referred against the thresholds. Without such
-    reasons it says where the region's number lies relative to the site's limits.
+    A region may be referred although the thresholds alone would decide it; the text then gives the
+    reasons. For any other region it says whether the region's number lies below, between or above
+    the site's two limits.
     """
     against = region.decision == "refer" and bool(region.decision_reason)
     if against and (not limits or region.decision_model not in _WOULD):
