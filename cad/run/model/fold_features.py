@@ -134,9 +134,10 @@ class Preparation:
 
     @classmethod
     def of(cls, metadata: JsonObject) -> Preparation:
-        """Return the preparation that a model's metadata hold.
+        """Return the preparation, the steps on features before the learner, from a model's
+        metadata.
 
-        Where they hold none, the result is a preparation that changes nothing.
+        If the metadata hold none, the result is a preparation that changes nothing.
         """
         return cls.from_dict(metadata.get("preparation"))
 
