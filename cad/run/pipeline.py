@@ -627,7 +627,11 @@ def _score_with_model(
 def _predicted(
     bundles: Sequence[Bundle], loaded: Loaded, measured: Measured, transductive: bool = False
 ) -> tuple[Extracted, Aggregated, Judged]:
-    """Score the measured regions. If none can be scored, note this in the run and fail."""
+    """Score the measured regions by the models of the bundles.
+
+    Return the features, the features with labels, and the predictions. If no region can be scored,
+    this is written to the run folder and an error is raised.
+    """
     begin(loaded, measured)
     extracted = extract(loaded, measured, first_scale(bundles))
     aggregated = aggregate(loaded, extracted)
