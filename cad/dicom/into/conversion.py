@@ -350,10 +350,11 @@ class _Job:
         return self.have / target.relative_to(self.build)
 
     def _is_there(self, target: Path, stacks: list[Stack], *, only: bool = True) -> bool:
-        """Tell whether the cohort has an image; raise an error if the source has images that the
-        cohort lacks.
+        """Tell whether the cohort already has the image that would be written to ``target``.
 
-        If ``only`` is false, the image may come from another series: it stays, and a note says so.
+        An error is raised if the source now has DICOM instances from which the cohort's image was
+        not made. If ``only`` is false and the image was made from another series, this is no error:
+        the cohort's image stays, and a note says so.
         """
         if self.have is None or not is_there(target, self.build, self.have):
             return False
