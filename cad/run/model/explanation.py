@@ -107,7 +107,7 @@ def explanation_rows(
 def _spokesmen(
     entries: Sequence[Explanation], group_of: Mapping[str, str], effect_of: Mapping[str, float]
 ) -> dict[str, str]:
-    """Return the feature that is shown for each family.
+    """Return, for each family of features, the feature that is shown for it.
 
     This is the feature with the largest effect among those whose effect has the same sign as that
     of the whole family. If no feature has this sign, it is the family's feature with the largest
@@ -325,7 +325,11 @@ class _Mixtures:
             yield from self.log_odds(replaced)
 
     def log_odds(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield for every row the log-odds of the probabilities of its m mixtures, shape (m,)."""
+        """Yield for every row the log-odds of the probabilities of its m mixtures, shape (m,).
+
+        A mixture is the row with some features replaced by the median of the training.
+        ``replaced``, shape (m, features), says which ones.
+        """
         if hasattr(self.learner, "decide_mixed"):  # such a learner's decision values are log-odds
             lowest, highest = logit([_CLIP, 1 - _CLIP])
             for values in self.decision_values(replaced):
