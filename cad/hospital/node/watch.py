@@ -137,7 +137,11 @@ class Watcher:
         return True
 
     def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
-        """Copy one file into the inbox; if it is not DICOM or not wanted, log this once."""
+        """Copy one file into the inbox; return whether the inbox kept a new file.
+
+        If the file is not DICOM, or not wanted, this is logged once. A file that changes meanwhile
+        is not kept.
+        """
         try:
             with self.inbox.copied(path) as copy:
                 # A file that changed while it was copied is not kept now; a later search takes it.
