@@ -285,7 +285,7 @@ class Queue:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """Run the block as one transaction."""
+        """Run a ``with`` block as one transaction of the database, which the block gets."""
         with self._sound(), self._lock:
             # The transaction takes SQLite's write lock at once. Taking it only at the first change
             # could fail.
