@@ -210,9 +210,9 @@ def judge_folds(
 def _validated_men(
     loaded: Loaded, aggregated: Aggregated, risk: Risk
 ) -> tuple[pd.DataFrame, PatientLevel]:
-    """Return the cohort's men with their thresholds, and measures of their probabilities.
+    """Return a table of the cohort's men, and measures of the men's probabilities.
 
-    The column ``lower`` has the threshold below which a man may be called benign.
+    The table has the added column ``lower``: the threshold below which a man may be called benign.
     """
     settings = loaded.settings.validate_
     decision = loaded.settings.decision
