@@ -479,9 +479,9 @@ def _loop(
     eta: np.ndarray | None,
     patients: np.ndarray,
 ) -> np.ndarray:
-    """Return the scores of a validation in which row i has the label of row ``source[i]``.
+    """Validate the estimator with row i having the label of row ``source[i]``; return the scores.
 
-    The shape is (1, n).
+    They are the out-of-fold scores of the rows, shape (1, n), and NaN if the validation fails.
     """
     spread = None if eta is None else eta[source]
     try:
