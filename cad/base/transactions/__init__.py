@@ -182,7 +182,10 @@ def keep(source: str | Path, target: str | Path) -> None:
 
 @door("out", "folder", owner="a folder that is claimed")
 def _carry_out(folder: Path) -> None:
-    """Move committed files into place; a step that a killed process has done is skipped."""
+    """Move the files of a committed change into place, and remove those that it removes.
+
+    A step that a process did before it was killed is skipped.
+    """
     change = folder / COMMIT
     if pending(folder):
         new, removed = _journal_paths(folder, change / _JOURNAL)
