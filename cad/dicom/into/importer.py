@@ -97,7 +97,7 @@ class ImportSummary:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, list[str]]:
-        """Return the lists by name, with each failure as text; ``--json`` prints them."""
+        """Return the summary's lists by name, with failures as text; ``--json`` prints them."""
         return {**asdict(self), "failures": [str(failure) for failure in self.failures]}
 
     def as_text(self) -> str:
@@ -651,8 +651,8 @@ def import_patient(
     limits : ArchiveLimits, optional
         Limits of time and amount for the transfer.
     call : callable
-        Gets a function and its arguments and returns its result. It opens files and converts
-        studies: by default in this process.
+        Gets a function and its arguments, and returns the function's result. All functions that
+        open files or convert studies are called by it; by default they run in this process.
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.
