@@ -233,8 +233,9 @@ def _advantages(
 ) -> None:
     """Write to ``out`` how much each row adds to the advantage of a stump that is 1 for the row.
 
-    The advantage of a stump says how well it ranks positives above negatives. A positive adds the weight of its pairs with all negatives, as a share of the loss. A negative
-    adds minus the weight of its pairs with all positives, also as a share of the loss.
+    The advantage of a stump says how well it ranks positives above negatives. A positive adds the
+    weight of its pairs with all negatives, as a share of the loss. A negative adds minus the weight
+    of its pairs with all positives, also as a share of the loss.
     """
     for i in range(len(v)):
         k = role[i]
