@@ -34,7 +34,10 @@ _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
 class Section(BaseModel):
-    """Base class of sections of settings: an unknown key is an error, and values cannot be changed."""
+    """Share two rules among all sections of settings.
+
+    A key that the section does not know is an error, and values cannot be changed after reading.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
