@@ -265,7 +265,8 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
-    """Return a row of cells: a region of the latest study with the earlier region nearest to it.
+    """Return the cells of a row: a region of the latest study, and the earlier region near it, if
+    any.
 
     An earlier region that is far from all regions of the latest study has a row of its own.
     """
