@@ -954,9 +954,10 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
 def _significant(tissue: str | None) -> tuple[str, str]:
     """Return histology and grade of a lesion if only its clinical significance is known.
 
-    ``tissue`` is ``malignant`` for a significant lesion (cancer of ISUP 2 or more), and None for an
-    unknown one. Any other lesion is cancer of ISUP 1 or no cancer; the table does not state which
-    of the two. Its histology is therefore ``n/a``, and its grade a range.
+    ``tissue`` is ``malignant`` for a significant lesion, which is cancer of ISUP 2 or more. It is
+    ``benign`` for any other known lesion, and None for an unknown one. A lesion that is not
+    significant is cancer of ISUP 1 or no cancer; the table does not state which of the two. Its
+    histology is therefore ``n/a``. A grade is returned as a range, such as ``<=1``.
     """
     if tissue is None:
         return "n/a", "n/a"
