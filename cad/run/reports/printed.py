@@ -231,9 +231,10 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
 
 
 def _counts_of_run(results: Results, metrics: Summary) -> str:
-    """Count the decisions on all regions of a run, and compare the latest men with the training.
+    """Return in words how many regions of a run got each decision, and how many were decided.
 
-    The share of decided men among the latest men is given beside that at the training of the model.
+    If the latest men were compared with the training of the model, the share of decided men among
+    them is given beside that share in the training.
     """
     stated = metrics.decisions["stated"]
     counts = []
