@@ -102,7 +102,7 @@ class OPAUC(Ranker):
 def opauc_path(
     X: Floats, sign: Floats, weight: Floats, etas: ArrayLike, lambdas: ArrayLike
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit OPAUC for every pair of a learning rate and a penalty factor lambda.
+    """Fit OPAUC (one-pass optimisation of the AUC) for all pairs of learning rate and penalty.
 
     Parameters
     ----------
