@@ -50,16 +50,18 @@ _SETTLED = 1e-12
 
 @dataclass(frozen=True)
 class Anytime:
-    """Hold a confidence sequence: an interval after every patient.
+    """Hold a confidence sequence: after every patient, an interval of the mean difference so far.
+
+    Each patient has one difference, for example of two models' Brier scores.
 
     Parameters
     ----------
     mean : ndarray, shape (n,)
-        Mean difference of the first patient, the first two patients, and so on.
+        Mean difference of the first patient, of the first two patients, and so on.
     low, high : ndarray, shape (n,)
         Ends of the interval after each patient.
     level : float
-        Probability with which all intervals hold.
+        Probability with which all intervals hold together.
     """
 
     mean: Array
@@ -183,7 +185,11 @@ def confidence_sequence(
 
 
 def _cost_by_rate(residual: Array, width: Array) -> Array:
-    """Return the cost of every patient at every rate, shape (n, k)."""
+    """Return the cost of every patient at each of the k rates in ``RATES``, shape (n, k).
+
+    The module's docstring defines costs and rates. ``residual`` is each patient's difference minus
+    its guess, and ``width`` the width of the range in which the difference lies.
+    """
     share = width[:, None] * RATES
     hoeffding = share**2 / 8
     bernstein = share < _BERNSTEIN
