@@ -497,12 +497,12 @@ def _printed_columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _error_reject_ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
-    """Return the error-reject ratio in two definitions: by counts, and from rates at two costs r.
+    """Return the error-reject ratio of each rule in two definitions: by counts, and from rates.
 
     By counts the ratio is minus the share of the rejected rows that would have been errors. From
-    rates it is the change of the error rate divided by the change of the reject rate. Rates are
-    averaged over seeds before dividing: with a single seed few rows are rejected, so that its ratio
-    would be only noise.
+    rates it is the change of the error rate divided by the change of the reject rate, between two
+    values of the cost r of rejecting. Rates are averaged over seeds before dividing. With a single
+    seed few rows are rejected, so that its ratio would be only noise.
     """
     out = []
     for rule, published in zip(_RULES, problem.published, strict=True):
