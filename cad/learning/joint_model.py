@@ -1221,7 +1221,10 @@ class _Likelihood:
         )
 
     def scores(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return each man's log-likelihood, shape (m,), and its gradient, shape (m, p)."""
+        """Return each man's log-likelihood, shape (m,), and its gradient, shape (m, p).
+
+        ``value`` has the p parameters at which both are computed.
+        """
         nodes = self._at_nodes(value)
         mean_slope = (nodes.posterior[self.man] * nodes.slope).sum(axis=1)
         gradient = self.belongs @ (mean_slope[:, None] * self.design)
@@ -1539,9 +1542,10 @@ def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """Return the parameters of a set after the changes of a site (:class:`_SiteMove`).
+    """Return one set of the joint model's parameters, moved to a site, shape (10,).
 
-    ``theta`` has the ten parameters of the set, and ``move`` the changes a, c, l and d.
+    ``theta`` has the ten parameters of the set before. ``move`` has the changes a, c, l and d of
+    the site, which :class:`_SiteMove` explains.
     """
     intercept, slope, leak, effect = move
     moved = theta * slope
@@ -1621,9 +1625,10 @@ def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
 
 
 def _effect_column(values: np.ndarray) -> np.ndarray:
-    """Return the ten columns of one set of parameters, shape (n, 10).
+    """Return derivatives with respect to one set of parameters, of which only one is not 0.
 
-    ``values`` are in the column of log tau, and all other columns are 0.
+    The result has the shape (n, 10), with a column for each parameter of the set. The column of log
+    tau gets ``values``, shape (n,); all other columns are 0.
     """
     columns = np.zeros((len(values), len(TERMS)))
     columns[:, EFFECT] = values
