@@ -285,7 +285,11 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
 
 
 def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
-    """Return one column of scores for each person, taken from all readers that are his copies."""
+    """Return the scores with one column per person: readers who are copies of each other are one.
+
+    ``copies`` has for each reader the number of the first reader with the same scores. A person's
+    score is the score of any of his readers.
+    """
     if grades.shape[1] == 0:
         return grades
     columns = []
