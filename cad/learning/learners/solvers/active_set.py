@@ -192,9 +192,10 @@ def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) ->
 def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
     """Find the rows that violate their constraint most, and put their numbers into ``new``.
 
-    Return the largest violation and the number of rows in ``new``. Only rows at a bound are put
-    there, and none of a point that has a free row. If there is no such row, the number is 0, and
-    ``new`` begins with the row that violates its constraint most of all.
+    Return the largest violation and how many rows were put into ``new``. A row is free if its dual
+    lies strictly between its bounds, 0 and its cost. Rows that are free are not put into ``new``,
+    nor is another row of a point that has a free row. If no row can be put there, 0 is returned as
+    the number, and ``new`` begins with the row that violates its constraint most of all.
     """
     for i in range(len(taken)):
         taken[i] = 0.0
