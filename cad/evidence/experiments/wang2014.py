@@ -545,9 +545,10 @@ def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Pa
 
 
 def _draws(folder: Path, name: str, repeats: int, n_draws: int, path: Path) -> None:
-    """Write to ``path`` the SVM's mean AUC on each of ``n_draws`` random draws of a set's rows.
+    """Write to ``path`` the SVM's mean AUC on each of ``n_draws`` random draws of rows.
 
-    The flaws of the paper are repeated (:data:`MODES`).
+    The rows are drawn from the data set ``name`` in ``folder``. Each mean is over ``repeats``
+    repetitions of the validation, with the flaws of the paper (:data:`MODES`).
     """
     data = read_sets(folder, (name,), leaking=True)[0]
     values = []
