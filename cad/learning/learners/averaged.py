@@ -463,8 +463,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         return np.array(decided)
 
     def _decided(self, distances: dict[str, Array]) -> Array:
-        """Return decision values, given the squared distances to the support vectors in each
-        scaling.
+        """Return the decision values of rows, shape (n,).
+
+        ``distances`` has, for each scaling, the rows' squared distances to the support vectors.
         """
         values = self.intercept_[0]
         for scaling, gamma, coefficients in zip(
