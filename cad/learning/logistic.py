@@ -127,7 +127,8 @@ def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return the solutions of the Newton equations, shape (draws, k).
 
-    Where the equations of a fit are singular, it is their least-squares solution of least norm.
+    Each of the ``draws`` is a fit of its own with k parameters. Where the equations of a fit are
+    singular, the result has their least-squares solution of least norm.
     """
     k = gradient.shape[1]
     step = np.empty_like(gradient)
