@@ -514,7 +514,10 @@ def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
 
 @door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
 def _check_formulas(content: bytes, title: str) -> None:
-    """Raise an error for a formula without a stored value, which would be read as an empty cell."""
+    """Raise an error if a sheet of a workbook has a formula without a stored value.
+
+    Such a formula would be read as an empty cell.
+    """
     from openpyxl import load_workbook
 
     formulas = load_workbook(io.BytesIO(content), read_only=True, data_only=False)[title]
