@@ -370,7 +370,10 @@ class LabelSettings(Section):
 
     @property
     def precision(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
-        """Return eta_0 and kappa for the learner; a constant eta takes the place of eta_0."""
+        """Return the learner's parameters eta_0 and kappa.
+
+        If the setting ``eta`` is a number, it takes the place of eta_0, and kappa is 1.
+        """
         return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
 
 
