@@ -146,7 +146,7 @@ class Server(ThreadedAssociationServer):
             lifeline.close()
 
     def _admitted(self, first_message: bytes) -> str:
-        """Return the title of a caller that may have an association."""
+        """Return the title of the caller, read from its first message; refuse it if not allowed."""
         # Bytes that are not ASCII must not raise an error. A title with such bytes is not admitted.
         called, caller = (
             first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
