@@ -316,7 +316,11 @@ def _rival_series(
 
 
 def _first_phases(series: list[list[Frame]]) -> list[list[Frame]]:
-    """Return one series of each study for every kind whose phases come as one series each."""
+    """Return the series without the later phases of a dynamic series that comes phase by phase.
+
+    In such a case each phase is a series of its own. Their descriptions differ only in numbers, and
+    the first series of each study is kept.
+    """
     first_series: dict[tuple[str, str], list[Frame]] = {}
     shown = []
     for frames in series:
@@ -431,7 +435,10 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
-    """Return the result of :func:`_slices`; empty if reading the image fails."""
+    """Return three slices of an image as grey levels (:func:`_slices`).
+
+    The list is empty if reading the image fails. ``call`` calls the function that reads it.
+    """
     try:
         slices: list[np.ndarray] = call(_slices, stack)
     except (CadError, OSError):
