@@ -488,7 +488,8 @@ def fit_keywords(
 def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """Fit a clone of an estimator without one group, and predict that group.
 
-    If the fit fails, the fold has the error instead of predictions. ``table`` are the fields of
+    ``name`` is the group, and ``keep`` says whether the fold keeps the fitted estimator. If the fit
+    fails, the fold has the error instead of predictions. ``table`` are the fields of
     :class:`_FoldData`. They are separate arguments, because Dask then sends each large array to a
     worker only once for all folds.
     """
