@@ -327,8 +327,9 @@ def _chosen_thresholds(
 ) -> tuple[operating.OperatingChoice | None, list[str]]:
     """Choose the thresholds with which decisions reach the predictive values that a site aims at.
 
-    The result is None where no predictive value is aimed at, and where the aim cannot be pursued,
-    with the reason. The thresholds then follow from the costs of errors.
+    Return the thresholds, and notes. The thresholds are None if the site aims at no predictive
+    value. They are also None if the aim cannot be pursued; a note then says why. In either case the
+    thresholds of the run follow from the costs of errors.
     """
     settings = loaded.settings.decision
     table = aggregated.table
