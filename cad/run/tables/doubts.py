@@ -326,7 +326,11 @@ def _doubt_labels(
     columns: int,
     cells: Cells,
 ) -> None:
-    """Raise an error for a feature that is nearly equal to the label, or to its opposite."""
+    """Raise an error for a feature that is nearly equal to the label, or to its opposite.
+
+    ``of`` names the label in the message. ``columns`` is the number of columns that are tried: with
+    more columns, one of them is more often equal to the label by chance.
+    """
     both = np.isfinite(values) & np.isfinite(labels)
     x = values[both]
     y = labels[both]
