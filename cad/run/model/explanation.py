@@ -310,6 +310,8 @@ class _Mixtures:
     def decision_values(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
         """Yield for every row the decision values of its m mixtures, shape (m,).
 
+        A mixture is the row with some features replaced by the training median.
+
         Parameters
         ----------
         replaced : ndarray of bool, shape (m, features)
