@@ -446,8 +446,10 @@ def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
 
 
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
-    """Return the names of the features that vary, their medians, and their spread below and above
-    it.
+    """Return the names of the features that vary, their medians, and their spreads.
+
+    There are two spreads of each feature: one of the values below its median, then one of the
+    values above.
     """
     present = X.loc[:, X.notna().any()]
     low = present.quantile(_TAIL).to_numpy()
