@@ -490,7 +490,11 @@ class _Job:
         return True
 
     def _write_by_value(self, what: str, name: str, key: str) -> bool:
-        """Write one image for each flip angle or b-value; return whether there is any."""
+        """Write one image for each flip angle or b-value; return whether there is any.
+
+        ``what`` is the quantity in messages, ``name`` the role of the series in the rules, and
+        ``key`` the field of a frame: ``flip_angle`` or ``b_value``.
+        """
         stacks = self._accepted(self.rules.matches(name))
         by_value: dict[float, list[Stack]] = defaultdict(list)
         for stack in stacks:
