@@ -646,9 +646,9 @@ def _predicted(
 
 @contextmanager
 def _locked_run_folder(out: Path, kind: Kind, options: ExecutionOptions) -> Iterator[None]:
-    """Keep other processes out of a run folder, and set this process up for the job.
+    """Keep other processes out of a run folder, and set this process up to compute the run.
 
-    A folder of another kind than ``kind`` is refused.
+    Both end with the ``with`` block. A folder of another kind than ``kind`` is refused.
     """
     with claimed(out, RUNS[kind]), workplace(options):
         yield
