@@ -75,7 +75,7 @@ class _Level(NamedTuple):
     end : float
         Where it ends in the file, in bytes; infinite where its length is undefined.
     implicit : bool
-        Whether the VRs of its elements are implicit.
+        Whether its elements are written without their types (implicit VR).
     checked : bool
         Whether each of its elements may stand only once.
     packed : bool
