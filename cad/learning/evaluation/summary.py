@@ -487,9 +487,10 @@ def _tool_measures(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return measures of readers with the classifier, and readers' probabilities with it.
 
-    The measures also say how near to the readers' mean a classifier can come. Both measures need a
-    probability. The second result has, for each reader id, the probability of every region that
-    combines the reader's score with the classifier.
+    In the first result, ``assisted`` measures the readers with the classifier, and ``ceiling`` says
+    how near to the readers' mean a classifier can come. Each is None where it cannot be measured,
+    for example if the learner gives no probability. The second result has, for each reader id, the
+    probability of every region that combines the reader's score with the classifier.
     """
     measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     measures["assisted_note"] = "no readers" if wide is None else ""
@@ -533,9 +534,11 @@ def _sizes(columns: _RegionColumns, score: np.ndarray) -> Sizes:
 def _conformal(
     columns: _RegionColumns, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
-    """Measure conformal sets, and return the measures and the p-values.
+    """Measure conformal sets; return the measures, and p-values for benign and for malignant.
 
-    If histology does not have both classes, the measures are None and the p-values NaN.
+    A conformal set has the classes (benign, malignant) that are plausible for a region: those whose
+    p-value exceeds a level. If histology does not have both classes, the measures are None and the
+    p-values NaN.
     """
     truths = columns.truth[np.isfinite(columns.truth) & np.isfinite(ranking)]
     if not ((truths == 1).any() and (truths == 0).any()):
