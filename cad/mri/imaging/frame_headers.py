@@ -615,9 +615,10 @@ def _shown(scale: Scale) -> str:
 
 
 def _one_number(value: Any, keyword: str) -> float | None:
-    """Return a number of a scale; None where it is absent.
+    """Return the slope or intercept by which stored values are scaled; None where it is absent.
 
-    Several equal numbers count as one. Several different numbers, NaN and infinity are refused.
+    ``keyword`` names the element for the message. Several equal numbers count as one. Several
+    different numbers, NaN and infinity are refused.
     """
     if value is None or value == "":
         return None
