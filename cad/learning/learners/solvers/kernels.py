@@ -454,7 +454,8 @@ def _prove_semi_definite(block: Array, size: float) -> None:
 
     ``size`` is the largest absolute value on the diagonal of the matrix.
 
-    The upper triangle of ``block`` is overwritten by its factor.
+    The upper triangle of ``block`` is overwritten by a Cholesky factor: that of the block with
+    1e-8 times ``size`` added to its diagonal.
     """
     ridge = 1e-8 * max(size, 1e-300)
     diagonal = block.diagonal().copy()
