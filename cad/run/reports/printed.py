@@ -194,10 +194,10 @@ def promises(metrics: Summary) -> list[tuple[str, str]]:
 def closing_lines(results: Results, metrics: Summary) -> list[str]:
     """Return the last lines that a run prints.
 
-    The first line counts men, regions and decisions; where a model promised a share of decided men,
-    it also compares that share with the last men. The second line names the first three men in the
-    order of the index, and is left out where no man has a result. Men whose results are held back
-    are counted and not named.
+    The first line counts men, regions and decisions. If the model states which share of men it
+    decided at its training, the line also has the share of decided men among the latest men. The
+    second line names the first three men in the order of the index, and is left out where no man
+    has a result. Men whose results are held back are counted and not named.
 
     Parameters
     ----------
@@ -303,10 +303,10 @@ def _common_reason(results: Results) -> str:
 
 
 def _drift(metrics: Summary) -> list[str]:
-    """Compare, in a line, the share of decided men among the latest men with that at the training.
+    """Return a line that compares two shares of decided men: the latest men, and at the training.
 
-    A man is decided if he is called benign or malignant. The result is empty for a model that
-    states no such share.
+    A man is decided if he is called benign or malignant. The list is empty if the run has no latest
+    men, or if the model does not state the share at its training.
     """
     men = metrics.patient_level
     last = men.decisions.get("lately") if men else None
