@@ -162,8 +162,9 @@ class Server(ThreadedAssociationServer):
 
     @contextmanager
     def _place(self, caller: str) -> Iterator[None]:
-        """Count one more association of a caller until the block ends; refuse it if the caller has
-        as many as one caller may have.
+        """Count one more association (DICOM connection) of a caller until the ``with`` block ends.
+
+        An error is raised if the caller already has as many associations as one caller may have.
         """
         with self._lock:
             if self._places[caller] >= self._each:
