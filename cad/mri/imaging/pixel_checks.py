@@ -411,9 +411,10 @@ def _check_compressed(
 
 
 def _check_run_lengths(fragment: bytes, rows: int, columns: int) -> None:
-    """Refuse an RLE image with more pixels than its header says; the decoder would cut it.
+    """Refuse an RLE image that unpacks to more pixels than its header states.
 
-    Too few pixels, and a wrong number of segments, are refused by the decoder.
+    The decoder would leave out the surplus pixels without an error. Too few pixels, and a wrong
+    number of segments, are refused by the decoder itself.
     """
     if len(fragment) < _RLE_HEADER.size:
         return
