@@ -155,7 +155,7 @@ class RunFacts:
 
     @property
     def simple_rivals(self) -> list[str]:
-        """Return the rivals whose names say that they are simple."""
+        """Return the names of the simple rivals: names with "logistic", "linear" or "mean"."""
         simple = []
         for name in self.rivals:
             if any(word in name.lower() for word in _SIMPLE):
