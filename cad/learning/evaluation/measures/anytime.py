@@ -71,7 +71,10 @@ class Anytime:
 
     @property
     def decided(self) -> int:
-        """Return after how many patients an interval first excluded zero; 0 if none did."""
+        """Return after how many patients the interval of the mean difference first excluded 0.
+
+        The result is 0 if the interval never excluded 0.
+        """
         excludes = np.flatnonzero((self.low > 0) | (self.high < 0))
         if not len(excludes):
             return 0
