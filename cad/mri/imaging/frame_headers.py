@@ -286,10 +286,10 @@ def check_identity(item: Dataset, top: Dataset, place: str) -> None:
 
 
 def _check_top(element: pydicom.DataElement, top: Dataset, place: str) -> None:
-    """Refuse an element of a sequence that says of which object the frame is, and not what the top
-    says.
+    """Refuse an element that has one value at the top of the header and another in a sequence.
 
-    The texts are not shown, because they may name a person.
+    The element tells of which patient, study or object the frame is. The message does not show the
+    two values, because they may name a person.
     """
     stated = str(top[element.tag].value).strip() if element.tag in top else ""
     if stated and str(element.value).strip() != stated:
