@@ -260,7 +260,10 @@ class _Job:
             nifti.write_volume(target, mask)
 
     def _matching(self, name: str) -> tuple[list[Stack], Match | None]:
-        """Return the stacks accepted by the first match that accepts any, and this match."""
+        """Return the stacks that are accepted by a rule's first match with any, and this match.
+
+        Without an accepted stack, the list is empty and the match is None.
+        """
         for match in self.rules.matches(name):
             if stacks := self._accepted((match,)):
                 return stacks, match
@@ -305,7 +308,12 @@ class _Job:
         return True
 
     def _note_later_matches(self, name: str, stacks: list[Stack], taken: int | None) -> None:
-        """Note the series that a later match of a rule accepts: the user may want one of them."""
+        """Note for the user the series that only a later match of an image's rule accepts.
+
+        The matches of a rule are tried in order. ``name`` is the image, ``stacks`` are those that
+        the first successful match accepts, and ``taken`` is the number of the taken series. The
+        user may want a series that a later match accepts.
+        """
         by_first = {stack.first.series_number for stack in stacks}
         by_any = {stack.first.series_number for stack in self._accepted(self.rules.matches(name))}
         others = sorted(str(number) for number in by_any - by_first)
@@ -387,7 +395,11 @@ class _Job:
         )
 
     def _is_to_compare(self, target: Path, stacks: list[Stack]) -> bool:
-        """Tell whether an existing image may differ from its source's present content."""
+        """Tell whether an image of the cohort has to be compared with what its source gives now.
+
+        It is compared if the source still has exactly the image's instances, and if one of their
+        files may have changed since the image was made.
+        """
         if self.have is None:
             return False
         image = self._in_cohort(target)
