@@ -56,7 +56,7 @@ class Kinetics:
 
     @cached_property
     def inlet(self) -> aif.InputFunction | None:
-        """Return the arterial input at the study's own delay; None where there is none."""
+        """Return the arterial input, moved by the study's delay; None if the study has no input."""
         return None if self.arterial is None else self.arterial.inlet(self.arterial.delay)
 
     def concentration(
