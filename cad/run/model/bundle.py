@@ -522,7 +522,7 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
 
 @contextmanager
 def using(bundle: Bundle) -> Iterator[None]:
-    """Turn an error that a damaged model causes inside this context manager into one with its name.
+    """Turn an error that a damaged model causes in the block into a CadError that names the model.
 
     Correct hashes prove that the files did not change. They do not prove that the files hold a
     valid model.
