@@ -89,8 +89,8 @@ class Side:
         """Return the predictive value that can be promised.
 
         It is the aim, if the aim could be promised. If the threshold comes from the costs, it is
-        the lower bound. It is NaN if the aim could not be promised, or if no region gets this
-        decision.
+        ``bound``, the lower 95 % bound of the predictive value. It is NaN if the aim could not be
+        promised, or if no region gets this decision.
         """
         if self.aim is None:
             return self.bound
