@@ -152,8 +152,10 @@ class _State:
 
 
 def _start_of_duals(Z: Array, problem: Problem) -> _State:
-    """Return a start: duals are in the middle between their bounds, surplus and shortfall at least
-    1.
+    """Return the state from which the interior-point method starts.
+
+    Each dual lies in the middle between its bounds. The surplus and the shortfall of a row say how
+    far it lies beyond its margin or misses it; both start at 1 or more.
     """
     n_scalars = len(problem.lower)
     # The scalars are the intercept and, if the scale is learned, the scale s.
