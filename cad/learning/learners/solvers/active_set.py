@@ -409,7 +409,8 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
     """Add rows to the Cholesky factor L of ``size`` rows.
 
-    ``block``, shape (new, size + new), has the kernel values of the new rows.
+    ``block``, shape (new, size + new), has the kernel values of the new rows. ``ridge`` is added to
+    their diagonal elements. No diagonal element of L is less than the root of ``ridge``.
     """
     for i in range(len(block)):
         place = size + i
