@@ -955,7 +955,10 @@ def write_rules(
     call: Call = in_this_process,
     unpacked: Path | None = None,
 ) -> dict[str, list[Candidate]]:
-    """Write a rules file for a source; an image that the source does not settle is undecided.
+    """Write a rules file for the import of a source.
+
+    If several series could be the same image, the file lists this image as undecided. An import
+    then refuses the file until a person has decided.
 
     Parameters
     ----------
@@ -967,7 +970,8 @@ def write_rules(
     take : mapping of str to int, optional
         Decisions: by role, the number of a series (:func:`proposed_rules`).
     call : callable
-        As of :func:`explain_source`.
+        Gets a function and its arguments and returns its result; it opens the files. By default it
+        does so in this process.
     unpacked : Path, optional
         Folder for the content of archives; by default one of the system's folders for temporary
         files.
