@@ -237,6 +237,7 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     Parameters
     ----------
     labels : SoftLabels
+        The constraints of all samples, from :func:`read_labels`.
     used : ndarray of bool, shape (n,)
         Samples that count, because their weight is above 0.
 
@@ -249,7 +250,8 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     Returns
     -------
     certain, informative : ndarray of bool, shape (n,)
-        Whether each sample has such a label; False for samples that do not count.
+        Whether each sample has a certain label, and whether it has a soft label with a bound; False
+        for samples that do not count.
     """
     certain = labels.certain & used
     informative = labels.bounded & used
