@@ -213,10 +213,12 @@ def _pass_moments(
 def _pass_factor(
     gram: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit all pairs of settings by coefficients of the rows (w = X' coefficients) instead of w.
+    """Fit every pair of a step size and a penalty, with a coefficient for each row.
 
-    Only ``gram``, the inner products X X' of the rows, is used. The other parameters are as in
-    :func:`_pass_moments`.
+    The weights w of the features are X' times these coefficients. The features X themselves are not
+    needed: ``gram`` has the inner products X X' of the rows. The other parameters are as in
+    :func:`_pass_moments`. The result has the coefficients, shape (steps, lams, n), and whether each
+    fit diverged.
     """
     n = len(gram)
     a = len(steps)
