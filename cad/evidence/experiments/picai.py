@@ -430,8 +430,9 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     """Test every learner, for every kind of training labels, on the histology of lesions.
 
     Measures are means over repeats (random divisions into folds). Probabilities are not averaged
-    over repeats before measuring. Each repeat draws another tenth of the men, so that an average
-    over twenty repeats would have learned from the histology of nearly all men.
+    over repeats before measuring, because of the labels ``one in ten``. For these labels each
+    repeat draws another tenth of the men, whose histology is learned. An average over twenty
+    repeats would have learned from the histology of nearly all men.
 
     Parameters
     ----------
