@@ -1142,12 +1142,12 @@ class _Mode:
 
 @dataclass(frozen=True)
 class _SiteMove:
-    """Hold the changes a, c, l, d of a site for the set of parameters ``row``.
+    """Hold the changes a, c, l, d that move one set of a model's parameters to a site.
 
-    If z are the log-odds of a region by the model, a + c z are the log-odds at the site. a + l is
-    added to the log-odds of the leak, and d to log tau, the logarithm of the standard deviation of
-    a man's effect. ``by_model`` has the derivatives of the changes with respect to the parameters
-    of the set.
+    ``row`` is the number of the set. If z are the log-odds of a region by the model, a + c z are
+    the log-odds at the site. a + l is added to the log-odds of the leak. d is added to log tau, the
+    logarithm of the standard deviation of a man's effect. ``value`` has the four changes, and
+    ``by_model`` their derivatives with respect to the parameters of the set, shape (4, 10).
     """
 
     row: int
@@ -1557,10 +1557,10 @@ def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
 
 
 def _by_site_move(theta: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters by the changes of a site, shape (10, 4).
+    """Return the derivatives of ten moved parameters by the changes that move them, shape (10, 4).
 
-    The changes are a, c, l and d of :class:`_SiteMove`, and ``theta`` has the set's parameters
-    before the changes.
+    The changes a, c, l and d move a set of parameters to a site (:class:`_SiteMove`). ``theta`` has
+    the parameters before they are moved.
     """
     jacobian = np.zeros((len(theta), 4))
     jacobian[:, 1] = theta
@@ -1603,9 +1603,9 @@ def _design_of_regions(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return the columns that the parameters multiply in the leak's log-odds, shape (m, 10).
+    """Return for each of m men what the ten parameters multiply in the log-odds of his leak.
 
-    No value is NaN.
+    The result has shape (m, 10); no value is NaN.
     """
     columns = np.zeros((data.men, len(TERMS)))
     columns[:, LEAK] = 1.0
