@@ -223,8 +223,9 @@ def read_grid(path: Path) -> sitk.Image:
 def _stored_image(path: Path) -> sitk.Image:
     """Return the image of a MetaImage or NRRD file; refuse a header that states no certain place.
 
-    SimpleITK reads only the header, and must find the same place of the image as the check did. The
-    voxels are read by this program, from where the checked header says.
+    :func:`check_header` reads from the header where the image lies in the patient. SimpleITK reads
+    the header, too, and an error is raised if it finds another place. The voxels are read by this
+    program, from the position in the file that the checked header states.
     """
     if not path.is_file():
         raise CadError("no such image file", file=path)
