@@ -467,7 +467,10 @@ class FederatedSite:
         }
 
     def _corrector(self, question: Message) -> Message:
-        """Keep the corrector step, and return how far it may go."""
+        """Compute and keep the changes of the corrector step, and return which lengths it may have.
+
+        The answer has, for each step length, the number of this site's constraints that forbid it.
+        """
         dx = self._numbers(question, "dx", self.plan.unknowns())
         centre = self._number(question, "centre")
         self._moves = self._change(dx, centre + self._to_v, centre + self._to_xi)
@@ -825,10 +828,11 @@ class _Coordinator:
     def _step(self, sums: dict[str, Array]) -> float:
         """Change x and the multiplier of s >= 0 by one step of Mehrotra's method (1992).
 
-        A product is that of a variable and its multiplier, and 0 at the optimum. The predictor is
-        the change that aims at products of 0. How far the bounds let it go shows how small the
-        products can become now. The corrector is the change that aims at equal products of about
-        this size. The step is the corrector, as far as the bounds let it go.
+        Each variable with a bound has a multiplier. The product of the two is 0 at the optimum. The
+        predictor is the change that aims at products of 0. How far the bounds let the predictor go
+        shows how small the products can become in this step. The corrector is the change that aims
+        at products of about this size, the same for all. The step is the corrector, as far as the
+        bounds let it go.
 
         Parameters
         ----------
