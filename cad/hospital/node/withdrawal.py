@@ -204,9 +204,9 @@ class NodeHome:
         return sorted(theirs), doubts
 
     def _places(self, section: str, *, ours: bool = True) -> list[Path]:
-        """Return the folders of studies in a section of the node's folder.
+        """Return the folders of studies in ``section``, a folder inside the node's folder.
 
-        With ``ours`` False, return everything else in the section instead.
+        With ``ours`` False, return instead everything in ``section`` that is no folder of a study.
         """
         places = []
         for place in sorted((self.home / section).glob("*")):
