@@ -260,10 +260,11 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
 
 
 def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return sums of products of an entry of a and an entry of b, by which indices are equal.
+    """Return the sums of the products a[i] b[j] over pairs of entries, in eight groups of pairs.
 
-    The result has shape (2, 2, 2). On each of the three axes, place 0 is for entries whose indices
-    on this axis differ, and place 1 for entries whose indices are equal.
+    ``a`` and ``b`` have three axes each. A group has the pairs whose indices i and j are equal on
+    the same axes. The result has shape (2, 2, 2): on each axis, place 0 is for pairs whose indices
+    on this axis differ, and place 1 for pairs whose indices are equal.
     """
     total = np.zeros((2, 2, 2))
     for same in product((0, 1), repeat=3):
