@@ -247,9 +247,10 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
 
 
 def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
-    """Measure how the width of the P-SVM's tubes changes the results of Table V.
+    """Measure how the width of the P-SVM's tubes changes the results of Table V of [N14].
 
-    A tube is the interval p ± eta, inside which a prediction costs nothing.
+    A tube is the interval p ± eta, inside which a prediction costs nothing. The result has a row
+    for each width eta.
     """
     rows = []
     for eta in WIDTHS:
