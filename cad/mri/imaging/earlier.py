@@ -84,7 +84,7 @@ class Match(NamedTuple):
     roi_id : str
         The region of the earlier study.
     distance_mm : float
-        Distance between the centres of both regions after the alignment.
+        Distance between the centres of the two regions, after the two studies were aligned.
     """
 
     roi_id: str
