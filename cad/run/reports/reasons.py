@@ -225,7 +225,10 @@ def _level(percentile: float | None, column: Column | None) -> str:
 
 
 def _with_level(bar: ReasonBar, words: Wording) -> str:
-    """Name a family and the level of its main feature among the training regions."""
+    """Return the name of a family of features, with the level of its main feature in brackets.
+
+    The level says whether the feature's value is usual, low or high among the training regions.
+    """
     family = words.again(bar.family)
     if not bar.level:
         return family
