@@ -413,7 +413,7 @@ def _levels_of_values(values: np.ndarray, among: slice | tuple[slice, ...]) -> n
 
 
 def _first_counts(reference: np.ndarray) -> np.ndarray:
-    """Return for each voxel where, in the flat table of counts, its row begins.
+    """Return for each voxel the place at which its row begins in the flat table of joint counts.
 
     The table has a row of counts for each slice and each level of T2.
     """
@@ -595,10 +595,11 @@ def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
 def _fine(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
-    """Climb in fine steps from shift (x, y) to the shift with the most information around it.
+    """Climb from shift (x, y) in fine steps to a shift with the most mutual information nearby.
 
-    ``table`` gives the counts for a shift; ``reach`` is the largest shift along an axis. The result
-    has the best shift, and the counts for the 5 x 5 shifts around it.
+    ``table`` takes a shift and returns the joint counts of levels of T2 and of the other image, one
+    table for each slice. ``reach`` is the largest shift along an axis. The result has x and y of
+    the best shift, and the counts for the 5 x 5 shifts around it.
     """
     values: dict[tuple[int, int], np.ndarray] = {}
 
