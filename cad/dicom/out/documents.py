@@ -146,7 +146,8 @@ def _object_of_study(
     kind : {"PDF", "SC"}
         Key of :data:`cad.dicom.own.SERIES`.
     source, participant_id, run, identity
-        As for :func:`pdf_object`.
+        The study's T2 images, its patient ``sub-XXX``, the content of ``run.json``, and the hash of
+        the object's content, as for :func:`pdf_object`.
     number : int
         Place of the object in its series, from 1.
     """
