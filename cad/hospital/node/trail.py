@@ -155,7 +155,7 @@ class Trail:
 
     @door("own", "the node's audit trail")
     def _tail(self, end: int) -> bytes:
-        """Return the last bytes before ``end``, a position in the trail.
+        """Return the bytes of the trail, at most 4096, that end at the position ``end``.
 
         The position need not be the end of the trail: other programs may have added lines after it.
         """
