@@ -427,7 +427,11 @@ def _toy(results: Path) -> list[Claim]:
 
 
 def _clinical_verdicts(results: Path) -> list[Claim]:
-    """Return a verdict for each table of [N14] on patients, block of settings and measure."""
+    """Return a verdict on each claim of [N14] that is measured on patients.
+
+    There is a verdict for each combination of a table (III to VI), a block of settings and a
+    measure. Further verdicts are on the abstract and on learning from readers' scores.
+    """
     rows = _read_result(results, "niaf2014-clinical-1")
     published = _read_result(results, "niaf2014-clinical-4").set_index(["table", "method"])
     out = []
