@@ -498,7 +498,10 @@ def toy(options: Options) -> Result:
 
 
 def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """Return p-values for the P-SVM's being better than each other method, with either scale."""
+    """Return p-values of tests whether the P-SVM is better than each other method.
+
+    The P-SVM is tested with a learned scale s and with a fixed scale s.
+    """
     table: list[dict[str, object]] = []
     for method in SCALES:
         for rival in ("SVM", "F-SVM", *BASELINES):
@@ -513,9 +516,10 @@ def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _papers_test() -> pd.DataFrame:
-    """Return the p-values by which the P-SVM is better in the sign test of [N14] IV.
+    """Return the p-values of the sign test of [N14] IV: is the P-SVM better than another method?
 
-    The test counts in how many of 100 resamples of the test points (of seed 0) the P-SVM is better.
+    The test counts in how many of 100 resamples of the test points (of seed 0) the P-SVM is better
+    than the other method.
     """
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)
