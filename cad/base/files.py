@@ -175,7 +175,9 @@ def _check_unchanged(path: Path) -> None:
 
 
 def state_of(path: Path) -> tuple[int, int]:
-    """Return a file's size in bytes and the time of its last change in ns, in 63 bits.
+    """Return a file's size in bytes and the time of its last change in ns.
+
+    Only the lowest 63 bits of the time are returned, because a database stores no more.
 
     Parameters
     ----------
