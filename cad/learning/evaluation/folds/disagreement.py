@@ -77,8 +77,9 @@ class Disagreement:
     draws: int
 
     def sentence(self) -> str:
-        """Return a sentence that says whether disagreement helps, harms, or whether this is not
-        known.
+        """Return a sentence that says whether the readers' disagreement helps or harms the learner.
+
+        The sentence may also say that this is not known.
         """
         verdict = "It is not known whether disagreement helps"
         if self.lower > 0:
