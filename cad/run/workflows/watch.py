@@ -435,8 +435,8 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     Returns
     -------
     list of Contest
-        One comparison for each challenger, sorted by its name. There is none for a challenger if no
-        region with known histology was scored by both it and the champion.
+        One comparison for each shadow model, sorted by the model's name. A shadow model is left out
+        if no region with known histology was scored by both this model and the champion.
     """
     by_model: dict[str, dict[tuple[str, str], float]] = {}
     names: dict[str, set[str]] = {}
