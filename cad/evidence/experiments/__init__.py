@@ -168,9 +168,9 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known name), and for another first seed or shuffled
-        labels if the experiment has no such control. Also for a folder that another process uses,
-        or that holds something else or results of another draw.
+        For an unknown name; the error names the nearest known name. For another first seed or
+        shuffled labels, if the experiment has no such control. For a folder that another process
+        uses, that holds results of another draw, or that holds anything but an experiment.
     """
     if name not in EXPERIMENTS:
         close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)
