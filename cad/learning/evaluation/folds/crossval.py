@@ -414,6 +414,7 @@ def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
     Parameters
     ----------
     fitted : estimator or pipeline
+        Estimator that was fitted to the rows ``X``.
     X : array or DataFrame, shape (n, d)
         Labelled training rows.
     labels : ndarray, shape (n,)
