@@ -391,7 +391,11 @@ def _tamed(z: np.ndarray) -> np.ndarray:
 
 
 def _mean(z: np.ndarray) -> np.ndarray:
-    """Return the mean deviation of the regions that have the feature; NaN where none has it."""
+    """Return for each feature the mean deviation over the regions that have the feature.
+
+    ``z`` has a row of deviations for each region. The mean is taken on a logarithmic scale
+    (:func:`_tamed`). It is NaN for a feature that no region has.
+    """
     finite = np.isfinite(z)
     total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
