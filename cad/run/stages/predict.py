@@ -649,7 +649,10 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
-    """Return for each region how it was measured in another way than the training regions."""
+    """Return for each region a note on how it was measured otherwise than the training regions.
+
+    The note is empty for a region that was measured in the same way.
+    """
     trained = bundle.metadata.get("provenance") or {}
     notes = []
     for row in provenance.to_dict("records"):
