@@ -638,7 +638,8 @@ def _features_of(regions: Regions, place: int) -> str:
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
     """Raise an error if most rows have the same features as another row of the same patient.
 
-    In such a table a row seems to be one reading of a region, and not one region.
+    A row of such a table seems to be one reading of a region, and not one region. Only tables with
+    scores are checked.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": rows})
