@@ -584,7 +584,9 @@ def man_words(
     none: str = "",
     words: Wording = ENGLISH,
 ) -> str:
-    """Say what follows from the decision on a man, his probability, and the reasons.
+    """Return the sentences on a man that follow the word of his decision.
+
+    They say what to do next, the reasons of the decision, and the probability of the whole man.
 
     Parameters
     ----------
