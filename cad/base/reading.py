@@ -177,9 +177,9 @@ def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content
 def check_members(archive: zipfile.ZipFile) -> None:
     """Refuse a zip archive whose members share bytes or a name; call it inside :func:`reading`.
 
-    Packed bytes that several members share count once in the archive's size and are unpacked for
-    each member. No program that packs files writes such members. Of two files of one name, the last
-    one would replace the other without a word.
+    If several members share packed bytes, the archive has these bytes once, but they are unpacked
+    for each member: a small archive could fill the disk. No program that packs files writes such
+    members. Of two files with one name, the last one would replace the first without a word.
 
     Parameters
     ----------
