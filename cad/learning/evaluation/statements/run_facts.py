@@ -30,9 +30,10 @@ class RunFacts:
     metrics: Summary
 
     def settings(self, *path: str) -> Json:
-        """Return a section of the pipeline's settings.
+        """Return a section of the pipeline's settings, as the run recorded it.
 
-        It is empty if the run did not record the section.
+        ``path`` has the names that lead to the section, the outermost first. The result is empty if
+        the run did not record this section.
         """
         section = self.run.get("settings") or {}
         for name in path:
