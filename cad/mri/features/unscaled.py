@@ -74,7 +74,9 @@ class UnscaledT2:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the object's content as arrays by name, for ``numpy.savez``."""
+        """Return the image, its place, landmarks and regions as arrays by name, for
+        ``numpy.savez``.
+        """
         values = (
             self.image.array,
             np.array(self.image.spacing),
