@@ -114,7 +114,7 @@ class Iterate(NamedTuple):
     u: Array
 
     def copy(self) -> Iterate:
-        """Return an iterate with copies of the three arrays."""
+        """Return an iterate with copies of the three arrays ``gamma``, ``f`` and ``u``."""
         return Iterate(self.gamma.copy(), self.f.copy(), self.u.copy())
 
 
