@@ -93,7 +93,10 @@ def solve_low_rank(
     state = _start_of_duals(Z, problem)
 
     def system(give: Array) -> Array:
-        """Return Z' diag(give) Z, of which only the lower triangle is set."""
+        """Return Z' diag(give) Z, of which only the lower triangle is set.
+
+        Z are the coefficients of the rows (constraints), and ``give`` has a weight for each row.
+        """
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
         # ``give`` has a weight per row (constraint) of the problem. The upper left block is the sum
         # of give_j l_i l_i', where row j is about point i and l_i is row i of the factor. The sign
@@ -190,8 +193,9 @@ class _Change:
     price: float
 
     def reach(self, state: _State) -> float:
-        """Return the share of the change, at most 1, after which a variable of the state meets a
-        bound.
+        """Return how much of this change, at most 1, can be made before a variable meets its bound.
+
+        The variables are those of ``state``, primal and dual.
         """
         worst = max(
             -(self.gamma / state.gamma).min(),
@@ -217,7 +221,7 @@ class _Change:
         return float(total)
 
     def apply(self, state: _State, length: float) -> None:
-        """Move the state by a step of this length."""
+        """Add ``length`` times this change to the variables and duals of the state, in place."""
         state.x += length * self.x
         state.gamma += length * self.gamma
         state.back -= length * self.gamma
@@ -264,7 +268,9 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     def solve(to_v: Array, to_xi: Array, to_s: float) -> _Change:
         """Return the step that changes the products of variables and duals by given amounts.
 
-        The products are gamma v, (c - gamma) xi and s price.
+        For every row (constraint) they are gamma v and (c - gamma) xi: its dual gamma, surplus v,
+        cost c and shortfall xi. For the scale s the product is s times its multiplier ``price``.
+        ``to_v``, ``to_xi`` and ``to_s`` are the amounts.
         """
         h = off_rows - to_xi / back + to_v / gamma
         right = off_x + Z.T @ (give * h)
