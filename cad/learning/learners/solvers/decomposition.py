@@ -148,8 +148,8 @@ def _next_block(
 ) -> NDArray[np.int64]:
     """Return the points of the next block, in ascending order.
 
-    They are the points whose rows violate their constraints most, and some points of the last
-    block.
+    The solver changes the duals of one block of points at a time. The next block has the points
+    whose constraints are violated most, and some points of the last block.
     """
     point = rows.point
     half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)
