@@ -27,7 +27,10 @@ _NO_NAN = {"nnan", "nsz"}
 
 @numba.njit(cache=True, fastmath=_NO_NAN)
 def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-def]
-    """Move pairs of rows until the largest violation is below ``eps``.
+    """Change the duals of two rows at a time until the largest violation is below ``eps``.
+
+    This is sequential minimal optimisation. A violation says how far the intercepts that two rows
+    (constraints) allow contradict each other.
 
     Parameters
     ----------
@@ -47,7 +50,7 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     eps : float
         Violation at which to stop.
     limit : int
-        Largest number of moves.
+        Largest number of moves; a move changes the duals of one pair of rows.
 
     Returns
     -------
@@ -184,9 +187,9 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 def between(best, lowest):  # type: ignore[no-untyped-def]
     """Return the number halfway between two bounds of the intercept.
 
-    In a solution ``best`` is the lower bound and ``lowest`` the upper bound. Before, ``best`` is
-    the larger one. If one bound is infinite, the result is the other bound. If both bounds are
-    infinite, the result is 0.
+    In a solution ``best`` is the lower bound and ``lowest`` the upper bound. Until a solution is
+    reached, ``best`` is larger than ``lowest``. If one bound is infinite, the result is the other
+    bound. If both bounds are infinite, the result is 0.
     """
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
