@@ -207,9 +207,10 @@ def _carry_out(folder: Path) -> None:
 
 
 def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
-    """Return the new and the removed paths that a journal lists.
+    """Return the paths of new files, and of removed files, that a journal lists.
 
-    A path outside the folder raises an error.
+    A journal is the file that lists what a committed change of a folder consists of. A path outside
+    the folder raises an error.
     """
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
