@@ -494,7 +494,11 @@ def _loop(
 
 
 def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the AUC of every labelling; NaN if its validation failed."""
+    """Return the AUC of every labelling, which is one set of labels for the same rows.
+
+    ``scores`` and ``truth`` have a line for each labelling. The AUC is NaN if the validation with
+    this labelling failed.
+    """
     areas = []
     for score, classes in zip(scores, truth, strict=True):
         usable = np.isfinite(score) & np.isfinite(classes)
