@@ -252,7 +252,10 @@ def predict(
 def _predicted_men(
     loaded: Loaded, risk: Risk, bundles: Sequence[Bundle]
 ) -> tuple[pd.DataFrame, PatientLevel]:
-    """Return the men with their lower thresholds, and measures of their probabilities."""
+    """Return a table of the men, and measures of the men's probabilities.
+
+    The table has the added column ``lower``: the threshold below which a man may be called benign.
+    """
     settings = loaded.settings.validate_
     decision = loaded.settings.decision
     men = risk.men.assign(lower=decision.thresholds[0])
