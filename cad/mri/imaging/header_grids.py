@@ -163,7 +163,10 @@ def _row(count: int) -> str:
 
 
 def _meta_numbers(path: Path, entries: dict[str, str], name: str, count: int) -> np.ndarray:
-    """Return the numbers of a MetaImage entry; refuse two of its keys with different numbers."""
+    """Return the numbers of the MetaImage entry ``name``, which may stand under several keys.
+
+    An error is raised if the header has two of these keys with different numbers.
+    """
     keys = [key for key in _META_ENTRIES[name] if key in entries]
     values = [_numbers(path, entries, key, _row(count)) for key in keys]
     for key, numbers in zip(keys, values, strict=True):
