@@ -280,7 +280,10 @@ def _drawn(
 
 
 def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
-    """Return the items that both groups of a region share."""
+    """Return the items that stand in both groups of measurements of a region.
+
+    They are the tracking identifier, the type of finding, and the zone as its site.
+    """
     # The tracking UID is made from the ids of study and region alone. So a region has the same
     # tracking UID in every later report.
     tracking_uid = uid(results.study.study_id, row.roi_id)
