@@ -417,10 +417,12 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
 
 
 def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
-    """Return every group's limit from weighted scores of held-out patients.
+    """Return the limit of each group of features, from weighted scores of held-out patients.
 
-    Groups differ in how heavy the tails of their scores are. Each group therefore has its own upper
-    quantile. All quantiles are multiplied by one factor, so that the share ``flagged`` is reached.
+    A region is flagged if the score of one of its groups is above the group's limit. Groups differ
+    in how heavy the tails of their scores are. Each limit therefore begins as an upper quantile of
+    the group's own scores. All limits are then multiplied by one factor, with which the share
+    ``flagged`` of the held-out regions is flagged.
     """
     weight = held.pop("_weight").to_numpy()
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
