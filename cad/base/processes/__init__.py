@@ -192,11 +192,12 @@ def _end_server() -> None:
 
 
 def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
-    """Make a copy of this process, with its loaded libraries, the fork server of its children.
+    """Make a copy of this process serve as the fork server, from which its children are forked.
 
-    A command calls this function before it opens a file. Nothing is copied on Windows, or where
-    this process has more than ``threads`` threads, because a copy of a process lacks its other
-    threads. The fork server is then a new process, which loads the libraries that children use.
+    The children then have the libraries that this process has loaded. A command calls this function
+    before it opens a file. Nothing is copied on Windows, or where this process has more than
+    ``threads`` threads, because a copy of a process lacks its other threads. In these cases the
+    fork server is a new process, which loads the libraries that children use.
 
     Parameters
     ----------
