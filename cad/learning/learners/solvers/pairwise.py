@@ -124,11 +124,12 @@ class PairwiseProblem:
 
     @cached_property
     def pull(self) -> Floats:
-        """Return the largest possible pull on each soft label d.
+        """Return a bound of the derivative of the Lagrangian by each soft label d, shape
+        (unlabelled,).
 
-        A row of an unlabelled point pulls on its d with ``margin`` times the row's multiplier. The
-        multiplier is at most the row's cost, so the result is ``margin`` times the sum of the
-        costs.
+        Each row (constraint) on an unlabelled point adds ``margin`` times its multiplier to the
+        derivative, positive or negative. The multiplier is at most the cost of the row. So the
+        bound is ``margin`` times the sum of the costs of the point's rows.
         """
         _, of_negative, of_positive = self.blocks(self.cost)
         total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
@@ -264,10 +265,11 @@ class _State:
 def _constraint_values(
     problem: PairwiseProblem, value: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the four parts of ``value``, the x or y of a :class:`_State`, as views into it.
+    """Return the four parts of ``value``, the x or the y of a :class:`_State`, as views into it.
 
-    The parts of y are multipliers of the rows, soft labels d, 1 - d, and multipliers of the
-    shortfalls. The parts of x are the numbers whose products with them are 0 at the optimum.
+    The parts of y are the multipliers of the rows (constraints), the soft labels d, the numbers 1 -
+    d, and the multipliers of the rows' shortfalls. x has a number for each number of y; at the
+    optimum the product of the two is 0.
     """
     rows = len(problem.cost)
     m = problem.n_unlabelled
@@ -341,7 +343,7 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, error_model="numpy")
 def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
-    """Return the left sides A f + B d of all rows.
+    """Return the left sides A f + B d of all rows (constraints A f + B d >= margins).
 
     ``f``, shape (n,), are scores and ``d``, shape (n - p - q,), soft labels; p and q are the
     numbers of positives and negatives.
