@@ -145,8 +145,8 @@ def extract(
 def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> Volume:
     """Return the part of a modality's grid around the regions.
 
-    If the regions lie outside of the grid, the part is a single corner voxel. In an ADC map, voxels
-    whose value is below the range that counts have no measurement, and are NaN.
+    If the regions lie outside of the grid, the part is a single corner voxel. If the settings of
+    texture state a range of values, ADC voxels below it count as not measured, and are NaN.
     """
     grid = images.grid_of(study, name)
     union = study.roi_union
