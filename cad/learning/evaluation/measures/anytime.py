@@ -87,8 +87,9 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Parameters
     ----------
     cost : ndarray, shape (n, k)
-        For each patient and rate, the sum of the rate's costs over the patients up to this one (see
-        the module's docstring).
+        For each patient and rate, the sum of the rate's costs over the patients up to this one. A
+        patient's cost is taken off rate * (d_i - m_i), so that the exponential does not grow on
+        average.
     rates, weights : ndarray, shape (k,)
         Rates > 0, and their weights, which sum to 1.
     threshold : float
@@ -97,7 +98,9 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Returns
     -------
     ndarray, shape (n,)
-        After each patient, the bound of the sum of d_i - m_i over the patients so far.
+        After each patient, the bound s of the sum of d_i - m_i over the patients so far. d_i is a
+        patient's number, such as a difference of two models' Brier scores, and m_i its expectation
+        before his truth is known.
 
     Examples
     --------
