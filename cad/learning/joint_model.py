@@ -1614,10 +1614,11 @@ def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return 20 columns for both sets of parameters, from 10 columns for one set, shape (n, 10).
+    """Return the columns that both sets of ten parameters multiply, shape (n, 20).
 
-    ``row`` is 0 for a line that uses the set for images alone, and 1 for a line that uses the set
-    with readers' scores. In the columns of the other set the line is 0.
+    ``columns``, shape (n, 10), has the columns for the set that a line uses. ``row`` says which set
+    this is: 0 for images alone, 1 for the set with readers' scores. In the ten columns of the set
+    that a line does not use, the line is 0.
     """
     of_images = columns * (row == 0)[:, None]
     with_readers = columns * (row == 1)[:, None]
