@@ -463,7 +463,9 @@ class _Score:
 
     @property
     def on_common_base(self) -> np.ndarray:
-        """Return the probabilities as if all folds had the same base log-odds.
+        """Return the probabilities as if the models of all folds had the same base.
+
+        A base is the log-odds of the mean label on which a fold's model was trained.
 
         Thresholds and calibrations for new cases are fitted to these values.
         """
