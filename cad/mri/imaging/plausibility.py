@@ -227,7 +227,10 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
 
 
 def _placeless_statistics(**values: float | None) -> Iterator[Statistic]:
-    """Yield the statistics that have a value. They are not measured in a place of the image."""
+    """Yield the given statistics that have a value, as tuples of name, value and place.
+
+    The place is an empty text, because these statistics are not measured in one place of the image.
+    """
     for name, value in values.items():
         if value is not None:
             yield name, float(value), ""
