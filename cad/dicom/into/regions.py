@@ -428,7 +428,10 @@ def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -
 
 
 def _unique(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
-    """Return the ids, made unique: a repeated id gets a number at its end."""
+    """Return the ROI ids of findings, made unique: a repeated id gets a number at its end.
+
+    ``notes`` gets a sentence on each such id.
+    """
     taken: list[str] = []
     for name in ids:
         number = 1
