@@ -182,7 +182,7 @@ class Chart:
 
     @property
     def alarm(self) -> int:
-        """Return the first night on which a sum exceeds the limit; -1 if none does."""
+        """Return the first night on which either sum exceeds the limit; -1 without such a night."""
         beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
         if not len(beyond):
             return -1
@@ -236,16 +236,16 @@ def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64]
 def chart(
     nights: NDArray[np.int64], scores: Array, limit: float, allowance: float = ALLOWANCE
 ) -> Chart:
-    """Return the two cumulative sums of nightly numbers.
+    """Return two cumulative sums of nightly numbers: one detects a rise, the other a fall.
 
     Parameters
     ----------
     nights, scores : ndarray, shape (k,)
-        The results of :func:`night_scores`.
+        Nights, and the number of each night, from :func:`night_scores`.
     limit : float
-        Limit of both sums (:func:`limit_of`).
+        Limit of both sums (:func:`limit_of`). A sum above the limit is an alarm.
     allowance : float
-        The amount taken off every night.
+        Amount that is taken off both sums every night.
 
     Examples
     --------
