@@ -665,7 +665,11 @@ class Queue:
         }
 
     def latest(self, states: tuple[str, ...], limit: int = 20) -> list[Entry]:
-        """Return at most ``limit`` studies in some states, the latest end or arrival first."""
+        """Return at most ``limit`` studies that are in one of some states, the latest first.
+
+        Studies are ordered by the time at which they were done or failed; a study that is not yet
+        done or failed, by the last arrival of an instance.
+        """
         marks = ", ".join("?" * len(states))
         query = (
             f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608 - marks only
