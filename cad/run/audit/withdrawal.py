@@ -234,7 +234,7 @@ class Elsewhere(Protocol):
     name: str
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a context manager that keeps other processes from writing to the place."""
+        """Return a context manager in which no other process can write to the stored studies."""
 
     def sweep(self, names: Names, same: SamePatient | None) -> int:
         """Remove a patient's studies from the place; return how many were removed.
