@@ -117,7 +117,7 @@ def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
 def _exact_step(
     y: Floats, cost: Floats, lambda_: float, w: Floats, aim: Floats, f: Floats, f_aim: Floats
 ) -> float:
-    """Return t such that w + t (aim - w) minimises the objective on the line through the two.
+    """Return the number t for which the objective is least at the point w + t (aim - w).
 
     The objective is that of :func:`finite_newton`, whose arguments have the same names. ``f`` and
     ``f_aim`` are the decision values of the rows at ``w`` and at ``aim``. The derivative of the
