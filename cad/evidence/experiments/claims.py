@@ -427,10 +427,11 @@ def _toy(results: Path) -> list[Claim]:
 
 
 def _clinical_verdicts(results: Path) -> list[Claim]:
-    """Return a verdict on each claim of [N14] that is measured on patients.
+    """Return a verdict on each claim of [N13] and [N14] about patients.
 
-    There is a verdict for each combination of a table (III to VI), a block of settings and a
-    measure. Further verdicts are on the abstract and on learning from readers' scores.
+    There is a verdict for each combination of a table of [N14] (III to VI), a block of settings and
+    a measure. The other verdicts are those of :func:`_abstract`, and verdicts on learning from
+    readers' scores.
     """
     rows = _read_result(results, "niaf2014-clinical-1")
     published = _read_result(results, "niaf2014-clinical-4").set_index(["table", "method"])
