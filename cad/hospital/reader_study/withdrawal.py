@@ -125,7 +125,7 @@ class ReadingFolder:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
         ``reading.json`` says whose the cases and exports in the folder are. If it is missing, the
-        folder ``cases/`` and all files with exports are returned, with a remark that says so. A
+        folder ``cases/`` and all files that name cases are returned, with a remark that says so. A
         file is also returned if it names a case that is not in ``reading.json`` (any more). But the
         exports of another reader study are not returned for this reason.
 
