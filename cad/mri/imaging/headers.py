@@ -478,7 +478,7 @@ def _check_line(path: Path, key: str, value: str, longest: int) -> None:
 
 
 def _require_value(path: Path, entries: dict[str, str], key: str, *values: str) -> None:
-    """Raise an error if an entry is present with a value other than the given ones."""
+    """Raise an error if the header entry ``key`` is present with a value not among ``values``."""
     if key in entries and entries[key] not in values:
         raise CadError(
             f"{key} = {entries[key][:40]!r}, read is {' or '.join(values)}", file=path, hint=_HINT
@@ -486,7 +486,7 @@ def _require_value(path: Path, entries: dict[str, str], key: str, *values: str) 
 
 
 def _require_number(path: Path, entries: dict[str, str], key: str, number: float) -> None:
-    """Raise an error if an entry is present with another number than the given one."""
+    """Raise an error if the header entry ``key`` is present and is not equal to ``number``."""
     try:
         stated = float(entries.get(key, number))
     except ValueError:
