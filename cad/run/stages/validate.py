@@ -345,7 +345,7 @@ def _chosen_thresholds(
 def _validated_rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> RivalTable | None:
-    """Validate other learners (rivals) on the same folds, and compare the learner with them.
+    """Return a comparison of the learner with other learners (rivals) on the learner's own folds.
 
     The result is None where the learner has no probabilities.
     """
