@@ -288,9 +288,9 @@ def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[st
 def _valid(
     prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> list[float]:
-    """Return the share (0 to 1) of each region that has a value.
+    """Return the share (0 to 1) of each region in which the image has a value.
 
-    For a dynamic series, return the share of each region that the first kinetic model fits.
+    For a dynamic series, return the share of each region in which the first kinetic model fits.
     """
     unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
     if unfit is None:
