@@ -213,7 +213,7 @@ def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
-    """Raise an error for whole numbers that count the patients in the order of the table.
+    """Raise an error for a column of whole numbers that count the patients in the table's order.
 
     Such a column probably numbers the patients and measures nothing.
     """
@@ -236,7 +236,7 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
 
 
 def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Raise an error for numbers that are all dates, such as 20240131."""
+    """Raise an error for a column whose numbers are all dates, such as 20240131."""
     dates = values[np.isfinite(values)]
     if (
         len(dates) < _LEAST
