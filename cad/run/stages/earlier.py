@@ -246,8 +246,10 @@ def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
 def _still_current(
     loaded: Loaded, measured: Measured, pairs: Sequence[Pair]
 ) -> dict[str, list[EarlierRow]]:
-    """Return, by man, the rows of an earlier run that still hold: neither of the two studies
-    changed.
+    """Return, by man, the rows of an earlier run that need not be computed again.
+
+    Each row compares a man's two latest studies. It is kept if both studies are the same as in the
+    earlier run and have not changed since.
     """
     if not loaded.options.resume:
         return {}
