@@ -328,7 +328,11 @@ def _displaced_along(name: str, displacement: Displacement | None) -> tuple[int,
 
 
 def _map_and_series(study: Study, series: Displacement | None) -> Iterator[Statistic]:
-    """Compare a Ktrans map on the grid of the dynamic series with T2 and with the series."""
+    """Yield statistics on how a Ktrans map fits T2, and how far it lies beside the dynamic series.
+
+    The map must be on the grid of the dynamic series. ``series`` is the displacement of the series
+    beside T2, None where it is not known.
+    """
     on_series = map_on_series(study)
     if not isinstance(on_series, Displacement) or not on_series.is_evidence:
         return
