@@ -718,7 +718,10 @@ def _is_text(kind: Any) -> bool:
 
 
 def _bytes_of_cell(field: Any) -> int:
-    """Return the number of bytes of a cell in memory; a text counts as 8 and is counted later."""
+    """Return the number of bytes of a cell of a column in memory.
+
+    A text counts as 8 bytes here; its letters are counted later.
+    """
     from pyarrow import types
 
     if _is_text(field.type) or types.is_null(field.type):
