@@ -119,7 +119,9 @@ class PairwiseProblem:
 
     @cached_property
     def target(self) -> Floats:
-        """Return the margin of every row, shape (rows,), in the order of :attr:`sizes`."""
+        """Return the right side of every row's constraint, shape (rows,), in the order of
+        :attr:`sizes`.
+        """
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
     @cached_property
