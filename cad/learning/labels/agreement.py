@@ -432,6 +432,7 @@ def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
     """Return every reader's z, drawn towards the mean z of all readers as far as chance explains
     the difference.
 
+    z is Fisher's transform of the correlation of the reader's scores with the other readers' mean.
     The mean and the variance between readers are those of a random-effects meta-analysis
     (DerSimonian and Laird 1986). A reader without a measured z gets the mean.
     """
