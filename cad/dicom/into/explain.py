@@ -409,7 +409,10 @@ def _values_of_chosen(
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
-    """Return a line that describes a series which could be an image, and pictures if wanted."""
+    """Return a line that describes a series, and pictures of it if wanted.
+
+    The series could be an image that the rules look for, such as the ADC map.
+    """
     head = frames[0]
     title = f"series {head.series_number} {printable(head.description)!r}"
     try:
