@@ -349,7 +349,11 @@ class PermutationNull:
     schemes: dict[str, NullScheme]
 
     def as_dict(self) -> JsonObject:
-        """Return the content for ``metrics.json``: the fields, and a key for each scheme."""
+        """Return the outcome of the test for ``metrics.json``.
+
+        The result has the fields of this object, and in place of ``schemes`` a key for each scheme
+        of permutation.
+        """
         common = {"observed": self.observed, "n": self.n, "against": self.against}
         return {**common, **{name: asdict(scheme) for name, scheme in self.schemes.items()}}
 
