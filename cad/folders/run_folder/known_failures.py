@@ -60,7 +60,9 @@ class SortedFailures:
 
     @property
     def words(self) -> str:
-        """Return how many failures are of each kind, in words; empty without any failure."""
+        """Return in words how many failures are new, known and acknowledged; empty if there are
+        none.
+        """
         kinds = (("new", self.new), ("known", self.repeated), ("acknowledged", self.acknowledged))
         return ", ".join(f"{len(failures)} {kind}" for kind, failures in kinds if failures)
 
