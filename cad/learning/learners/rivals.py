@@ -579,10 +579,10 @@ class SoftBoosting(GroupedLearner):
         splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
         depth: int,
     ) -> Iterator[Array]:
-        """Yield the log-odds of the left-out rows after 0, 1, 2, ... trees, until the loss no
-        longer falls.
+        """Yield the log-odds of all rows after 0, 1, 2, ... trees, until their loss stops falling.
 
-        Every step yields the same array, changed in place.
+        The log-odds of a row come from the training rows of the split whose test rows hold the row.
+        Every step yields the same array, changed in place. ``depth`` is that of each tree.
         """
         f = np.empty(len(p))
         for train, test in splits:
