@@ -69,11 +69,11 @@ class Match(Section):
         return self
 
     def accepts(self, header: Frame) -> bool:
-        """Tell whether a frame meets every condition."""
+        """Tell whether a frame meets every condition of this rule."""
         return next(self.misses(header), None) is None
 
     def misses(self, header: Frame) -> Iterator[str]:
-        """Yield a message for each condition that a frame does not meet."""
+        """Yield a message for each condition of this rule that a frame does not meet."""
         if not _text_matches(self.description, header.description):
             yield f"description is not {self.description}"
         if self.exclude and _text_matches(self.exclude, header.description):
