@@ -165,7 +165,11 @@ def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
 
 
 def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good: int) -> CadError:
-    """Return the error for cells of a feature that are not numbers, with advice."""
+    """Return the error for cells of a feature that are not usable numbers, with advice.
+
+    ``wrong`` has the indices of the rows with such cells, and ``good`` is the number of cells that
+    are numbers.
+    """
     cell = str(cells.table[name].iloc[wrong[0]])
     place = f"column {name!r}, row {cells.rows[wrong[0]]}: {_short(cell)}"
     value = meaning.number(cell)
