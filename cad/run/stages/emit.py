@@ -75,7 +75,7 @@ class Emitted:
     patients: list[str] = field(default_factory=list)
 
     def as_dict(self) -> JsonObject:
-        """Return the content as values that JSON can hold, for ``--json``."""
+        """Return what the command prints as values that JSON can hold, for ``--json``."""
         results = read_results(self.out)
         hidden = held_back(results)
         return {
