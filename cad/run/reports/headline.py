@@ -554,7 +554,7 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
 
 
 def _benign_limit(threshold: float, words: Wording) -> str:
-    """Say below which limit a region is called benign, or that none is."""
+    """Say below which probability a region is called benign, or that no region is."""
     if threshold <= 0:
         return words.say(benign_limit(threshold))
     return words.say("benign below {limit}", limit=probability_text(threshold))
