@@ -225,7 +225,10 @@ def _program_paths() -> list[Path]:
 
 @door("own", "process")
 def _allow(ruleset: int, path: Path, rights: int) -> None:
-    """Allow rights below a path; nothing happens if the path does not exist."""
+    """Add to a Landlock ruleset that the kernel allows ``rights`` to a path and all below it.
+
+    Nothing happens if the path does not exist.
+    """
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
