@@ -294,9 +294,9 @@ def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
 
 
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
-    """Compute the perfusion maps around the regions.
+    """Return the perfusion maps of the dynamic series, computed in a box around the regions.
 
-    ``needed`` is True at the voxels of the regions, on any part of the series' grid.
+    ``needed`` is True at the voxels of the regions; its grid is any part of the series' grid.
     """
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
