@@ -201,5 +201,5 @@ def write_rules_confined(
 
 
 def page_of(rules: Path) -> Path:
-    """Return the path of the page that shows the series between which a rules file has to choose."""
+    """Return the path of the page that shows the series from which a rules file has to choose."""
     return rules.with_name(f"{rules.name}.html")
