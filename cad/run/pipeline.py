@@ -369,10 +369,11 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     Returns
     -------
     dict
-        ``models`` has the two names. ``differences`` has for each measure the difference of the
-        models on the same regions, or None without histology. Its interval keeps the regions of a
-        patient together. ``calibration`` has intercept and slope of each model, and
-        ``changed`` the regions whose decision differs. All values can be written as JSON.
+        ``models`` has the two names. ``differences`` has for each measure the difference between
+        the two models on the same regions, with an interval that keeps the regions of a patient
+        together; None without histology. ``calibration`` has the calibration intercept and slope of
+        each model. ``changed`` has the regions on which the decisions of the two models differ. All
+        values can be written as JSON.
     """
     with claimed(out, COMPARISON):
         first = _scored_cohort(a, root, out / "a", options)
