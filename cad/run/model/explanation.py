@@ -39,11 +39,11 @@ def explanation_rows(
 ) -> list[ExplanationRow]:
     """Return the rows of ``explanations.csv``.
 
-    A region has a row for each of the 10 features with the largest effects (:func:`explain`), and
-    for one feature of every family of features. This feature has the largest effect among those
-    whose effect has the same sign as that of the family. Its row also has the effect of the whole
-    family (``contribution``, by :func:`contributions`). ``average`` holds the log-odds of the
-    average training region.
+    A region has a row for each of the 10 features with the largest effects (:func:`explain`). It
+    also has a row for the main feature of each family of features. The main feature is the one with
+    the largest effect among those whose effect has the sign of the family's effect. Its row also
+    has the effect of the whole family (``contribution``, by :func:`contributions`). ``average``
+    holds the log-odds of the average training region.
 
     Parameters
     ----------
