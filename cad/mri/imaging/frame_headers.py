@@ -106,7 +106,8 @@ def frames_of(
     Returns
     -------
     list of Frame
-        One for a classic image; for the others one per frame, mosaic tile or grid slice.
+        One plane for a classic image. For a multi-frame object, one plane per frame; for a mosaic,
+        one per tile; for a grid, one per slice.
 
     Raises
     ------
