@@ -66,10 +66,10 @@ def smo_by_blocks(
     iterate : Iterate
         Start that fulfils the constraints of the dual problem, changed in place.
     scale : ndarray, shape (3,)
-        Three numbers that give the scale s, as in :func:`~cad.learning.learners.solvers.smo.smo`:
-        s = max(0, anchor + rho * total). The first two belong to the term (s - anchor)^2 / (2 rho)
-        of the objective. The third, total, is the sum over the rows of their coefficients of s
-        times their dual variables; it is updated in place.
+        The numbers anchor, rho and total, which give the scale s = max(0, anchor + rho * total), as
+        in :func:`~cad.learning.learners.solvers.smo.smo`. anchor and rho belong to the term
+        (s - anchor)^2 / (2 rho) of the objective. total is a sum over the rows: each row's
+        coefficient of s times its dual variable. It is updated in place.
     eps : float
         Violation at which to stop.
     limit : int
