@@ -122,8 +122,8 @@ def soft_labels(
     half_width : float or array, shape (n,)
         Half-width of each label's interval, >= 0.
     rule : "drop" or "paper"
-        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
-        makes the label certain.
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies outside
+        (0, 1), "paper" makes the label certain.
     precision : float
         Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
@@ -155,8 +155,8 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
     p, half_width : ndarray, shape (n,)
         Probability and half-width of its interval, checked by :func:`check_soft`.
     rule : {"paper", "drop"}
-        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
-        makes the label certain.
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies outside
+        (0, 1), "paper" makes the label certain.
     precision : float
         Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
