@@ -110,8 +110,9 @@ def measurable(
     grids : mapping of str to Volume
         Images to measure, by name; a voxel of NaN has no value.
     half : bool
-        By default a voxel counts by the share that the region fills. With True a voxel counts whole
-        where the mask, interpolated at its centre, is at least one half, else not at all.
+        By default a voxel counts by the share of it that the region fills. With True a voxel counts
+        whole or not at all: whole where the region's mask, interpolated at the voxel's centre, is
+        at least one half.
 
     Returns
     -------
