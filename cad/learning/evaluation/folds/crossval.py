@@ -452,6 +452,7 @@ def fit_keywords(
     Parameters
     ----------
     estimator : estimator or pipeline
+        Unfitted or fitted; only the parameters of its ``fit`` are looked at.
     eta, groups : ndarray, shape (n,), or None
         Uncertainty of the labels, and the patient of every row; None is never passed on.
 
