@@ -56,8 +56,9 @@ class StudyFeatures:
     curves : dict of str to RegionCurve
         Mean curves and fits of regions by ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
-        With the standardisation ``nyul`` and no scale: the part of the image from which T2 features
-        are measured when a scale has been fitted. Their columns are NaN until then. Otherwise None.
+        Part of the T2 image, if T2 is to be standardised by ``nyul`` and the scale is not fitted
+        yet; else None. T2 features are measured from this part when the scale has been fitted.
+        Until then the columns of T2 features are NaN.
     provenance : DataFrame
         How each value was measured, one row for each of ``rows``; every column begins with
         ``provenance_`` and is text or a number.
