@@ -54,8 +54,8 @@ class Preparation:
     harmoniser : CombatHarmoniser or None
         The harmoniser that removes site effects; None where the pipeline does not harmonise.
     medians : ndarray, shape (n_features,), or None
-        Medians of the training rows. They stand for missing values while a row is harmonised, and
-        are taken out again afterwards.
+        Median of each feature over the training rows. While a row is harmonised, medians stand for
+        its missing values. Afterwards these values are NaN again.
     """
 
     scale: NyulScale | None = None
