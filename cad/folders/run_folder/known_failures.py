@@ -76,7 +76,10 @@ class SortedFailures:
         }
 
     def as_dict(self) -> dict[str, object]:
-        """Return, for JSON, the new failures in full, and how many failures are of other kinds."""
+        """Return for JSON the new failures in full, and the numbers of the others.
+
+        The others are the failures that were known before, and those that somebody acknowledged.
+        """
         return {
             "new": [asdict(failure) for failure in self.new],
             "known": len(self.repeated),
