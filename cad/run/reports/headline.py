@@ -174,9 +174,9 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
     view : RegionView
         The region.
     views : sequence of RegionView
-        All regions of the same man. If all these regions have the same size, they are taken for
-        marks that somebody set, and not for drawn lesions. The text then calls the size of a region
-        the size of the mark.
+        All regions of the same man. If they are three or more and all have the same size, they are
+        taken for marks that somebody set, and not for drawn lesions. The text then calls the size
+        of a region the size of the mark. It also does so if ``view`` itself is known to be a mark.
     words : Wording
         Language of the text.
 
