@@ -526,7 +526,10 @@ def _crop(
 
 
 def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
-    """Return the first row (axis 0) or column (axis 1) of a mask, and the last one plus 1."""
+    """Return the first row of a picture with voxels of a mask, and the last such row plus 1.
+
+    With ``axis`` 1, columns are taken in place of rows. The mask must not be empty.
+    """
     places = np.flatnonzero(mask.any(axis=1 - axis))
     return int(places[0]), int(places[-1]) + 1
 
