@@ -634,7 +634,7 @@ def _finite(message: Message, name: str, shape: tuple[int, ...], subject: str) -
 
 
 def _answer_shapes(plan: FederatedPlan) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return for each question the entries of its answer, and their shapes."""
+    """Return, by question to a site, the names of the entries of the answer and their shapes."""
     features = (plan.features,)
     unknowns = (plan.unknowns(),)
     triangle = (plan.unknowns() * (plan.unknowns() + 1) // 2,)
