@@ -152,7 +152,10 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
 
 
 def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
-    """Return a column of plain numbers; None where a cell is anything else."""
+    """Return a column of plain numbers as an array, with NaN for missing values.
+
+    The result is None if any cell is neither a plain number nor a missing value.
+    """
     if meaning.decimal_comma:
         return None
     absent = column.map(meaning.absent).to_numpy(bool)
