@@ -82,7 +82,7 @@ class Displacement:
 
     @property
     def size_mm(self) -> float:
-        """Return how far the image lies beside T2, mm."""
+        """Return how far the image is shifted against T2 within the slice, mm."""
         return float(np.hypot(self.shift_mm[0], self.shift_mm[1]))
 
     @property
