@@ -149,7 +149,7 @@ class _Shown:
 
     @property
     def with_numbers(self) -> bool:
-        """Tell whether any region has a belief that is not held back."""
+        """Tell whether any region of the two studies has a belief that is not held back."""
         return any(region.belief is not None for region in self.scored.values())
 
     @property
