@@ -159,7 +159,10 @@ class _Shown:
         return bool(numbered) and all(region.of_cancer for region in numbered)
 
     def number(self, study: str, roi: str) -> float | None:
-        """Return the probability of a region, or its belief; None where the region has neither."""
+        """Return the probability of a region, if all regions have one, else the region's belief.
+
+        The result is None for a region without a row of results.
+        """
         region = self.scored.get((study, roi))
         if region is None:
             return None
