@@ -435,7 +435,7 @@ def _listed(slices: list[int]) -> str:
 
 
 def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[np.ndarray]:
-    """Return the polygons of a slice without copies; refuse contours that can be read in two ways."""
+    """Return the polygons of a slice, without copies; refuse contours of unclear meaning."""
     if all(contour.exclusive for contour in contours):
         return [contour.polygon for contour in contours]
     if any(contour.exclusive for contour in contours):
