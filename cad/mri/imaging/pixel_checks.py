@@ -188,8 +188,9 @@ def check_values(array: np.ndarray, dataset: Dataset) -> None:
 def _check_sign(array: np.ndarray, dataset: Dataset) -> None:
     """Refuse negative values of a JPEG 2000 image whose header says that values have no sign.
 
-    By the header they become large positive values. The opposite case is not refused: some archives
-    pack values with a sign as values without one, and the header then tells what they are.
+    By the header, negative values become large positive values. An image without a sign, whose
+    header says that values have one, is not refused. Some archives pack signed values as values
+    without a sign, and only the header tells what they are.
     """
     # A value of this size or more is one whose highest bit is the sign in the compressed image.
     beyond = 1 << int(dataset.BitsStored) - 1
