@@ -255,7 +255,10 @@ def _counts_of_run(results: Results, metrics: Summary) -> str:
 
 
 def _counts_of_visible_men(men: list[PatientView], n_held_back: int) -> str:
-    """Count the decisions on the regions of the men who are not held back, and the other men."""
+    """Return text with the number of regions of each decision, and the number of men held back.
+
+    Only regions of men whose results are not held back are counted.
+    """
     counts = []
     for decision in ("malignant", "refer", "benign"):
         n_regions = sum(man.count(decision) for man in men)
