@@ -104,7 +104,7 @@ def save_recalibrated(
 
 
 def moved_combinations(weights: Combinations, intercept: float, slope: float) -> Combinations:
-    """Adapt the weights by which a reader's score and the tool are combined to a recalibrated tool.
+    """Return the weights that combine a reader's score with the tool, for a recalibrated tool.
 
     The new weights with the new log-odds of the tool give the same result as the old weights with
     the old log-odds.
