@@ -247,7 +247,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     size : int
         Number of free rows at the start.
     rows, iterate, unmet, tol
-        The same as in :func:`active_set`.
+        Constraints, variables, fixed sums and tolerance, as in :func:`active_set`.
     kernel : KernelRows
         Kernel rows in memory, including the kernel rows of the free rows.
     new : ndarray of int64
