@@ -347,7 +347,7 @@ class KeyImage(NamedTuple):
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
-    """Cut the same field of view around a region out of several layers.
+    """Cut the same field of view around a region out of several layers (images and maps).
 
     The slice is the one on which the region is largest. The field of view shows the region and both
     sides of the gland, or without a gland mask the middle of the image.
