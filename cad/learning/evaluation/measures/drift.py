@@ -55,7 +55,7 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     shift : float
         Mean of z; 0 without a change.
     allowance : float
-        The amount taken off every night.
+        The amount that is taken off S every night.
 
     Returns
     -------
@@ -85,15 +85,17 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
 
 @lru_cache
 def limit_of(nights: float, allowance: float = ALLOWANCE) -> float:
-    """Return the limit with which a one-sided chart has a given average run length without a
-    change.
+    """Return the limit with which a one-sided chart has a given average run length.
+
+    The run length is the number of nights until the chart's sum exceeds the limit, although nothing
+    has changed: a false alarm (:func:`average_run_length`).
 
     Parameters
     ----------
     nights : float
         Average run length, between 2 and 10^8 nights.
     allowance : float
-        The amount taken off every night.
+        The amount that is taken off the chart's sum every night.
 
     Raises
     ------
