@@ -434,7 +434,7 @@ def compare_pipelines(
 def _validated_pipeline(
     settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions, measured_in: Path
 ) -> Judged:
-    """Validate one pipeline and write its run folder.
+    """Validate one pipeline and write its run folder; return probabilities, decisions and measures.
 
     ``measured_in`` is the run folder in which the same features are measured: the folder of this
     pipeline or of an earlier one.
@@ -603,7 +603,7 @@ def watch_night(
 
 
 def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
-    """Score a cohort with one model and write the run folder."""
+    """Score a cohort with one model and write the run folder; return the scores and their measures."""
     bundle = load_bundle(find("models", model))
     with _locked_run_folder(out, "predict", options):
         return _score_with_model(bundle, _loaded_for_bundle(bundle, root, out, options))[-1]
