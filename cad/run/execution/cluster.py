@@ -64,9 +64,10 @@ _warm = threading.local()
 def _on_dask_worker(
     function: Callable[[Any], Any], task: Any, options: ExecutionOptions, version: str
 ) -> Done[Any, Any]:
-    """Do one task in the worker process that belongs to this thread of a Dask worker.
+    """Do one task in the process that belongs to this thread of a Dask worker; return its outcome.
 
-    The process stays for the next task.
+    The process stays for the next task. If the Dask worker has another version of the program, the
+    outcome is a fault.
     """
     if version != __version__:
         fault = Fault(
