@@ -211,7 +211,10 @@ def _compared_learners(
     truth: np.ndarray,
     names: np.ndarray,
 ) -> Rivals:
-    """Compare all learners on the labels of one consensus rule, with every lesion left out once."""
+    """Return the comparison of all learners on the labels of one consensus rule.
+
+    Each lesion in turn is left out.
+    """
     mean = MeanReaders().predict(grades).p
     rivals = learners()
     relabel = partial(_labels_of_training, rule, grades, truth)
