@@ -346,7 +346,10 @@ def _series_image(made: PerfusionMaps, name: str) -> np.ndarray:
 def _cut_flips(
     vfa: list[tuple[float, Volume]], grid: Volume, box: Box
 ) -> list[tuple[float, Volume]]:
-    """Cut the flip-angle images that lie on the dynamic grid; the others are interpolated later."""
+    """Return the flip-angle images, cut to the box where they lie on the dynamic grid.
+
+    Images on another grid are returned whole; they are interpolated later.
+    """
     images = []
     for angle, image in vfa:
         same_shape = image.shape == grid.shape
