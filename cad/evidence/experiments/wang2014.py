@@ -215,7 +215,9 @@ def _differences_from_paper(
 
 
 def _maps(grids: dict[str, list[float]], height: float) -> Figure:
-    """Draw maps of the AUC (:func:`draw_map`), two side by side, each with its title."""
+    """Return a figure with maps of the AUC (:func:`draw_map`), two side by side, each with its
+    title.
+    """
     figure = Figure(figsize=(7, height))
     panels = figure.subplots(len(grids) // 2, 2, squeeze=False).ravel()
     for axes, (title, values) in zip(panels, grids.items(), strict=True):
