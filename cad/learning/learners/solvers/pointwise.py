@@ -286,7 +286,9 @@ class _Work:
 
 
 def _alternate(work: _Work, polish: bool) -> Solution:
-    """Alternate between moves of pairs and the exact methods until a solution is found.
+    """Alternate between moves of pairs and exact methods until one finds a solution; return it.
+
+    A move changes the duals of a pair of rows (constraints).
 
     Each round moves pairs until the violation is below a limit, and then tries the active-set
     method. The limit of the next round is a tenth of this limit, or a third if pairs are moved by
