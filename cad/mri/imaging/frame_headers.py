@@ -376,9 +376,10 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
-    """Cut a grid of slices, as United Imaging stores it, into its slices.
+    """Return the slices of a grid of slices, as scanners of United Imaging store it in one frame.
 
-    Each slice states its own place and time.
+    Each slice states its own place and time. All slices get the earliest time, because one file is
+    one time point.
     """
     across = math.ceil(math.sqrt(len(slices)))
     down = math.ceil(len(slices) / across)
