@@ -227,7 +227,7 @@ class NodeHome:
 
 
 def _heads(folder: Path) -> list[Head]:
-    """Read the headers of those of a study's files that can be read."""
+    """Return the headers of the files in a folder, except for files that cannot be read."""
     heads = []
     for path in filter(Path.is_file, folder.rglob("*")):
         with suppress(CadError, OSError):
