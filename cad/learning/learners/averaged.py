@@ -647,11 +647,11 @@ class _Task:
     def solutions(
         self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float, Array]]:
-        """Fit each setting to ``rows``; yield its index, its solution, its scale and the values of
-        ``new`` rows.
+        """Fit each setting in ``points`` to ``rows``, and yield the results of one setting after
+        another.
 
-        The values are decision values f + b. Settings that cannot be fitted to the labels are left
-        out.
+        They are the index of the setting, the solution, the scale s, and the decision values f + b
+        of the rows ``new``. Settings that cannot be fitted to the labels are left out.
         """
         # The optimisation problem without its kernel depends on eta0, kappa and C only. So settings
         # that differ only in scaling or gamma share one problem.
