@@ -280,7 +280,7 @@ def _encoding_of(content: bytes) -> str:
 
 
 def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return, for every row of a CSV text that is not blank, the number of the row and its cells."""
+    """Return the number and the cells of each row of a CSV text; blank rows are left out."""
     if text.count("\n") > MAX_ROWS:
         raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
     first_line = text.partition("\n")[0].strip().strip('"').lower()
