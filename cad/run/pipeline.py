@@ -603,7 +603,7 @@ def watch_night(
 
 
 def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
-    """Score a cohort with one model and write the run folder; return the scores and their measures."""
+    """Score a cohort with one model and write the run folder; return scores and measures."""
     bundle = load_bundle(find("models", model))
     with _locked_run_folder(out, "predict", options):
         return _score_with_model(bundle, _loaded_for_bundle(bundle, root, out, options))[-1]
