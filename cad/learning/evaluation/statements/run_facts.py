@@ -165,9 +165,10 @@ class RunFacts:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Return the costs from which decisions follow.
+        """Return the numbers of the pipeline's section ``decision``, such as the costs, by name.
 
-        Aims are left out, because another sentence states them.
+        The aims for regions (names that begin with ``aim``) are left out, because the sentence on
+        the operating point states them. Entries without a value are left out, too.
         """
         costs = {}
         for name, value in self.settings("decision").items():
