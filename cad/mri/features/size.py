@@ -121,7 +121,11 @@ def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
 
 
 def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, float]:
-    """Return the values of the group ``position`` for a point, given in voxel indices."""
+    """Return the features that say where in the gland a point lies, by name.
+
+    ``centre`` is the point in voxel indices, ``box`` the box around the gland, and ``inward`` the
+    distance of each voxel of the box from the gland's border.
+    """
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
     point = (centre - first + 1)[:, None]
