@@ -318,10 +318,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> Array:
-        """Fit the average, and return its log-odds for every row, from inner folds that left the
-        row out.
+        """Fit the average, and return its log-odds for every row, shape (n,).
 
-        They are NaN for a row that was not drawn, or whose fold could not be fitted.
+        The log-odds of a row come from fits to the inner folds that do not have the row. They are
+        NaN if the row is not in the sample to which the kernels are fitted, or if a fit failed.
         """
         rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
         try:
