@@ -162,7 +162,8 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
 def learned(run: JsonObject) -> list[tuple[str, str]]:
     """Return what each model of a run has learned, as pairs (model, sentence).
 
-    The sentence is that of :func:`cad.run.model.described.describe`: the weights of settings.
+    The sentence says how much weight a learner that averages over settings gives to each value
+    (:func:`cad.run.model.described.describe`). Models of other learners have no pair.
 
     Parameters
     ----------
