@@ -482,7 +482,12 @@ def _rms(z: np.ndarray) -> np.ndarray:
 
 
 def _direction(z: np.ndarray) -> str:
-    """Return ``below``, ``above`` or ``beside``: the side on which most of the far features lie."""
+    """Return on which side of the training median the features of a group lie.
+
+    ``z`` are the deviations of the features in standard deviations. Only the half of the features
+    that deviates most counts. The result is ``below`` or ``above`` if at least 80 % of them lie
+    there, else ``beside``.
+    """
     far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
     if len(far) == 0:
         return "beside"
