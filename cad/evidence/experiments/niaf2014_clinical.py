@@ -227,7 +227,11 @@ def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> 
 
 
 def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
-    """Return p-values of the sign test of [N14] IV that the P-SVM is better, by measure."""
+    """Return p-values, by measure, of the sign test of [N14] IV that the P-SVM is better.
+
+    ``ours`` has the predictions of the P-SVM, and ``other`` those of the learner with which it is
+    compared.
+    """
     t = table.labels[target].to_numpy(float)
     judged = np.isfinite(t) & np.isfinite(ours.probability) & np.isfinite(other.probability)
     t = t[judged]
