@@ -52,7 +52,7 @@ _RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 
 @dataclass(frozen=True)
 class PairwiseProblem:
-    """Hold the problem of SVMROC or SSLROC.
+    """Hold the optimisation problem of SVMROC or SSLROC, two SVMs of [W14] that rank.
 
     The points are in this order: positives, negatives, unlabelled points. Every row (constraint) of
     the problem is about a pair of points.
@@ -106,7 +106,9 @@ class PairwiseProblem:
 
     @cached_property
     def cost(self) -> Floats:
-        """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
+        """Return the cost of every row (constraint), shape (rows,), in the order that :attr:`sizes`
+        names.
+        """
         p, q, m = np.split(self.weight, [self.n_positive, self.n_positive + self.n_negative])
         # Each row is a constraint on a pair of points. Its weight is the product of the weights of
         # the two points.
