@@ -562,7 +562,7 @@ def _benign_limit(threshold: float, words: Wording) -> str:
 
 
 def _malignant_limit(threshold: float, words: Wording) -> str:
-    """Say above which limit a region is called malignant, or that none is."""
+    """Say above which limit a region is called malignant, or that no region is called malignant."""
     if threshold >= 1:
         return words.say(malignant_limit(threshold))
     return words.say("malignant above {limit}", limit=probability_text(threshold))
