@@ -239,7 +239,7 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
 
 
 def _dictated(reason: Reason, column: Column | None) -> str:
-    """Return a radiologist's words for a family and its level, such as ``low ADC``.
+    """Return a radiologist's words for a family of features and its level, such as ``low ADC``.
 
     The text is empty if there are no such words, or if the value is neither low nor high. It is
     also empty if the effect on the belief is the opposite of what a radiologist expects.
