@@ -39,7 +39,7 @@ class TrainingCohort(TypedDict, total=False):
 
 
 class TableRoles(TypedDict, total=False):
-    """Say what the columns of the table that a model was trained on are, such as scores of readers."""
+    """Say what each column of the table is on which a model was trained, such as a reader's scores."""
 
     file: str
     patient: str | None
