@@ -123,8 +123,8 @@ def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
 def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, float]:
     """Return the features that say where in the gland a point lies, by name.
 
-    ``centre`` is the point in voxel indices, ``box`` the box around the gland, and ``inward`` the
-    distance of each voxel of the box from the gland's border.
+    ``centre`` is the point in voxel indices, and ``box`` the box around the gland. ``inward`` has
+    the depth of each voxel in the gland (mm), in a box that is one voxel larger on each side.
     """
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
