@@ -39,7 +39,7 @@ class TrainingCohort(TypedDict, total=False):
 
 
 class TableRoles(TypedDict, total=False):
-    """Say what each column of the table is on which a model was trained, such as a reader's scores."""
+    """Say what the columns of a model's training table are, such as scores of readers."""
 
     file: str
     patient: str | None
