@@ -175,7 +175,12 @@ class _Job:
         self.done = Converted(notes=[*left_out, *study.person_notes])
 
     def images(self) -> None:
-        """Write every modality, and the flip-angle and diffusion images."""
+        """Write the images of every modality, and the flip-angle and diffusion images, to the build
+        folder.
+
+        An error is raised if no series is the T2 image by the rules, or if no series matches any
+        rule.
+        """
         written = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
         written["ktrans"] = written["ktrans"] or self._from_file(KTRANS)
         written["vfa"] = self._write_by_value("flip angle", "vfa", "flip_angle")
