@@ -475,7 +475,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         return np.asarray(values)
 
     def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
-        """Return the rows in each of the named scalings."""
+        """Return the rows after each of the named scalings, by the name of the scaling."""
         views = {}
         for name in dict.fromkeys(scalings):
             # If a constant prediction satisfies all labels, there are no support vectors, so there
@@ -750,11 +750,12 @@ def _log_odds_of_mean(p: Array, weight: Array) -> float:
 
 
 def _pseudo_bma(sums: Array, drop: float) -> Array:
-    """Return weights of settings from their losses, summed by patient, shape (k, n_patients).
+    """Return the weights of k settings, shape (k,), from their losses.
 
-    For each Bayesian-bootstrap resample of the patients, exp(-loss) of the settings is normalised
-    to sum 1. The mean over resamples is the weight. A setting whose weight is below ``drop`` gets
-    weight 0, and the others are divided by their sum.
+    ``sums``, shape (k, n_patients), has the loss of each setting on the rows of each patient. For
+    each Bayesian-bootstrap resample of the patients, exp(-loss) of the settings is normalised to
+    sum 1. The mean over resamples is the weight. A setting whose weight is below ``drop`` gets
+    weight 0, and the weights that are left are divided by their sum.
     """
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]
