@@ -78,7 +78,7 @@ class RunFacts:
     def steps(self) -> dict[str, Json]:
         """Return the steps before the learner, by the names of their classes.
 
-        Of several steps of one class it is the first.
+        If several steps have one class, the first of them stands for all.
         """
         by_name: dict[str, Json] = {}
         for step in self.fitted.get("steps") or []:
