@@ -251,7 +251,7 @@ class ArterialInput:
     plasma: np.ndarray | None = None
 
     def inlet(self, delay: float) -> InputFunction:
-        """Return the input function at a delay, in seconds."""
+        """Return the input function of tissue that the bolus reaches ``delay`` seconds later."""
         if self.plasma is not None:
             return sampled_input(self.times, self.plasma, delay)
         blood = {"parker": parker_blood, "georgiou": georgiou_blood}[self.name]
