@@ -513,7 +513,12 @@ class Node:
         return False
 
     def _set_clock(self) -> None:
-        """Correct the times in the queue at the start, and after a change of the clock."""
+        """Correct the times in the queue at the start of the node, and after a change of the
+        system's clock.
+
+        A time is wrong if it lies in the future although it is past, or is farther ahead than the
+        node waits.
+        """
         ahead = time.time() - time.monotonic()
         if abs(ahead - self._clock) > _CLOCK_SECONDS:
             settings = self.settings
