@@ -298,7 +298,7 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
 
 
 def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
-    """Return an outline on the image, or the frame, that shows its slice."""
+    """Return an outline as an item of the report, with the image (or frame) that it is drawn on."""
     place = source.planes.index(outline.z)
     # DICOM counts the frames of an image from 1. A classic image, which is one slice, has none.
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
