@@ -694,7 +694,11 @@ _FIRST_COLUMN = 33.0
 
 
 def _earlier_words(earlier: EarlierView) -> list[Passage]:
-    """Return the text on the earlier study: facts of both studies, and sentences."""
+    """Return two paragraphs on the earlier study of a man.
+
+    The first has facts, each with its value in the earlier and in the latest study. The second has
+    sentences that compare the studies.
+    """
     facts = []
     for name, earlier_value, latest_value in earlier.facts:
         facts.append(f"{name} {earlier_value} → {latest_value}")
