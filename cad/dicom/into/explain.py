@@ -471,7 +471,10 @@ def _clock_words(head: Frame) -> str:
 
 
 def _water_of(stack: Stack, call: Call) -> float | None:
-    """Return the result of :func:`_free_water`; None if reading the image fails."""
+    """Return the diffusion of free water in an ADC map (:func:`_free_water`); None if unknown.
+
+    It is also None if the image cannot be read.
+    """
     try:
         water: float | None = call(_free_water, stack)
     except (CadError, OSError):
@@ -896,7 +899,7 @@ def _clock_of(stacks: list[Stack]) -> str:
 
 
 def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
-    """Note whether a series meets all conditions of a rule, or all but one."""
+    """Note in ``entry`` whether a series meets all conditions of the rule ``name``, or all but one."""
     near_misses = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses_of_frames = [list(match.misses(frame)) for frame in frames]
