@@ -335,9 +335,10 @@ def compressed_size(image: bytes) -> CompressedSize | None:
 
 
 def _check_bits(dataset: Dataset, name: str) -> None:
-    """Refuse a header by which the bits of a value do not fit into the value's place.
+    """Refuse a header by which a pixel's value has more bits than its place in the file.
 
-    A header that contradicts itself on where these bits lie is refused as well.
+    A header is also refused if it contradicts itself on where the bits of a value lie in this
+    place.
     """
     allocated = int(dataset.BitsAllocated)
     needed = _FLOAT_BITS.get(name, allocated)
