@@ -407,7 +407,7 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
     """Return sets of ``count`` regions of one patient: each region with the regions most like it.
 
     Readers may outline only one kind of tissue, so that all regions of a study are alike. The
-    limits shall hold for studies in which all regions are alike, too.
+    limits beyond which a study is flagged shall hold for such studies, too.
     """
     if len(z) <= count and count > 1:
         return [np.arange(len(z))]
