@@ -257,9 +257,10 @@ def _quoted_number(cell: str) -> str:
 
 
 def _digits(cell: str) -> str:
-    """Return a number that is written with other digits or a typographic minus, with plain signs.
+    """Return a number in plain digits, with a plain minus, from a cell that writes it otherwise.
 
-    The text is empty if the cell is no such number.
+    Such a cell has the digits of another script or a typographic minus. The text is empty for any
+    other cell.
     """
     plain = ""
     for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):
