@@ -941,9 +941,11 @@ class _Coordinator:
         return dx, float(d_price)
 
     def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
-        """Return the longest of :data:`LENGTHS` that neither a row nor the scale forbids.
+        """Return the longest step of :data:`LENGTHS` with which all variables stay within their
+        bounds.
 
-        It is 0 if all lengths are forbidden.
+        ``blocked`` says how many rows of all sites forbid each length. The scale s and its
+        multiplier may forbid a length, too. The result is 0 if all lengths are forbidden.
         """
         free = blocked == 0
         if self.learned:
