@@ -332,7 +332,11 @@ class _Line(AssociationSocket):
         return content
 
     def _begin(self) -> None:
-        """Set the deadline of the next part; refuse the part if its message is already too long."""
+        """Set the deadline of the next part of a message.
+
+        The part is refused if its message is already too long and is not written to a file, as an
+        image is.
+        """
         now = time.monotonic()
         message = self.assoc.dimse.message
         if message is None:
