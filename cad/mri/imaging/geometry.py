@@ -339,7 +339,12 @@ def _exact(
 
 
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Return the shares, shape (z, y, x), by sampling evenly spaced points in every voxel."""
+    """Return which share of every voxel of a grid a mask fills, shape (z, y, x).
+
+    The share is that of evenly spaced points in the voxel that lie in the mask ``box``. ``step``
+    and ``start`` give the mask's axes and first voxel in voxels of the grid, and ``size`` the
+    grid's shape.
+    """
     inverse = np.linalg.inv(step)
     # The number of points in a voxel follows from the length of a grid step in mask voxels. Up to
     # the largest number of points, they are at most a third of a mask voxel apart.
