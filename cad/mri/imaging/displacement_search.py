@@ -529,7 +529,7 @@ def _information_of_mirrored(moving: Volume, box: Volume, places: np.ndarray) ->
 
 
 def _turned(levels: np.ndarray) -> list[np.ndarray]:
-    """Return five turned versions of the levels.
+    """Return five turned versions of an image, given by its grey ``levels``, shape (z, y, x).
 
     One is turned upside down, one has head and feet exchanged, one has both changes, and two are
     turned by a quarter, one to either side.
