@@ -200,8 +200,10 @@ def between(best, lowest):  # type: ignore[no-untyped-def]
 
 @inner()
 def _move(gamma, c, j, step, to_bound):  # type: ignore[no-untyped-def]
-    """Add ``step`` to the dual of row j, or set the dual to exactly its bound if ``to_bound`` is
-    true.
+    """Add ``step`` to the dual of row j, in place.
+
+    If ``to_bound`` is true, the dual is set to exactly the bound that the step reaches: the row's
+    cost c or 0.
     """
     gamma[j] += step
     if to_bound:
