@@ -365,8 +365,8 @@ class _Import:
     def _exported_before(
         self, study: SourceStudy | FileStudy, place: Place, build: Path
     ) -> list[str]:
-        """Return notes on studies of the man that are probably this one, exported under other
-        UIDs.
+        """Return notes on those studies of the man that are probably ``study``, exported under
+        other UIDs.
         """
         earlier_places = self.patients.of(place.participant_id)
         if not earlier_places:
