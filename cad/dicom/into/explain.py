@@ -899,7 +899,7 @@ def _clock_of(stacks: list[Stack]) -> str:
 
 
 def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
-    """Note in ``entry`` whether a series meets all conditions of the rule ``name``, or all but one."""
+    """Note in ``entry`` whether a series meets all conditions of rule ``name``, or all but one."""
     near_misses = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses_of_frames = [list(match.misses(frame)) for frame in frames]
