@@ -234,6 +234,7 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     groups : array, shape (n,)
         The patient of every row.
     rng : Generator
+        Source of the random draws.
 
     Returns
     -------
@@ -268,6 +269,7 @@ def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     groups : array, shape (n,)
         The patient of every row.
     rng : Generator
+        Source of the random draws.
 
     Returns
     -------
