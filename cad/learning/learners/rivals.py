@@ -396,6 +396,7 @@ class SoftSVM(GroupedLearner):
     dual_ : ndarray, shape (n_support,)
         Coefficients of the support vectors in the decision value.
     intercept_ : float
+        The intercept, which is added to the kernel expansion.
     sigmoid_ : ndarray, shape (2,)
         Slope and offset that turn decision values into log-odds.
 
@@ -723,7 +724,9 @@ def _newton(
     Returns
     -------
     alpha : ndarray, shape (n,)
+        Coefficients of the rows.
     b : float
+        Intercept.
     missed : float
         Largest violation of the optimality conditions. It is the larger of two numbers: the largest
         absolute value in the vector alpha / cost + q - p, and the absolute sum of q - p weighted by
