@@ -156,6 +156,7 @@ class AveragedProbabilisticSVC(KernelMachine):
     dual_coef_ : ndarray, shape (k, n_support)
         Coefficients of the log-odds, one row per kernel.
     intercept_ : ndarray, shape (1,)
+        Intercept of the log-odds.
 
     Examples
     --------
