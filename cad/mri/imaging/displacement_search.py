@@ -26,7 +26,8 @@ from cad.mri.imaging.volume import Volume
 REACH_MM = 15.0
 _FINE_MM = 1.0
 _COARSE_MM = 3.0
-# Largest number of fine steps by which a turned image is shifted: it may be displaced, too.
+# Largest number of fine steps by which a turned image is shifted in the search for its best place.
+# A turned image may be displaced, too.
 _TURNED_REACH = 9
 # The plane in which an image may be mirrored lies at most this far beside the middle of its field.
 # A plane that lies farther away by some distance moves what is mirrored by twice that distance.
@@ -197,7 +198,8 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     first = study.dce.grid.with_array(study.dce.frames[0])
     try:
         box = _search_grid(flip, mask, study.gland is not None)
-    except CadError:  # too little in common; other checks report this
+    # The flip-angle image and the mask share no slice. Other checks report this.
+    except CadError:
         return False
     reference = geometry.resample_image(flip, box).array
     as_read = geometry.resample_image(first, box).array
