@@ -177,7 +177,9 @@ def _from_objects(
         except CadError as error:
             if rules.labels != "pseudonym":
                 raise
-            error.roi = ""  # its name is free text, and the file identifies the region
+            # The name of a region is free text that may name a patient. The error therefore names
+            # only the file.
+            error.roi = ""
             raise
         notes += remarks
         for region in regions:
