@@ -271,7 +271,8 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
     yield from _map_and_series(study, measured.get("dce"))
-    # Without contrast agent, the gland hardly differs from the tissue behind it.
+    # The place of the gland mask is checked only if there is a dynamic series. In images without
+    # contrast agent the gland hardly differs from the tissue behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())
         if mended != images and _doubtful("gland", gains):
@@ -294,17 +295,22 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         whole = gains.pop("mirrored")
         if name in measured and measured[name].is_evidence:
-            # Around the gland, each image is compared in its own best place.
+            # The comparison was made around the gland or the regions. There the image, its mirror
+            # image and its turned versions are each shifted to the place where they fit T2 best.
             gains["mirrored"] = measured[name].mirrored
             gains["turned_near"] = measured[name].turned
             mirrors.append(gains["mirrored"])
         else:
-            # A whole image that is displaced may fit better mirrored: it needs more evidence.
+            # The whole image is compared where it lies. If it is displaced, it may fit T2 better
+            # when it is mirrored. For ADC the limit of ``mirrored_whole`` is therefore lower than
+            # that of ``mirrored``.
             gains["mirrored_whole"] = whole
             mirrors.append(whole)
         for kind, gain in gains.items():
             yield f"{name}_{kind}", gain, ""
-    if len(mirrors) > 1:  # each of two images that agree needs less evidence
+    # If two images both fit T2 better when they are mirrored, T2 itself is probably stored
+    # mirrored. Because they agree, a smaller difference than that of one image alone is enough.
+    if len(mirrors) > 1:
         yield "t2w_mirrored", max(mirrors), ""
     yield from _placeless_statistics(
         adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
