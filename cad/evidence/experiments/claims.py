@@ -117,8 +117,9 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
         draws = drawn = shuffled = by_noise = 0
         if claim["claim"] in by_claim.index:
             rate = by_claim.loc[claim["claim"]]
-            # For the verdict "order only" all runs count in which the method comes first, even if
-            # its lead may be chance.
+            # Runs with other draws or shuffled labels are counted if they reach this level. For the
+            # verdict "order only" it is enough that the method comes first, even if its lead may be
+            # chance.
             level = "first" if claim["holds"] == "order only" else "yes"
             draws = int(rate["draws"])
             drawn = int(rate[f"draws {level}"])
@@ -693,8 +694,9 @@ def _reject_rates(results: Path) -> list[Claim]:
                 f"cost-based more below r = {EQUAL_AT:g}, equal there, less above",
                 f"more at {int((low > 0).sum())} of {len(low)} r below, {gap[EQUAL_AT]:+.3g} "
                 f"there, less at {int((high < 0).sum())} of {len(high)} above",
-                # For any scores one rule's band of rejected values lies inside the other rule's
-                # band. Random scores therefore give the same result.
+                # For any scores, the values that one rule rejects lie within the band of values
+                # that the other rule rejects. Random scores therefore fulfil this claim, too, and
+                # it is no merit of the rule.
                 _nested((low > 0).all() and abs(gap[EQUAL_AT]) <= 0.01 and (high < 0).all(), "yes"),
             )
         )
