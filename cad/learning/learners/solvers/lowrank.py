@@ -35,8 +35,8 @@ _CLOSE = 0.999
 _ENOUGH = (1e-4, 1e-7, 1e-11)
 # Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
-# Largest relative gap of the exact solution at which the guess of the rows on their margin counts
-# as right.
+# The solver guesses which rows lie exactly on their margin, and solves the problem for these rows.
+# The guess counts as right if the relative gap of primal and dual objective is at most this.
 _EXACT = 1e-9
 # Largest residual, in units of the margin, at which the equations of the rows on their margin count
 # as solved.
@@ -287,7 +287,8 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     ahead = solve(-gamma * v, -back * xi, -s * price)
     remaining = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(remaining, 0.0) / mu) ** 3
-    # The predictor step would leave products of two changes. The corrector subtracts them.
+    # After a full predictor step, each product of a variable and its dual would still be the
+    # product of their two changes. The corrector subtracts it.
     change = solve(
         centre - gamma * v - ahead.gamma * ahead.v,
         centre - back * xi + ahead.gamma * ahead.xi,
