@@ -453,7 +453,8 @@ class FederatedSite:
         d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
-        # The predictor step would leave products of two changes. The corrector subtracts them.
+        # After a full predictor step, each product of a variable and its dual variable would still
+        # be the product of their two changes. The corrector subtracts it.
         self._to_v = to_v - d_gamma * d_v
         self._to_xi = to_xi + d_gamma * d_xi
         h = self._off - self._to_xi / self._back + self._to_v / self._gamma
@@ -867,8 +868,8 @@ class _Coordinator:
         if self.learned:
             products_ahead += length * (dx[-1] * self.price + self.x[-1] * d_price)
             products_ahead += length**2 * dx[-1] * d_price
-        # The more the predictor shrinks the products, the smaller is ``centre``, the value that the
-        # corrector gives to all products.
+        # The more the predictor shrinks the products of variables and their dual variables, the
+        # smaller is ``centre``, the value that the corrector gives to all these products.
         remaining = max(products_ahead / n_products, 0.0) / mean_product
         centre = mean_product * remaining**3
 
