@@ -302,8 +302,9 @@ def _start_inside(problem: PairwiseProblem) -> _State:
     return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
 
 
-# Rows come in three blocks: (positive, negative), (unlabelled, negative), (positive, unlabelled). A
-# loop handles one block at a time, so that inner loops read neighbours in memory.
+# A row is a constraint on a pair of points. Rows come in three blocks, by the kinds of the two
+# points: (positive, negative), (unlabelled, negative), (positive, unlabelled). A loop handles one
+# block at a time, so that inner loops read neighbours in memory.
 
 
 @numba.njit(cache=True, error_model="numpy")
