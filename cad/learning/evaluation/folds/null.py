@@ -456,7 +456,8 @@ def permutation_null(
             rng = np.random.default_rng([seed, number, k])
             permutations.append(_PERMUTE[scheme](owner, rng))
     sources = np.array(permutations)
-    # ``shared`` is None if a step uses labels, or if fits cannot share work for another reason.
+    # ``shared`` is None if a step of the pipeline before the learner uses labels, or if fits under
+    # different labels cannot share work for another reason.
     shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
     batches: Iterable[tuple[int, np.ndarray]]
     if shared is None:
