@@ -71,10 +71,10 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     centre = limit * (nodes + 1) / 2
     weight = limit * node_weights / 2
     move = shift - allowance
-    # L(s) is the average number of nights until an alarm, counted from a night with the sum s. It
-    # fulfils an integral equation. L(s) is 1 + L(0) P(s + z - k <= 0) plus an integral over u. The
-    # integrand is L(u) times the density of s + z - k at u. z is the number of one night and k the
-    # allowance.
+    # L(s) is the average number of nights until an alarm, counted from a night on which the sum is
+    # s. It fulfils an integral equation: L(s) is 1 + L(0) P(s + z - k <= 0) plus an integral over
+    # u. The integrand is L(u) times the density of s + z - k at u. Here z is the number that the
+    # chart gets for the next night, and k is the allowance.
     start = np.append(centre, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))
     matrix[:, :_NODES] = norm.pdf(centre[None, :] - start[:, None] - move) * weight[None, :]
