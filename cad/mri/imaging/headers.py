@@ -120,14 +120,14 @@ _NRRD_FIELDS = (
     "min",
     "max",
 )
-# Each may also be written without spaces. All are stored without them.
+# The name of each field may also be written without spaces. Here all names are stored without them.
 _NRRD_NAMES = {
     **{name: name.replace(" ", "") for name in _NRRD_FIELDS},
     **{name.replace(" ", ""): name.replace(" ", "") for name in _NRRD_FIELDS},
     "centers": "centerings",
 }
-# Keys to which MetaIO gives a meaning. It reads them in this spelling only, and other programs in
-# any.
+# Keys to which MetaIO, the library that reads MetaImage files, gives a meaning. MetaIO reads them
+# in this spelling only; other programs read them in any spelling.
 _META_KEYS = (
     "Comment",
     "ObjectType",
@@ -161,7 +161,9 @@ _META_KEYS = (
     "ElementDataFile",
 )
 _META_SPELLINGS = {key.lower(): key for key in _META_KEYS}
-# The libraries copy unknown text into messages of a fixed length, and would write beyond their end.
+# Longest line of a header, in characters: an entry, and a note. The libraries for NRRD and
+# MetaImage copy unknown text into messages of a fixed length; a longer text would be written beyond
+# the end of the message.
 _LONGEST_FIELD = 250
 _LONGEST_NOTE = 4000
 _META_KEY = re.compile(r"[^\s:=]+")
@@ -352,7 +354,8 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
     offset = 0
     while "ElementDataFile" not in entries:
         end = start.find(b"\n", offset)
-        # The last line of a header in a file of its own may end with the file.
+        # If the header is a file of its own, its last line may end with the file, without a line
+        # break.
         if end < 0 and offset < len(start) < _HEADER_BYTES:
             end = len(start)
         if end < 0:
@@ -365,7 +368,8 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
         key = text.strip()
         offset = end + 1
         _check_line(path, text, value, _LONGEST_FIELD)
-        # The library takes a colon for an equals sign, so that a key with one has two meanings.
+        # MetaIO, the library that reads MetaImage files, also takes a colon for an equals sign. A
+        # key that contains a colon would therefore have two meanings, and is refused.
         if not equals or not _META_KEY.fullmatch(key) or key in entries:
             raise CadError(
                 f"no entry of a MetaImage header, or one that stands twice: {key[:60]!r}",
@@ -374,7 +378,7 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
             )
         usual = _META_SPELLINGS.get(key.lower(), key)
         if key != usual:
-            # The library ignores a key in another spelling, and its entry would be lost.
+            # MetaIO ignores a key in another spelling, so the entry would be lost.
             raise CadError(f"the key {key!r} must be spelled {usual}", file=path, hint=_HINT)
         entries[key] = value.strip()
     return entries, offset
@@ -419,7 +423,8 @@ def _nrrd_entries(path: Path, head: bytes) -> dict[str, str]:
     entries: dict[str, str] = {}
     for row in head.split(b"\n")[1:]:
         line = _text(row)
-        # As in the library, the first of the two marks tells a field from a note.
+        # As in the library for NRRD, the mark that comes first decides: ": " ends the name of a
+        # field, and ":=" ends the key of a note.
         field, colon, value = line.partition(": ")
         key, note, _ = line.partition(":=")
         if line.startswith("#") or (note and len(key) < len(field)):
