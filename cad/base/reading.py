@@ -90,7 +90,7 @@ PLAIN_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)
 """Matches a number in the digits 0 to 9 with a decimal point. ``float`` also reads ``1_0`` as 10,
 ``nan``, and digits of other scripts, all of which are slips in a table.
 """
-# Blanks, dashes and invisible characters.
+# Matches blanks, dashes and invisible characters, which do not count when two names are compared.
 _OVERLOOKED = re.compile(r"[\s_\-\u00ad\u200b-\u200f\u2060\ufeff]+")
 # Bytes of a zip member's header before its name.
 _ZIP_HEADER = 30

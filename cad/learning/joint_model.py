@@ -1242,7 +1242,8 @@ class _Likelihood:
         """
         nodes = self._at_nodes(value)
         size = self.design.shape[1]
-        # Gradient for every man at every node.
+        # Gradient of each man's log-likelihood at each node (a value of his effect), shape (m, k,
+        # p).
         gradient = self._summed(nodes.slope, nodes.leak_slope, nodes.effect)
         mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
         weighted = nodes.posterior[:, :, None] * gradient
@@ -1310,8 +1311,9 @@ class _Likelihood:
         is_malignant = (self.truth == 1)[:, None]
         is_unknown = np.isnan(self.truth)[:, None]
 
-        # A region of known truth adds the logarithm of the likelihood of its truth. ``slope`` and
-        # ``curvature`` are the derivatives of this term by the region's log-odds.
+        # A region of known truth adds the logarithm of the likelihood of its truth. ``slope`` is
+        # the derivative of this term by the region's log-odds, and ``curvature`` is minus the
+        # second derivative.
         log_histology = np.where(is_malignant, log_malignant, log_benign)
         log_likelihood = self.belongs @ np.where(is_unknown, 0.0, log_histology)
         slope = np.where(is_unknown, 0.0, is_malignant - risk)
@@ -1341,7 +1343,8 @@ class _Likelihood:
             slope = np.where(is_unknown, slope_of_region * risk, slope)
             curvature = np.where(is_unknown, -slope_of_region * risk * (1 - risk), curvature)
 
-        # The likelihood of a man is the weighted sum over the nodes of his effect.
+        # The likelihood of a man is an integral over his unknown effect. It is computed as a
+        # weighted sum over some values of the effect, the nodes.
         log_sum = logsumexp(log_weighted, axis=1)
         return _AtNodes(
             likelihood=log_sum,

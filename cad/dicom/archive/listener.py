@@ -327,7 +327,8 @@ class _Line(AssociationSocket):
                 break
             content += piece
         if connection is not None:
-            connection.settimeout(self._idle)  # reading has shortened the timeout, also for sending
+            # `_bytes_before` has shortened the timeout of the socket, which also holds for sending.
+            connection.settimeout(self._idle)
         self._message_bytes += len(content)
         return content
 
@@ -348,8 +349,8 @@ class _Line(AssociationSocket):
             and self._message_bytes > _HELD
         ):
             raise OSError("a message is too long that brings no instance")
-        # The first term limits the time of one part of a message. A caller that sends tiny parts
-        # would always keep it, so the second term limits the time of the whole message.
+        # The first time limits one part of a message. A caller that sends tiny parts could keep
+        # this limit for ever, so the second time limits the whole message.
         self._deadline = min(
             now + self._idle, self._message_start + self._idle + self._message_bytes / _SLOWEST
         )

@@ -563,7 +563,8 @@ class _Import:
         labels: dict[str, str] = {}
         names_in_files: set[str] = set()
         for patient_id in self.n_studies_of_patient:
-            # If no label can be made, the study has failed for this reason.
+            # A patient for whom no label can be made is left out here. His studies have already
+            # failed for this reason.
             with suppress(CadError):
                 labels[patient_id] = self.patients.participant(patient_id)
                 names_in_files |= names_in_scores(patient_id, labels[patient_id])

@@ -193,9 +193,9 @@ DISTORTION_DEPTH_MM = 25.0
 # Shift averaged over the gland, as a share of the shift at the wall: also without a source.
 DISTORTION_MEAN = 0.5
 
-# Motion during the dynamic series. The first numbers are the standard deviations of the drift in mm
-# per minute along x and y. They are plausible values, without a source; the two real patients of PX
-# move by .02 and .13.
+# Drift of a man during the dynamic series: standard deviations, in mm per minute, along x and y.
+# They are plausible values, without a source. The two real patients of PX drift by .02 and .13 mm
+# per minute.
 DRIFT_MM_MIN = (0.08, 0.15)
 # Share of men who jump once, and standard deviation (mm) of the jump along x and y: plausible
 # values, without a source.

@@ -109,8 +109,8 @@ class Watcher:
         try:
             taken = self._take(path, key, now)
         except MachineError as error:
-            # The time for which the file must stay unchanged starts again. So there is a pause
-            # before the next try, which may take long in a separate process.
+            # A try to read the file may take long. So there is a pause before the next try: the
+            # time for which the file must stay unchanged starts again.
             still[key] = (*now, time.monotonic())
             if not self._is_parked(key, now, error):
                 raise

@@ -181,8 +181,8 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
-            # The results have the patient's label, but no image has his PatientID. As the cohort
-            # knows his PatientIDs, the study is not his.
+            # Here no image of the study has the patient's PatientID, although its results may have
+            # his label. The cohort knows all his PatientIDs, so the study is another patient's.
             elif heads and names.source_ids:
                 theirs.discard(place.name)
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):

@@ -29,8 +29,8 @@ _COARSE_MM = 3.0
 # Largest number of fine steps by which a turned image is shifted in the search for its best place.
 # A turned image may be displaced, too.
 _TURNED_REACH = 9
-# The plane in which an image may be mirrored lies at most this far beside the middle of its field.
-# A plane that lies farther away by some distance moves what is mirrored by twice that distance.
+# An image may have been mirrored in a plane that lies at most this far beside the middle of its
+# field. A plane that lies 1 mm beside the middle moves the mirrored image by 2 mm.
 _MIRROR_PLANE_MM = 15.0
 _NEAR = 4  # steps from the peak; a maximum farther away is another peak
 # Margins of the box of comparison around the gland mask, and around regions. Around regions the
@@ -261,7 +261,8 @@ def measure(
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
     levels = _levels_of_values(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
-    # The number counts the image's own voxels, because steps of 1 mm are interpolated between them.
+    # The compared points lie 1 mm apart and are interpolated. Their number is turned into the
+    # number of the image's own voxels.
     voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
     if voxels < least:
         raise CadError(

@@ -314,7 +314,7 @@ def check_places(
         tag = start.tag
         place = start.value
         if tag in (_ITEM_END, _SEQUENCE_END):
-            # An end that nothing has begun ends nothing. pydicom reads on behind it.
+            # An end without an open sequence or item is skipped, as pydicom skips it.
             if len(levels) > 1:
                 levels.pop()
             continue

@@ -507,7 +507,8 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
                 f"the training table's column {name!r} has {values[row]:g} in row {row + 1}: "
                 "expected a number from 0 to 1"
             )
-    # A model that was trained by a pipeline fills missing values.
+    # A model that was trained by a pipeline fills missing values itself. Only in the training table
+    # of other models a missing value may be an error.
     missing = np.argwhere(training[features].isna().to_numpy())
     if "pipeline" in metadata or not len(missing):
         return

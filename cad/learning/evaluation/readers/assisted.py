@@ -348,7 +348,8 @@ def fit_combinations(
     middle = _scale(s)
     scale = _scale(z)
     both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
-    # Each reader has two columns for his deviations, with 0 in the rows of other readers.
+    # A reader's intercept and weight are the common ones plus his own deviations. For his
+    # deviations each reader has two columns, which are 0 in the rows of other readers.
     deviating = np.zeros((len(y), len(names), 2))
     deviating[np.arange(len(y)), reader] = both
     design = np.hstack([both, deviating.reshape(len(y), -1)])

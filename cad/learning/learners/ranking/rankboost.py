@@ -172,7 +172,8 @@ def boost(
     totals = _sums(v, role)
     share = np.zeros(2)
     share[0] = 1.0
-    # Pseudo rows of one class alone make no pair, and their mean loss would be 0 / 0.
+    # Pseudo-labelled rows (unlabelled rows with the class of a neighbour) count only if both
+    # classes are among them. With one class they make no pair, and their mean loss would be 0 / 0.
     if totals[2] > 0 and totals[3] > 0:
         share[1] = discount
     pairs = totals[0] * totals[1]
@@ -290,7 +291,8 @@ def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Flo
     positives may be divided by a factor if those of all negatives are multiplied by it. This keeps
     both in the range of floating-point numbers.
     """
-    # A loop is used, because assigning a slice costs four seconds of compile time.
+    # The sums are copied by a loop, because numba takes four seconds to compile the assignment of a
+    # slice.
     for k, value in enumerate(_sums(v, role)):
         sums[k] = value
     after = 0.0
@@ -390,8 +392,9 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        # Rows without a role, which are neither labelled nor claimed by a labelled row, are
-        # removed. Otherwise their values would be used for thresholds.
+        # A row without a role is not labelled, and is not among the k nearest unlabelled rows of
+        # any labelled row. Such rows are removed, because otherwise their values would be used for
+        # thresholds.
         used = role >= 0 if self.discount > 0 else sign != 0
         self._boost(X[used], role[used], weight[used], float(self.discount))
 
@@ -420,8 +423,8 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     unlabelled = np.flatnonzero(sign == 0)
     if not len(unlabelled):
         return role
-    # Labelled rows choose unlabelled rows, and not the reverse. So there are at most k times as
-    # many claims as labelled rows, however many rows are unlabelled.
+    # Each labelled row claims k unlabelled rows; unlabelled rows claim nothing. So n labelled rows
+    # make at most k n claims, however many rows are unlabelled.
     distance = cdist(X[labelled], X[unlabelled])
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
     # The distance is infinite where a row is not claimed, so argmin gives the nearest of the
