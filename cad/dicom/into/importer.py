@@ -246,7 +246,8 @@ class _Import:
         # once.
         distinct = {(study.patient_id, study.uid) for study in studies}
         self.n_studies_of_patient = Counter(patient for patient, _ in distinct)
-        # All score files of the source together give the readers and the scores in percent.
+        # Collected from all score files of the source: the ids of the readers, and the scores in
+        # percent. Each study is checked against all of them.
         self.readers_of_source: set[str] = set()
         self.percents_of_source: list[float] = []
 
