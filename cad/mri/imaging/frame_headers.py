@@ -50,7 +50,7 @@ _TIME_OFFSET = "TemporalPositionTimeOffset"
 _MAPPING = "RealWorldValueMappingSequence"
 _INTEGERS = 2**31  # limit of the integers of a header (PS3.5 6.2)
 _ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
-_ROUNDED_MM = 1e-3  # by which two roundings of a coordinate near 0 differ
+_ROUNDED_MM = 1e-3  # largest difference (mm) of two roundings of one coordinate
 _DATE = re.compile(r"\d{8}", re.ASCII)
 _TIME = re.compile(r"([01]\d|2[0-3])([0-5]\d)?((?:[0-5]\d|60)(?:\.\d*)?)?", re.ASCII)
 _LONGEST = 256  # size in bytes; a longer element is read but not kept
@@ -72,7 +72,8 @@ TAGS = {
     *PERSONS.values(),
 }
 _PLACES = {keyword: count for keyword, count in _LISTS.values() if keyword in _TABLES["places"]}
-# An enhanced header may state these in two places only if they agree.
+# Elements that an enhanced header (one header for all frames of a file) may state in two places
+# only if both places agree.
 _ONE_MEANING = {
     *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING)),
     *_tags((*_PLACES, *_TABLES["acquisition"])),
