@@ -325,7 +325,8 @@ def check_places(
         if tag == _ITEM:
             levels.append(_Level(end, level.implicit, level.checked, False, set()))
             continue
-        # Of the outermost data set only some elements are read, of an item all.
+        # In the outermost data set only the elements named in ``tags`` are checked (all elements,
+        # if ``tags`` is empty). In an item of a sequence all elements are checked.
         outermost = len(levels) == 1
         checked = level.checked and (not outermost or not tags or tag in tags)
         if checked and tag in level.tags:
