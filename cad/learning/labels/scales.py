@@ -135,7 +135,7 @@ def check_percent(scores: ArrayLike, word: str = "scale") -> None:
     fractions = bool(((values > 0) & (values < 1)).any())
     if not steps and not shares:
         return
-    # One reader may well call a few regions 0, 1 or 5 %.
+    # A few such scores prove nothing: a reader may well give a few regions 0, 1 or 5 per cent.
     if len(values) < _TOLD and not (shares and fractions):
         return
     meant = "1 to 5, as on the scale likert5" if steps else "at most 1, as a share is"
