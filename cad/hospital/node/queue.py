@@ -294,7 +294,9 @@ class Queue:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # SQLite itself ends it, for example on a full disk
+                # After some errors, such as a full disk, SQLite itself has already ended the
+                # transaction.
+                if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
 
