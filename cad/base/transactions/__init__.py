@@ -200,7 +200,7 @@ def _carry_out(folder: Path) -> None:
                 make_folder(target.parent)
                 os.replace(built, target)
                 flush_names(target.parent)
-        (change / _JOURNAL).unlink()  # from here on the change is complete
+        (change / _JOURNAL).unlink()  # without a journal, the change counts as complete
     if change.exists():
         shutil.rmtree(change)
         flush_names(folder)
