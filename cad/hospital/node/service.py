@@ -370,7 +370,8 @@ class Node:
             self._done(entry, sent, entry.returned + sent)
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
-        if wording(error)["reason"] != entry.reason:  # repeated errors get one line in the trail
+        # An error that is the same as at the last attempt gets no further line in the audit trail.
+        if wording(error)["reason"] != entry.reason:
             try:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
             except (DamagedTrail, QueueError):
