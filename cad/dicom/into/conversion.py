@@ -199,7 +199,8 @@ class _Job:
         for modality in MODALITIES:
             if modality.dynamic:
                 continue
-            # An import reports slices that form no image.
+            # Slices that form no image raise an error. It is dropped here, because the import
+            # itself reports it.
             with suppress(CadError):
                 stacks, _ = self._matching(modality.name)
                 if stacks and self._best(stacks) is None:
