@@ -512,7 +512,8 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
                 task = delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
                 work.append(task)
     # The main result shows how much the SVM's AUC varies between draws of rows. A control run (with
-    # another seed or shuffled labels) makes only one draw, because the tables need some value.
+    # another seed or shuffled labels) does not show this. It makes one draw only, because the
+    # tables need at least one AUC.
     n_draws = DRAWS
     if options.shuffled or options.first_seed > 0:
         n_draws = 1
