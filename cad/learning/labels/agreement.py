@@ -438,8 +438,8 @@ def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
     """
     precision = 1 / variance[measured]
     common_mean = float(precision @ z[measured] / precision.sum())
-    # Without differences between readers, the weighted squares add up to their number less one on
-    # average. What goes beyond this is the variance between readers times ``scale``.
+    # If the readers did not differ, the weighted squares would on average add up to the number of
+    # readers minus 1. What goes beyond this number is the variance between readers times ``scale``.
     excess = float(precision @ (z[measured] - common_mean) ** 2) - (measured.sum() - 1)
     scale = precision.sum() - (precision @ precision) / precision.sum()
     between = max(0.0, excess / scale)
