@@ -149,8 +149,9 @@ def on_cluster(
                 following = next(waiting, NO_MORE)
                 if following is not NO_MORE:
                     running.add(start(following))
-                # No other task is left, so one suspect now runs alone on the cluster. If workers
-                # die again, this task is the cause.
+                # A suspect is a task during which Dask workers died. No other task is left now, so
+                # one suspect runs alone on the cluster. If workers die again, this task is the
+                # cause.
                 elif not task_of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 
