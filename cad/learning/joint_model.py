@@ -735,8 +735,8 @@ class JointModel:
         leak = leak_risk @ _WEIGHT
         total = 1 - free.sum(axis=1)
         # In exact arithmetic P(man), the probability that a man has cancer, is at least the largest
-        # r_i of his regions. It is at most the leak plus the sum of the r_i. Clipping ensures this
-        # in spite of rounding errors.
+        # probability r_i of cancer in one of his regions. It is at most the sum of the r_i and of
+        # the leak. Clipping ensures this in spite of rounding errors.
         at_least = np.zeros(data.men)
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
@@ -1371,9 +1371,9 @@ class _AtNodes:
     pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
     """
 
-    likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, which is a sum over nodes
-    posterior: np.ndarray  # (m, k), share of each node in the likelihood of the man
-    effect: np.ndarray  # (k,), effect t
+    likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, a sum over k effects
+    posterior: np.ndarray  # (m, k), share of each effect in the likelihood of the man
+    effect: np.ndarray  # (k,), values of a man's effect t, at which the sum is taken
     risk: np.ndarray  # (n, k), probability r of cancer in the region
     slope: np.ndarray  # (n, k)
     curvature: np.ndarray  # (n, k)
