@@ -188,8 +188,9 @@ def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         fault = done.fault or Fault("the worker gave no result", "please report this")
         reason = fault.reason
         hint = fault.hint
-        # A failed study with a key is not measured again while its input is unchanged. Otherwise a
-        # run that is repeated every night would wait for the study's time limit every night.
+        # A failed study whose ``key`` is not empty is not measured again while its input is
+        # unchanged. Such a key is set if the study would most likely fail again. Otherwise a run
+        # that is repeated every night would wait for the study's time limit every night.
         key = "stopped" if fault.lasting else ""
     failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
     return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
