@@ -253,8 +253,10 @@ class SVMLin(Ranker):
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
         w: Any = start
-        # p are the probabilities that unlabelled rows are positive. At a high temperature the
-        # entropy alone decides, and it is largest when all p equal the share of positives.
+        # p are the probabilities that unlabelled rows are positive. The temperature is the weight
+        # of the entropy of p in the objective, and falls during the fit. It is so high at first
+        # that the entropy alone decides, and the entropy is largest when all p equal the share of
+        # positives.
         p: Floats = np.full(len(free_rows), share)
         # Each unlabelled row stands twice in ``stacked``: as +1 with cost p, and as -1 with cost 1
         # - p. The expected loss is then the loss of an ordinary SVM with squared hinge.
