@@ -201,8 +201,8 @@ def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignor
         taken[i] = 0.0
     for j in range(len(bad)):
         missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
-        # A row whose dual gamma is 0 must be on or beyond its margin. A row whose dual is its cost
-        # c must be on its margin or short of it.
+        # A row whose dual variable gamma is 0 must be on or beyond its margin. A row whose gamma is
+        # its cost c must be on its margin or short of it.
         bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
@@ -310,8 +310,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         u[1] += length * (goal[1] - u[1])
         balance[0] *= 1.0 - length
         balance[1] *= 1.0 - length
-        # The dual of the row that limits the step is set to exactly its bound, because 0 < gamma <
-        # c defines the free rows.
+        # The dual variable gamma of the row that limits the step is set to exactly its bound,
+        # because 0 < gamma < c defines the free rows.
         j = free[blocked]
         gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
         _remove(L, size, blocked)
@@ -319,8 +319,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         for k in range(blocked, size):
             free[k] = free[k + 1]
             tight[k] = tight[k + 1]
-    # The decision values f = K A'gamma are updated for the duals that changed, by a product with
-    # few kernel rows.
+    # The decision values f = K A'gamma are updated for the dual variables gamma that changed, by a
+    # product with few kernel rows.
     add_rows(kernel, change, iterate.f)
     violation, count = _violations(rows, iterate, free, size, tol, new, bad, change)
     for i in range(len(change)):
