@@ -89,12 +89,12 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     unfetched = -1
     while True:
         # With the proximal term of the scale (see the module's docstring), s is the scale that is
-        # optimal for the present duals.
+        # optimal for the present dual variables.
         s = max(0.0, anchor + rho * total)
         # v_j is the intercept at which row j lies on its margin. ``best`` is the largest v_j of the
-        # rows whose dual may change so that the coefficient of their point grows. ``lowest`` is the
-        # least v_j of the rows whose dual may change so that this coefficient falls. At the optimum
-        # there is an intercept b with best <= b <= lowest.
+        # rows whose dual variable may change so that the coefficient of their point grows.
+        # ``lowest`` is the least v_j of the rows whose dual variable may change so that this
+        # coefficient falls. At the optimum there is an intercept b with best <= b <= lowest.
         best = -np.inf
         lowest = np.inf
         for j in range(m):
@@ -114,8 +114,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
             unfetched = a
             break
         column_a = values[slot[a]]
-        # If the duals of rows i and j are changed, the objective gains difference^2 / curvature /
-        # 2.
+        # If the dual variables of rows i and j are changed, the dual objective gains difference^2 /
+        # curvature / 2.
         k_aa = bend[i]
         q_i = q[i]
         most_gain = 0.0
