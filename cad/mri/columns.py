@@ -331,7 +331,7 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
         whole = terms.DCE_IMAGES[name]
         columns += _statistics("dce", "intensity", name, whole)
     else:
-        whole = terms.MAPS[name]  # _map_columns() makes the columns of its values
+        whole = terms.MAPS[name]  # _map_columns() makes the columns of the map's values
     for operator, words in terms.GRADIENTS.items():
         channel = _of(whole, words, whole.title)
         columns += _statistics("dce", "gradient", f"{name}_{operator}", channel)
