@@ -138,7 +138,8 @@ def confine(
     """
     level = version()
     if level:
-        # Libraries ask for the home folder. Without this variable they would look into /etc/passwd.
+        # Libraries ask for the home folder. Without the variable HOME they would look into
+        # /etc/passwd, which is closed to them.
         home = os.path.expanduser("~")
         if os.path.isabs(home):
             os.environ["HOME"] = home

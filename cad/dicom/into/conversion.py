@@ -600,8 +600,8 @@ class _Job:
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
-        # The image is computed from several stacks. No slice of it is then one DICOM instance, and
-        # all instances are listed.
+        # If the image was computed from several stacks, none of its slices is a DICOM instance. The
+        # instances of all these stacks are then listed.
         if len(stacks) > 1:
             uids = sorted(_instances(stacks))
         # Frames of an enhanced object share the UID of the object. Frame numbers, which begin

@@ -64,7 +64,8 @@ _ONE_IMAGE = ("t2w", "adc", "ktrans", "dce", "hbv")
 # Roles for one image of each flip angle or b-value, by the name of this value in a frame.
 _BY_VALUE = {"vfa": "flip_angle", "diffusion": "b_value"}
 _LEAST_WATER_ML = 2.0
-# Percentiles that become black and white in a picture of a candidate, and most pixels per side.
+# For the picture of a candidate: percentiles of the values that become black and white, and largest
+# number of pixels per side.
 _SHOWN = (1.0, 99.5)
 _PICTURE = 200
 # Endings of image files and tables that may lie beside the series.
@@ -72,8 +73,8 @@ _FILES_BESIDE = (".mhd", ".mha", ".nrrd", ".nii", ".nii.gz", ".csv", ".tsv", ".x
 _RULES_OF_FILES = "ktrans_file, rois, gland_file, lesion, detector, outlines, findings or scores"
 _MOST_FILES = 20
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
-# The last line of a file that --new-rules wrote: by the hash of all other lines it is recognised as
-# unchanged.
+# Text of the last line of a file that --new-rules wrote. The hash of all other lines follows it and
+# shows whether the file is unchanged.
 _MARK = "cad import --new-rules wrote the lines above, sha256"
 _MARKED = re.compile(
     rb"(.*\n)(?:#|<!--) " + _MARK.encode() + rb" ([0-9a-f]{64})(?: -->)?\n", re.DOTALL
@@ -199,9 +200,12 @@ def proposed_rules(
                 matches += _flip_angle_matches(kind, kinds[kind], values_of_chosen.get(kind, set()))
         is_one_image = name in _ONE_IMAGE
         if is_one_image and decided is not None and _repeated_series(name, kinds[fitting[0]]):
-            # Where a man has two series of this description, the description cannot decide.
+            # If one study has two series of this description, the number of the series decides,
+            # too.
             numbered = {**matches[0], "series_number": decided}
-            if name == "dce":  # all matches of this rule are joined, so that none may be general
+            # The series of all matches are joined into one dynamic series. So no match may remain
+            # that fits both series.
+            if name == "dce":
                 matches[0] = numbered
             else:
                 matches.insert(0, numbered)

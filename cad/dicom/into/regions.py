@@ -268,7 +268,7 @@ def _drawn_images(
         return reference.grid, []
     for uid, frames in series.items():
         _check_instances(named[uid], frames, uid, path, notes)
-    if is_seg:  # it has a grid of its own
+    if is_seg:  # a segmentation object states its own grid
         return reference.grid, [frame for frames in series.values() for frame in frames]
     if len(series) > 1:
         drawn = {}

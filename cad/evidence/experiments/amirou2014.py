@@ -139,9 +139,10 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
 
 SEEDS = 20
 # Costs r of rejecting a row for which the experiment is run; an error costs 1. At r = .5 nothing is
-# rejected. The first of two ratios is the cost of rejecting a positive divided by the cost of
-# missing it. The second is the cost of rejecting a negative divided by the cost of a false alarm.
-# The classifier's loss exists only if their sum is below 1. The costs r therefore end below .5.
+# rejected. The classifier's loss depends on two ratios. The first is the cost of rejecting a
+# positive divided by the cost of missing it. The second is the cost of rejecting a negative divided
+# by the cost of a false alarm. The loss exists only if the sum of both ratios is below 1. Here both
+# ratios are r, so the values of r end below .5.
 REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.499)
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2

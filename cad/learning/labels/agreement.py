@@ -362,16 +362,17 @@ def _agreements(
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
     weight_of_score = scored * weight
-    # The mean is taken over the other readers who have weight. If nobody who scored has weight, all
-    # readers count equally.
+    # Each reader is compared with the weighted mean of the other readers. If nobody who scored has
+    # a weight above 0, all readers count equally.
     if not weight_of_score.any():
         weight_of_score = scored.astype(float)
         total = np.where(scored, grades, 0.0)
     z = np.full(grades.shape[1], np.nan)
     variance = np.full(grades.shape[1], np.inf)
     n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
-    # A reader who always gives one score has no correlation. How certain that is depends on how
-    # much the mean varies over his regions, compared with its variance over all regions.
+    # A reader who always gives the same score has correlation 0. How certain this 0 is depends on
+    # how much the other readers' mean varies over his regions. It is compared with the variance of
+    # the mean over all regions.
     variance_of_mean = _variance_of_mean(total.sum(axis=1), weight_of_score.sum(axis=1))
     for reader in range(grades.shape[1]):
         sum_of_others = np.delete(weight_of_score, reader, axis=1).sum(axis=1)

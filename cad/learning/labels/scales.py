@@ -14,7 +14,8 @@ _FIVE = (1.0, 2.0, 3.0, 4.0, 5.0)
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEVELS: dict[str, tuple[float, ...]] = {"likert5": _FIVE, "likert01": _QUARTERS, "pirads": _FIVE}
 SCALES = (*_LEVELS, "percent")
-# Scores in percent that are all 0 or 1, or all 1 to 5, are doubted from this number on.
+# Least number of scores in percent for an error if they are all 0 or 1, or all 1 to 5: they are
+# then probably not in percent. Fewer scores may be so small by chance.
 _TOLD = 20
 
 

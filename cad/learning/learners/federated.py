@@ -936,8 +936,9 @@ class _Coordinator:
         s = float(self.x[-1])
         target[-1] += change_of_product / s
         dx = np.asarray(cho_solve(factor, target))
-        # The change of the product s times its multiplier, without the product of the two changes,
-        # gives the change of the multiplier.
+        # The product of s and its multiplier changes by s * d_price + price * dx[-1], if the
+        # product of the two changes is left out. This must be the wanted change, which gives
+        # d_price.
         d_price = (change_of_product - self.price * dx[-1]) / s
         return dx, float(d_price)
 

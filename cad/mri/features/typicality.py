@@ -290,8 +290,8 @@ class Typicality:
         for row in range(len(z)):
             score, far = alone[row]
             score_shared, far_shared = together[row]
-            # A group that deviates in the region itself is not named again for the mean over the
-            # study's regions.
+            # If a group of features deviates in the region itself, the group is not named again for
+            # the mean over the study's regions.
             named = {deviation.group for _, deviation in far}
             groups = list(far)
             for ratio, deviation in far_shared:

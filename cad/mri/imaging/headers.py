@@ -168,7 +168,8 @@ _LONGEST_FIELD = 250
 _LONGEST_NOTE = 4000
 _META_KEY = re.compile(r"[^\s:=]+")
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
-# Whether the file is NRRD, by its suffix; other kinds of images never state their place.
+# Suffixes of the files that are read: True for NRRD, False for MetaImage. Files of other kinds are
+# refused, because they never state where the image lies in the patient.
 _SUFFIXES = {".nrrd": True, ".nhdr": True, ".mha": False, ".mhd": False}
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
@@ -319,7 +320,8 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
     _require_value(path, entries, "BinaryData", "True", "False")
     _require_value(path, entries, "HeaderSize", "0")
     _require_value(path, entries, "HeaderSizePerSlice", "0")
-    # Readers differ in whether they apply these two.
+    # Some programs apply this slope and offset to the values, others do not. So only the slope 1
+    # and the offset 0, which change nothing, are allowed.
     _require_number(path, entries, "ElementToIntensityFunctionSlope", 1.0)
     _require_number(path, entries, "ElementToIntensityFunctionOffset", 0.0)
     _require_value(path, entries, "ElementNumberOfChannels", "1")

@@ -97,7 +97,7 @@ def check_pixels(dataset: Dataset) -> None:
         )
     name = next((keyword for keyword in _PIXELS if keyword in dataset), "")
     if not name:
-        return  # the decoder refuses it
+        return  # the decoder refuses a file without pixels
     content = dataset[name].value
     rows = int(dataset.Rows)
     columns = int(dataset.Columns)
@@ -192,7 +192,8 @@ def _check_sign(array: np.ndarray, dataset: Dataset) -> None:
     header says that values have one, is not refused. Some archives pack signed values as values
     without a sign, and only the header tells what they are.
     """
-    # A value of this size or more is one whose highest bit is the sign in the compressed image.
+    # In values of this size or more the highest bit is set. If the compressed image has signed
+    # values, this bit is their sign.
     beyond = 1 << int(dataset.BitsStored) - 1
     if int(array.max()) < beyond:
         return

@@ -243,16 +243,18 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         grid = study.grid(modality.name)
         if grid is not None:
             yield "field_of_view", belonging.width(grid), f" of {modality.short}"
-    # Two regions of a small transition zone may lie behind peripheral regions in a sound man.
+    # If one of the two zones has only two regions, a wider limit is used. In a man without any
+    # error, the two regions of a small transition zone may lie behind regions of the peripheral
+    # zone.
     of_two = belonging.fewest_of_zone(study) == 2
     name = "zone_order_of_two" if of_two else "zone_order"
     yield from _placeless_statistics(**{name: belonging.zone_order(study)})
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
-    # A displaced image is not an error. Images are checked in their present place, and also where
-    # T2 shows the same tissue. A full bladder or bowel may move the gland but not the bones around
-    # it.
+    # A displaced image is not an error: a full bladder or bowel may move the gland but not the
+    # bones around it. Images are therefore checked in their present place, and also when they are
+    # moved to where T2 shows the same tissue.
     mended = dict(images)
     measured = {displacement.name: displacement for displacement in displacements(study)}
     for name, displacement in measured.items():
@@ -391,7 +393,8 @@ def t1_default_problem(
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    # A T1 is known for 1.5 T and 3 T. If it is left to the field, that of the nearest one is taken.
+    # T1 is known for fields of 1.5 T and 3 T. If the settings leave T1 to the field, the T1 of the
+    # nearer of these two fields is taken.
     nearest = 1.5 if abs(field - 1.5) < abs(field - 3.0) else 3.0
     fits = abs(field - nearest) < 0.5
     field_of_value: dict[str, float] = {}

@@ -39,7 +39,8 @@ from cad.mri.imaging.volume import LARGEST_MM, Volume
 OFF_PLANE = 0.1
 _SAME_SLICE = 0.5  # largest difference of positions in one slice plane, in slice distances
 _BEYOND = 1.0  # farthest that a contour may lie beyond the centres of the outer pixels, in pixels
-# Area, in pixels, by which rounding may part two contours of one border.
+# Area in pixels that may come from rounding, such as the area by which two contours of one border
+# differ.
 _ROUNDED = 0.5
 _XOR = ("CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
 _CLOSED = ("CLOSED_PLANAR", *_XOR)

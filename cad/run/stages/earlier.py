@@ -289,8 +289,8 @@ def _in_cohort_order(
     out of date, because the cohort's tables may have changed since. A new row has no PSA yet.
     """
     rows = []
-    # The comparisons become ready in any order, but the pairs of studies have the order of the
-    # cohort.
+    # The comparisons of studies become ready in any order. Their rows are put into the order of
+    # ``pairs``, which is the order of the cohort.
     for pair in pairs:
         stated = _stated_psa(loaded, pair.earlier)
         for row in rows_of_men[pair.latest.participant_id]:

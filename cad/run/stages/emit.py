@@ -210,7 +210,8 @@ def begin(loaded: Loaded, measured: Measured) -> None:
         When no study could be measured. The run folder then has no results of an earlier run, and
         ``failures.csv`` says why.
     """
-    # This comes first, so that a run that is killed from here on does not count as finished.
+    # The mark of a finished run is removed first. So a run that is killed from here on does not
+    # count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     # Reports of the earlier results must not stand beside the new results.
     for delivered in (loaded.folder.objects, loaded.folder.bundles):
@@ -291,7 +292,8 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         seconds = time.perf_counter() - begun
         judged = replace(judged, timings={**judged.timings, "earlier": seconds})
     emitted = _write(loaded, measured, judged, earlier)
-    # The mark comes last, so that wherever it exists all other files are complete.
+    # The mark of a finished run is written last. So wherever it exists, all other files are
+    # complete.
     records.write_complete(loaded.folder, _hash_of_inputs(loaded, measured))
     return emitted
 

@@ -353,8 +353,8 @@ def _validated_rivals(
     settings = loaded.settings
     if not np.isfinite(folds.probability).any():
         return None
-    # A grid search may have given the steps before the learner other values than the settings
-    # state.
+    # The rivals get the steps before the learner that were fitted in each fold. A grid search may
+    # have given these steps other parameters than the settings state.
     fronts = {}
     for fold in folds.folds:
         if isinstance(fold.estimator, Pipeline):

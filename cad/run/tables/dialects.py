@@ -461,7 +461,8 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
-    # Only a workbook that is loaded as a whole knows its merged cells, which takes long.
+    # To check merged cells, the workbook must be loaded as a whole, which takes long. So this is
+    # done only if the workbook has merged cells.
     if title in sheets and has_merged_cells:
         _check_merged(load_workbook(io.BytesIO(content), data_only=True)[title])
     records = []

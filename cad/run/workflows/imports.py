@@ -24,8 +24,8 @@ from cad.run.execution.task import StudyOutcome
 from cad.run.execution.worker import Confined
 from cad.run.reports.candidates_page import candidates_page
 
-# Modules that a child process loads before it is restricted to a few folders. This process then
-# opens the source.
+# Modules that the child process, which opens the source, loads before it is restricted to a few
+# folders.
 _LOADED = (
     "cad.dicom.into.conversion",
     "cad.dicom.into.file_cohort",

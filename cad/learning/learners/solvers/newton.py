@@ -46,8 +46,9 @@ def finite_newton(
     for _ in range(MAX_NEWTON):
         aim = _aim(rows, y, cost, lambda_, f, chosen)
         f_aim = rows @ aim
-        # The quadratic holds as long as the same rows miss their margin. If these rows also miss
-        # their margin at the minimum of the quadratic, this minimum is the solution.
+        # The objective equals a quadratic function as long as the same rows miss their margin.
+        # ``aim`` is the minimum of this function. If the same rows miss their margin at ``aim``, it
+        # is the solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
         step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)

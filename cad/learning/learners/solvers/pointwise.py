@@ -40,9 +40,10 @@ _MOST_DIMENSIONS = 500
 _ROUNDS = 40
 # Largest number of free rows of the active-set method, which is the size of its Cholesky factor.
 _MAX_FREE = 3000
-# If pairs are moved by blocks, the active-set method is tried below the violation _PART_EPS. It
-# works on the points that may still change, if they are at most _MAX_PART. If other points then
-# violate their constraints, they are added and it runs again, at most _PART_ROUNDS times in all.
+# If pairs are moved by blocks, the active-set method is tried when the violation is below
+# _PART_EPS. It then works on those points alone that may still change, if there are at most
+# _MAX_PART of them. Other points that violate their constraints afterwards are added. Then the
+# method runs again, at most _PART_ROUNDS times in all.
 _PART_EPS = 0.05
 _PART_ROUNDS = 8
 _MAX_PART = 8500

@@ -184,7 +184,8 @@ class RowStore:
             slot = np.arange(n)
             self._used = n
         else:
-            # Pages of an empty array use no memory until something is written to them.
+            # A part of an empty array takes no memory until something is written to it, so the
+            # array may be large.
             values = np.empty((min(n, int(1e6 * budget_mb / (8 * n))), n))
             slot = np.full(n, -1)
             self._used = 0
