@@ -338,8 +338,9 @@ def summarise(
     majority, ties = metrics.consensus_truth(columns.consensus)
     truth = columns.truth
     patients = columns.patients
-    # The truth is the class of each region. The target is the probability to which a probability
-    # should be near: against histology the class itself, and against readers their mean.
+    # The truth is the class of each region. The target is the number that the probability of a
+    # region should come near to: the class itself in the comparison with histology, and the
+    # readers' mean in the comparison with readers.
     histology = compare_with_truth(
         truth=truth,
         target=truth,
