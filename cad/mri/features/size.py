@@ -129,7 +129,7 @@ def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, flo
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
     point = (centre - first + 1)[:, None]
-    # A point outside of the box lies outside of the gland, and its distance is 0.
+    # A point outside of the box lies outside of the gland, where the depth is 0.
     depth = float(ndimage.map_coordinates(inward, point, order=1)[0])
     return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
