@@ -325,7 +325,9 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     """
     require_kind(folder, kind)
     with owned(folder):
-        require_kind(folder, kind)  # again, because owned may have completed a change
+        # The kind is checked again, because `owned` may have completed a change of a killed
+        # process.
+        require_kind(folder, kind)
         if kind.marked and _marked_name(folder) != kind.name:
             write_atomic(folder / MARK, f"{kind.name}\n".encode())
         yield
