@@ -184,7 +184,8 @@ def _end_server() -> None:
     pid, server = _servers.pop(os.getpid(), (0, None))
     if server:
         server.close()
-        # Where this process ignores SIGCHLD, the ended server is already gone.
+        # If this process ignores the signal SIGCHLD, the system has already removed the ended
+        # server, and the two calls below find no such process.
         with suppress(ProcessLookupError, ChildProcessError):
             # The server may be loading libraries, which takes a second, so it is killed.
             os.kill(pid, signal.SIGKILL)
