@@ -219,7 +219,8 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     men_and_regions = (
         f"{_many(len(men), 'man', 'men')}, {_many(len(visible.regions), 'region', 'regions')}"
     )
-    # While a man is held back, measures of the whole run would reveal his result.
+    # A man's results may be held back until a reader has scored him. Until then, measures of the
+    # whole run would reveal his result.
     if n_held_back:
         counts = _counts_of_visible_men(men, n_held_back)
     else:
