@@ -34,7 +34,8 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 
-# Least number of regions with histology in each class to which weights are fitted.
+# Weights are fitted only if histology found at least this number of malignant and of benign
+# regions.
 FEW = 5
 # Smallest weight c of the classifier's log-odds. With it the classifier still orders regions to
 # which a reader gave the same score.
