@@ -161,8 +161,9 @@ class Typicality:
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
         whole = cls(*_spread(X), {}, columns)
-        # Ten folds are enough. With one patient left out at a time, the spreads of features would
-        # be slightly more exact. But the limits depend on the tails of the scores.
+        # Ten folds are enough. If one patient at a time were left out, the spreads of features
+        # would be slightly more exact. But the limits depend on the tails of the scores, which
+        # would be no better known.
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in patient_of])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
