@@ -161,7 +161,8 @@ def hide_processes() -> None:
     """
     if not _OUTSIDE_PROC:
         return
-    # A file may be moved to another folder only if every restriction of the process allows it.
+    # The right to move files (_MOVE) is among the handled rights, because Linux lets a process move
+    # a file to another folder only if every restriction of the process allows it.
     handled = (_READ | _LIST | _MOVE) & _everything(version())
     rules = [(path, handled) for path in _OUTSIDE_PROC]
     for name in _OF_PROC:
