@@ -58,10 +58,11 @@ _CALCULATED = re.compile(
     re.IGNORECASE,
 )
 _MANY = 5
-# Roles for one image or one dynamic series: if two kinds of series fit, or a study has one of them
-# twice, a person has to decide.
+# Roles of a series (such as T2) that are filled by one image or one dynamic series. If two kinds of
+# series fit such a role, or a study has two series that fit it, a person has to decide.
 _ONE_IMAGE = ("t2w", "adc", "ktrans", "dce", "hbv")
-# Roles for one image of each flip angle or b-value, by the name of this value in a frame.
+# Roles that are filled by several images, one for each flip angle or b-value. Each role has the
+# name of this value in a frame.
 _BY_VALUE = {"vfa": "flip_angle", "diffusion": "b_value"}
 _LEAST_WATER_ML = 2.0
 # For the picture of a candidate: percentiles of the values that become black and white, and largest
