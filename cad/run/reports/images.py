@@ -227,7 +227,9 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
         meta = {**meta, "slice_numbers": [*numbers[:-1][place[0]], numbers[-1]]}
     z_mm = np.asarray(arrays["z_mm"], float)[place[0]]
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
-        z_mm = -z_mm  # if the slices were reversed, the slice normal now runs to the head
+        # Heights are positions along the slice normal. After the slices were reversed, the normal
+        # points to the head, so all heights change their sign.
+        z_mm = -z_mm
     layers = {}
     for key in LAYERS:
         if key in arrays:
