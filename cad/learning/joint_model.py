@@ -357,9 +357,9 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     if not np.isfinite(centre).all():
         raise CadError("the base log-odds of a fold is no number")
     odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
-    # The base log-odds of each fold are replaced by the mean base log-odds of all folds. The models
-    # of the folds share most of their training rows, so without chance their base log-odds would
-    # hardly differ.
+    # The base log-odds of a fold are those of the mean label that its model was trained on. They
+    # are replaced by their mean over all folds. The models of the folds share most of their
+    # training rows, so their base log-odds differ mainly by chance.
     common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
     return np.asarray(expit(odds - centre[index] + common))
 

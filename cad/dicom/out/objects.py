@@ -17,8 +17,8 @@ from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.folders.cohort import StudyRef
 
-# The character set of all objects is UTF-8, because patients' ids may be in any script. So may the
-# patient's name, which an object gets from the archive when it is sent.
+# The character set of all objects is UTF-8. The patient's id, and the name that an object gets from
+# the archive when it is sent, may be in any script.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 SIGNIFICANT_GRADE = 2

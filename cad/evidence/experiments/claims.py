@@ -360,8 +360,8 @@ def _orders(results: Path) -> list[Claim]:
         for scale, of_scale in table.groupby("scale", sort=False):
             order = of_scale.drop(columns="scale").set_index(of_scale.columns[0])
             if name == "niaf2014-proportion":
-                # At level 0 no label is a probability. The three methods are then the same SVM and
-                # have no order.
+                # Here the level is the share of labels that are probabilities. At level 0 all
+                # labels are certain. The three methods are then the same SVM and have no order.
                 order = order[order.index.map(_level_text) != "0"]
             same = order.eq(_ORDER)
             first = order.apply(lambda c: c.astype(str).str.startswith("P-SVM"))

@@ -567,10 +567,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
-        # The base log-odds of each inner fold are replaced by those of all rows. A fold that leaves
-        # out many malignant rows has a low base rate in its training, so base rates and left-out
-        # labels correlate negatively. A slope that is fitted to predictions with different base
-        # rates would be too small.
+        # The base log-odds (of the mean label in the training) of each inner fold are replaced by
+        # those of all rows. A fold that leaves out many malignant rows has a low base rate in its
+        # training, so base rates and left-out labels correlate negatively. A slope that is fitted
+        # to predictions with different base rates would be too small.
         left_out += common - base
         return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
 

@@ -266,9 +266,9 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         if displacement.is_evidence:
             yield from _placeless_statistics(**statistics)
         elif not _all_plausible(statistics):
-            # The middle of T2 may not be the prostate, and few voxels share information by chance.
-            # Such a displacement is therefore no reason to refuse the image, and explains nothing
-            # either.
+            # This displacement was measured in the middle of T2, which may not be the prostate, or
+            # on few voxels, which share information by chance. It is therefore no reason to refuse
+            # the image, and the image is not moved back by it.
             continue
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])

@@ -129,8 +129,9 @@ def judge_folds(
     table = aggregated.table
     source = aggregated.source
     lacks = _rows_without_image(loaded, aggregated)
-    # The learner gave these regions a belief from medians that replace the features of the missing
-    # image. A prediction gives such regions no belief, so the validation leaves them out, too.
+    # Some regions lack an image that other regions have. The learner gave them a belief from
+    # medians that replace the features of this image. A prediction gives such regions no belief, so
+    # the validation leaves them out, too.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,

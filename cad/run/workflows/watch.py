@@ -42,7 +42,7 @@ WATCHED = Kind("what nights leave of their men", lambda folder: False)
 # A man's numbers are compared with those of earlier men with a scanner of the same maker. At least
 # this number of earlier men is needed.
 BASELINE = 60
-# Number of the latest men for whom the mean share of features far from the training is shown.
+# The share of features far from the training is shown as the mean over this number of latest men.
 _LATEST = 20
 _CLIP = 1e-6
 # Value of each decision on the drift chart of decisions. Refer and no decision have the value

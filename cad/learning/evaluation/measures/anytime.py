@@ -181,8 +181,8 @@ def confidence_sequence(
     cost = _cost_by_rate(d - guess, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))
     radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
-    # The mean of the expectations m_i also lies between the mean of the least possible differences
-    # and the mean of the largest possible differences.
+    # The mean of the expectations m_i cannot lie below the mean of the least possible differences,
+    # or above the mean of the largest ones. The interval is cut off there.
     mean_low = low.cumsum() / count
     mean_high = high.cumsum() / count
     return Anytime(

@@ -336,9 +336,9 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     down = np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
     down = down[np.argsort(price[down], kind="stable")][:most]
-    # The row with label +1 of highest price is paired with the row with label -1 of lowest price,
-    # then the next two rows, and so on. The gain falls from pair to pair, so the pairs worth
-    # exchanging come first.
+    # The row with label +1 of highest price (loss as +1 minus loss as -1) is paired with the row
+    # with label -1 of lowest price, then the next two rows, and so on. The gain falls from pair to
+    # pair, so the pairs worth exchanging come first.
     pairs = min(len(up), len(down))
     gain = price[up[:pairs]] - price[down[:pairs]]
     # A gain that may be a rounding error does not count, because otherwise a pair could be

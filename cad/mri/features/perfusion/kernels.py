@@ -384,8 +384,8 @@ def linear_rows(
     for v in range(n_voxels):
         y = curves[v]
         for r in range(n_fixed, n_columns):
-            # The curve's first own row is its integral over time. The second row is the integral of
-            # the first.
+            # The rows after the fixed ones are computed from the voxel's curve: first its integral
+            # over time, then the integral of this integral.
             source = y if r == n_fixed else rows[r - 1]
             total = 0.0
             rows[r, 0] = 0.0
