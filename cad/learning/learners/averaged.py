@@ -384,7 +384,8 @@ class AveragedProbabilisticSVC(KernelMachine):
             mean=np.array([0.0, 1.0]),
             precision=np.array([_SHIFT_PRECISION, _PRECISION]),
         )[0]
-        # A negative slope, from a few inner folds, would reverse the order of the regions.
+        # The slope is fitted to predictions of a few inner folds, and may be negative by chance. A
+        # negative slope would reverse the order of the regions.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
         self._average(task, [points[k] for k in order], share[order], float(shift), rows, used)
         stretched = np.full(every, np.nan)
