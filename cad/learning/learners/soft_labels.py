@@ -24,8 +24,9 @@ CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
 # Largest half-width. With a half-width of 1/2 or more, the interval of p = 1/2 would have no bound
 # within (0, 1).
 WIDEST = 0.5 - 1e-6
-# Tolerance for comparing the ends of intervals with 0 and 1. If the spread has ddof 0, the
-# intervals of eleven patterns of four readers' scores end exactly at 0 or 1 (docs/methods.md 1).
+# Tolerance for comparing the ends of intervals with 0 and 1. If the spread is a standard deviation
+# with the divisor n (ddof 0), the intervals of eleven patterns of four readers' scores end exactly
+# at 0 or 1 (docs/methods.md 1).
 _TIE = 1e-9
 
 
