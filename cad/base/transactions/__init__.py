@@ -284,7 +284,8 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     if not folder.is_dir():
         raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
     names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
-    # With a pending change by this program, the folder belongs to the program.
+    # A folder with a pending change (one that a killed process of this program did not complete)
+    # belongs to this program.
     if not names or pending(folder):
         return
     mark = _marked_name(folder)
