@@ -143,7 +143,7 @@ def confine(
         home = os.path.expanduser("~")
         if os.path.isabs(home):
             os.environ["HOME"] = home
-        if not _OUTSIDE_PROC:  # a restricted process could not list them
+        if not _OUTSIDE_PROC:  # a restricted process could not list these paths
             _OUTSIDE_PROC.extend(path for path in Path("/").iterdir() if path.name != "proc")
         _restrict(_everything(level), _rules(_everything(level), read, write))
     if share is not None:
