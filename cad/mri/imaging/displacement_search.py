@@ -279,8 +279,9 @@ def measure(
     _, x, y = _best(far.sum(axis=2), steps)
     x, y, near_table = _fine(table, reach, x, y)
     whole = near_table.sum(axis=2)
-    # Two images share more information by chance if fewer voxels are counted. The best information
-    # is therefore computed on the same coarse voxels as that of turned images below.
+    # Two images share more information by chance if fewer voxels are counted. Turned images are
+    # compared below on coarse voxels. The information in the best place of the image itself is
+    # therefore computed on the same coarse voxels.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
     best = float(_mutual_information(np.array(thin)).max())
