@@ -227,7 +227,7 @@ def _check_classes(
 ) -> None:
     """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
-    # Histology with two classes may state only one of them if readers' scores serve as labels.
+    # If readers' scores serve as labels, the histology may state only one of its two classes.
     # Grades that all give the same class are always an error. The usual cause is that no grade
     # reaches the lowest malignant grade.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
