@@ -35,7 +35,7 @@ _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10
 # Distance from the median to the 10th or 90th percentile of a normal distribution, in standard
-# deviations.
+# deviations. The same distance in the training, divided by this number, is the spread of a feature.
 _NORMAL_TAIL = 1.2816
 _CLIP = 12.0
 
