@@ -239,8 +239,8 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     """Return the posterior mode and covariance of the model's coefficients a, b, w_1, .., w_R."""
     k = design.shape[1]
     centre = np.zeros(k)
-    # With the prior mean of the coefficients, the model would return the readers' mean unchanged.
-    # The weight b of the log-odds of this mean is 1, and all other coefficients are 0.
+    # With the prior mean of the coefficients, the model's log-odds are those of the readers' mean.
+    # The weight b of these log-odds is 1, and all other coefficients are 0.
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
