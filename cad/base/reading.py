@@ -694,8 +694,9 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     texts = [field.name for field in schema if _is_text(field.type)]
-    # Each distinct text is kept once until the total length of the texts is known and allowed. A
-    # million rows may share one long text, and a small file could so fill the memory.
+    # Each distinct text is kept once until the total length of the texts is known and allowed. In a
+    # small file a million rows may share one long text. A copy of the text for each row would fill
+    # the memory.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
     widths = [_bytes_of_cell(field) for field in schema]
     check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")

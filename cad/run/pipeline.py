@@ -545,7 +545,7 @@ def watch_cohort(
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
-        except Exception as error:  # one shadow must not lose the rows of other models
+        except Exception as error:  # an error of one shadow must not lose other models' rows
             failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
     return rows, failed
 

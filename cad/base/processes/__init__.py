@@ -120,9 +120,10 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:  # ended before
             return
-        # The child may have ended, and its process number may now belong to another program. A
-        # handle of the child never means another process. Without a handle, the command line of
-        # that program differs from the one that was noted at the child's start.
+        # The child may have ended, and its process number may now belong to another program, which
+        # must not be killed. A handle of the child never means another process. Without a handle,
+        # the command line of the process is compared with the one that was noted at the child's
+        # start.
         if self._handle >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)

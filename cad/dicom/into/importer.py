@@ -316,7 +316,8 @@ class _Import:
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         has_several = self.n_studies_of_patient[study.patient_id] > 1
         place = self.patients.place(participant, has_several)
-        # The folder may hold images of another man. To write into it would mix two men.
+        # The folder may hold images of another man, which must not be mixed with the images of this
+        # one.
         if place.folder.exists():
             problem = f"{place.folder.name} is there, and no study that the tables know"
             hint = "move the folder out of the cohort, and import again"
@@ -481,8 +482,9 @@ class _Import:
 
     def _score_file(self, study: SourceStudy | FileStudy) -> Path | None:
         path = study.beside(self.rules.scores)
-        # A table at the top names patients and not studies. If a man had two studies, a score would
-        # be given to the regions of both. The table is therefore used only for a single study.
+        # A table of scores at the top of the source names patients and not studies. If a man had
+        # two studies, a score would be given to the regions of both. The table is therefore used
+        # only for a man with a single study.
         if path is None and self.n_studies_of_patient[study.patient_id] == 1:
             path = self._score_file_at_top(study)
         return path

@@ -63,7 +63,8 @@ class Match(Section):
 
     @model_validator(mode="after")
     def _not_empty(self) -> Match:
-        # scale is a factor and not a condition.
+        # The key ``scale`` is a factor for the values of an image, and no condition that a series
+        # must meet.
         if not self.model_fields_set - {"scale"}:
             raise ValueError("a match without any condition would accept every series")
         return self

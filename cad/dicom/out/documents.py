@@ -168,8 +168,8 @@ def _object_of_study(
     dataset.ContentDate = now.strftime("%Y%m%d")
     dataset.ContentTime = now.strftime("%H%M%S")
 
-    # Modules of patient and study: values of the source images, so that archives file the sheet
-    # beside these images
+    # The elements about patient and study get the values of the source images, so that archives
+    # file the sheet beside these images.
     for keyword in _FROM_SOURCE:
         setattr(dataset, keyword, source.headers[0].get(keyword, ""))
     say_who(dataset, source, participant_id)

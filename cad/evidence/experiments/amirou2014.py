@@ -289,8 +289,8 @@ def covertype(options: Options) -> Result:
     table = pd.read_csv(path)
     X = table.drop(columns="class")
     y = (table["class"] == 4).to_numpy(float)
-    # The columns of soil types on which neither of the two trees grows are constant. They tell
-    # nothing about the class and are left out.
+    # A column for a soil type on which neither of the two kinds of trees grows is constant. Such
+    # columns tell nothing about the class and are left out.
     X = X.loc[:, X.nunique() > 1]
     problem = DataSet(
         "forest data",

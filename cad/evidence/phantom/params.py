@@ -132,7 +132,7 @@ CANCER = Finding(("PZ", "TZ"), 0.0)
 # The benign radius of [F20] is enlarged, because an outline of a small region loses part of the
 # region.
 RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
-# Least and largest radius of a region.
+# Least and largest radius (mm) of a region.
 RADIUS_LIMITS_MM = (2.8, 20.0)
 # Proportions of a region's semi-axes along the capsule, across the capsule and along z (source
 # [P22]).

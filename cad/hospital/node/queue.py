@@ -34,8 +34,9 @@ _SIGNATURE = b"SQLite format 3\x00"
 # Largest count that a row of the queue may hold; the schema refuses a larger count. SQLite stores
 # integers below 2**63 exactly, so that adding 1 to a count cannot overflow.
 _MOST = 2**53
-# At a start, a count from this number on is damage. No node ever counts so far. If a start allowed
-# counts up to _MOST, the next arrival could exceed it, and so could the arrival after each start.
+# At the start of a node, a count of this number or more is taken for damage, because no node ever
+# counts that far. If larger counts were allowed at a start, up to _MOST, the next instance that
+# arrives could raise one of them above _MOST. This would happen after every start.
 _LEAST_DAMAGED = 2**40
 _COUNTS = (
     ("study", "generation"),
@@ -287,8 +288,8 @@ class Queue:
     def _change(self) -> Iterator[sqlite3.Connection]:
         """Run a ``with`` block as one transaction of the database, which the block gets."""
         with self._sound(), self._lock:
-            # The transaction takes SQLite's write lock at once. Taking it only at the first change
-            # could fail.
+            # The transaction takes SQLite's write lock at once. If it took the lock only at its
+            # first change, this would fail where another connection has written in between.
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db

@@ -547,8 +547,8 @@ def _conformal(
     if not ((truths == 1).any() and (truths == 0).any()):
         return None, (np.full(len(ranking), np.nan), np.full(len(ranking), np.nan))
     if given is None:
-        # In a validation p-values are calibrated on the other patients. In a prediction they come
-        # from the models.
+        # In a validation the conformal p-values of a region are calibrated on the other patients.
+        # In a prediction they come from the models.
         p_values = leave_patient_out_p_values(columns.truth, ranking, columns.patients)
     else:
         p_values = given.p_benign, given.p_malignant

@@ -333,7 +333,8 @@ def _weights_of_readers(grades: Array) -> Array:
     """Return the weight of every reader; no two readers may be copies of each other."""
     n_readers = grades.shape[1]
     equal = np.full(n_readers, 1 / n_readers)
-    # One reader has nobody to agree with, and two readers agree equally with each other.
+    # A single reader has nobody to agree with, and two readers agree equally with each other. So
+    # fewer than three readers get equal weights.
     if n_readers < FEWEST_READERS:
         return equal
     weight = equal

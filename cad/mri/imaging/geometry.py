@@ -346,8 +346,8 @@ def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndar
     grid's shape.
     """
     inverse = np.linalg.inv(step)
-    # The number of points in a voxel follows from the length of a grid step in mask voxels. Up to
-    # the largest number of points, they are at most a third of a mask voxel apart.
+    # In each voxel of the grid, neighbouring points are at most a third of a mask voxel apart,
+    # unless this needs more than _MAX_SAMPLES points along an axis.
     reach = np.abs(inverse).max(axis=0)
     samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
     offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]

@@ -25,7 +25,8 @@ _SPACES = {
     "right-anterior-superior": (-1.0, -1.0, 1.0),
     "left-anterior-superior": (1.0, -1.0, 1.0),
 }
-# The keys under which a MetaImage header may state each entry. The reader takes any of them.
+# The keys under which a MetaImage header may state each entry. The library that reads the image
+# takes any of them.
 _META_ENTRIES = {
     "ElementSpacing": ("ElementSpacing",),
     "Offset": ("Offset", "Position", "Origin", "ImagePosition"),

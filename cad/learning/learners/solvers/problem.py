@@ -366,7 +366,7 @@ def pointwise_problem(
     """
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
-    # The intercept is free, and the scale is not negative.
+    # The intercept has no bounds, and the scale s must be at least 0.
     if scale is None:
         B = sign[:, None]
         lower = np.array([-np.inf])

@@ -206,12 +206,13 @@ class RowStore:
         missing = points[slot[points] < 0]
         if not len(missing):
             return True
-        # A move of a pair needs a single row, and there are thousands of moves, so np.unique is
-        # skipped.
+        # For a single row np.unique is skipped, because a move of a pair needs only one row and
+        # there are thousands of moves.
         if len(missing) > 1:
             missing = np.unique(missing)
         end = self._used + len(missing)
-        # No row is ever dropped: a support vector's row is needed until the end.
+        # No stored row of the kernel matrix is ever dropped, because the row of a support vector is
+        # needed until the end.
         if end > len(values):
             return False
         self._gram.rows(missing, out=values[self._used : end])

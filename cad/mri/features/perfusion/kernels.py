@@ -265,7 +265,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         if model == BRIX:
             _brix_curve(p[v], grid.times, out[v], jac)
             continue
-        # The rate kep = Ktrans / ve would be infinite for ve = 0.
+        # For ve = 0 the rate kep = Ktrans / ve would be infinite, so ve counts as at least ve_min.
         convolve(p[v, 0] / max(p[v, 1], ve_min), grid, h, slope)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
