@@ -175,7 +175,9 @@ def _check_unchanged(path: Path) -> None:
 
 
 def state_of(path: Path) -> tuple[int, int]:
-    """Return a file's size in bytes and the time of its last change in ns, in 63 bits.
+    """Return a file's size in bytes and the time of its last change in ns.
+
+    Only the lowest 63 bits of the time are returned, because a database stores no more.
 
     Parameters
     ----------
@@ -331,7 +333,10 @@ def _typed(kind: Any, content: Any) -> Any:
 
 
 def _of_kind(content: Any, kinds: tuple[type, ...], expected: str) -> Any:
-    """Return the content if it is of one of the kinds; True and False are no numbers."""
+    """Return ``content`` if its type is one of ``kinds``, else raise a TypeError.
+
+    True and False do not count as numbers. ``expected`` says in words what was expected.
+    """
     if not isinstance(content, kinds) or (isinstance(content, bool) and bool not in kinds):
         raise TypeError(f"expected {expected}, found {content!r:.40}")
     return content

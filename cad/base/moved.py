@@ -78,5 +78,6 @@ class MovedModules:
             When version 0.1 had the module under this name.
         """
         if name in MOVED:
-            # Without the module's name in the error: `from cad import errors` would drop the error.
+            # The error is raised without its attribute `name`. With it, `from cad import errors`
+            # would drop this error and raise one that does not say where the module is now.
             raise ModuleNotFoundError(where_it_is(name))

@@ -90,7 +90,7 @@ PLAIN_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)
 """Matches a number in the digits 0 to 9 with a decimal point. ``float`` also reads ``1_0`` as 10,
 ``nan``, and digits of other scripts, all of which are slips in a table.
 """
-# Blanks, dashes and invisible characters.
+# Matches blanks, dashes and invisible characters, which do not count when two names are compared.
 _OVERLOOKED = re.compile(r"[\s_\-\u00ad\u200b-\u200f\u2060\ufeff]+")
 # Bytes of a zip member's header before its name.
 _ZIP_HEADER = 30
@@ -177,9 +177,9 @@ def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content
 def check_members(archive: zipfile.ZipFile) -> None:
     """Refuse a zip archive whose members share bytes or a name; call it inside :func:`reading`.
 
-    Packed bytes that several members share count once in the archive's size and are unpacked for
-    each member. No program that packs files writes such members. Of two files of one name, the last
-    one would replace the other without a word.
+    If several members share packed bytes, the archive has these bytes once, but they are unpacked
+    for each member: a small archive could fill the disk. No program that packs files writes such
+    members. Of two files with one name, the last one would replace the first without a word.
 
     Parameters
     ----------
@@ -694,8 +694,9 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     texts = [field.name for field in schema if _is_text(field.type)]
-    # Each distinct text is kept once until the total length of the texts is known and allowed. A
-    # million rows may share one long text, and a small file could so fill the memory.
+    # Each distinct text is kept once until the total length of the texts is known and allowed. In a
+    # small file a million rows may share one long text. A copy of the text for each row would fill
+    # the memory.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
     widths = [_bytes_of_cell(field) for field in schema]
     check_inflation(len(content), file.metadata.num_rows * sum(widths), MAX_ARRAYS, "table")
@@ -718,7 +719,10 @@ def _is_text(kind: Any) -> bool:
 
 
 def _bytes_of_cell(field: Any) -> int:
-    """Return the number of bytes of a cell in memory; a text counts as 8 and is counted later."""
+    """Return the number of bytes of a cell of a column in memory.
+
+    A text counts as 8 bytes here; its letters are counted later.
+    """
     from pyarrow import types
 
     if _is_text(field.type) or types.is_null(field.type):
@@ -732,7 +736,10 @@ def _bytes_of_cell(field: Any) -> int:
 
 
 def _text_bytes(chunk: Any) -> int:
-    """Return how many bytes the texts of all cells have, of a column that stores each text once."""
+    """Return how many bytes the texts of all cells of a column have together.
+
+    The column stores each different text once, and a text counts as often as it occurs.
+    """
     import numpy as np
     import pyarrow.compute as pc
 

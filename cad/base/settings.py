@@ -34,7 +34,10 @@ _KEY = re.compile(r"^(\w+)\n((?:    .+\n?)+)", re.MULTILINE)
 
 
 class Section(BaseModel):
-    """Share the rules of all sections: an unknown key is an error, and values cannot be changed."""
+    """Share two rules among all sections of settings.
+
+    A key that the section does not know is an error, and values cannot be changed after reading.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -367,7 +370,10 @@ class LabelSettings(Section):
 
     @property
     def precision(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
-        """Return eta_0 and kappa for the learner; a constant eta takes the place of eta_0."""
+        """Return the learner's parameters eta_0 and kappa.
+
+        If the setting ``eta`` is a number, it takes the place of eta_0, and kappa is 1.
+        """
         return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
 
 

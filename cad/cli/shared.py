@@ -34,7 +34,10 @@ def _existing(folder: Path) -> Path:
 
 
 def _pipeline(name: str) -> str:
-    """Refuse a pipeline that does not exist, before the command loads any slow module."""
+    """Return the name of a pipeline, and refuse it if the pipeline does not exist.
+
+    This is checked before the command loads any slow module.
+    """
     find("pipelines", name, ".yaml")
     return name
 

@@ -78,8 +78,8 @@ def watch_show(
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []
-    # In a node's folder the models' numbers name men and regions by pseudonyms. The histology must
-    # get the same pseudonyms.
+    # In a node's folder, the files with the models' results name men and regions by pseudonyms. The
+    # histology must get the same pseudonyms.
     if place != folder:
         truths = hidden_truths(folder, truths)
     summary = watch_summary(rows, truths)

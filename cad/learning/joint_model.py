@@ -357,9 +357,9 @@ def teaching_beliefs(belief: ArrayLike, fold: ArrayLike, base: ArrayLike) -> np.
     if not np.isfinite(centre).all():
         raise CadError("the base log-odds of a fold is no number")
     odds = logit(np.clip(np.asarray(belief, dtype=float), CLIP, 1 - CLIP))
-    # The base log-odds of each fold are replaced by the mean base log-odds of all folds. The models
-    # of the folds share most of their training rows, so without chance their base log-odds would
-    # hardly differ.
+    # The base log-odds of a fold are those of the mean label that its model was trained on. They
+    # are replaced by their mean over all folds. The models of the folds share most of their
+    # training rows, so their base log-odds differ mainly by chance.
     common = centre[np.unique(index)].mean() if len(index) > 0 else 0.0
     return np.asarray(expit(odds - centre[index] + common))
 
@@ -735,8 +735,8 @@ class JointModel:
         leak = leak_risk @ _WEIGHT
         total = 1 - free.sum(axis=1)
         # In exact arithmetic P(man), the probability that a man has cancer, is at least the largest
-        # r_i of his regions. It is at most the leak plus the sum of the r_i. Clipping ensures this
-        # in spite of rounding errors.
+        # probability r_i of cancer in one of his regions. It is at most the sum of the r_i and of
+        # the leak. Clipping ensures this in spite of rounding errors.
         at_least = np.zeros(data.men)
         np.maximum.at(at_least, data.man[judged], probability[judged])
         at_most = leak + belongs @ np.where(judged, probability, 0.0)
@@ -1142,12 +1142,12 @@ class _Mode:
 
 @dataclass(frozen=True)
 class _SiteMove:
-    """Hold the changes a, c, l, d of a site for the set of parameters ``row``.
+    """Hold the changes a, c, l, d that move one set of a model's parameters to a site.
 
-    If z are the log-odds of a region by the model, a + c z are the log-odds at the site. a + l is
-    added to the log-odds of the leak, and d to log tau, the logarithm of the standard deviation of
-    a man's effect. ``by_model`` has the derivatives of the changes with respect to the parameters
-    of the set.
+    ``row`` is the number of the set. If z are the log-odds of a region by the model, a + c z are
+    the log-odds at the site. a + l is added to the log-odds of the leak. d is added to log tau, the
+    logarithm of the standard deviation of a man's effect. ``value`` has the four changes, and
+    ``by_model`` their derivatives with respect to the parameters of the set, shape (4, 10).
     """
 
     row: int
@@ -1221,7 +1221,10 @@ class _Likelihood:
         )
 
     def scores(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return each man's log-likelihood, shape (m,), and its gradient, shape (m, p)."""
+        """Return each man's log-likelihood, shape (m,), and its gradient, shape (m, p).
+
+        ``value`` has the p parameters at which both are computed.
+        """
         nodes = self._at_nodes(value)
         mean_slope = (nodes.posterior[self.man] * nodes.slope).sum(axis=1)
         gradient = self.belongs @ (mean_slope[:, None] * self.design)
@@ -1239,7 +1242,8 @@ class _Likelihood:
         """
         nodes = self._at_nodes(value)
         size = self.design.shape[1]
-        # Gradient for every man at every node.
+        # Gradient of each man's log-likelihood at each node (a value of his effect), shape (m, k,
+        # p).
         gradient = self._summed(nodes.slope, nodes.leak_slope, nodes.effect)
         mean = np.einsum("mk,mkp->mp", nodes.posterior, gradient)
         weighted = nodes.posterior[:, :, None] * gradient
@@ -1266,9 +1270,11 @@ class _Likelihood:
         return np.asarray(hessian - spread)
 
     def _summed(self, slope: np.ndarray, leak_slope: np.ndarray, effect: np.ndarray) -> np.ndarray:
-        """Return, for each man and node, the sum of slope times design over regions and leak.
+        """Return derivatives by the p parameters for each man at each node, shape (m, nodes, p).
 
-        The shape is (m, nodes, p).
+        Every region and the leak (cancer outside the regions) of a man add one term. The term is
+        the derivative by their log-odds (``slope``, ``leak_slope``) times the derivative of these
+        log-odds by the parameters.
         """
         size = self.design.shape[1]
         of_regions = slope[:, :, None] * self.design[:, None, :]
@@ -1289,7 +1295,8 @@ class _Likelihood:
           regions of unknown truth;
         - if he has cancer in a place of unknown truth: 1 - F.
 
-        r and u are those of the module's docstring (docs/methods.md 9).
+        r_i is the probability of cancer in region i, and u the probability of cancer outside the
+        regions (docs/methods.md 9).
 
         Parameters
         ----------
@@ -1304,8 +1311,9 @@ class _Likelihood:
         is_malignant = (self.truth == 1)[:, None]
         is_unknown = np.isnan(self.truth)[:, None]
 
-        # A region of known truth adds the logarithm of the likelihood of its truth. ``slope`` and
-        # ``curvature`` are the derivatives of this term by the region's log-odds.
+        # A region of known truth adds the logarithm of the likelihood of its truth. ``slope`` is
+        # the derivative of this term by the region's log-odds, and ``curvature`` is minus the
+        # second derivative.
         log_histology = np.where(is_malignant, log_malignant, log_benign)
         log_likelihood = self.belongs @ np.where(is_unknown, 0.0, log_histology)
         slope = np.where(is_unknown, 0.0, is_malignant - risk)
@@ -1335,7 +1343,8 @@ class _Likelihood:
             slope = np.where(is_unknown, slope_of_region * risk, slope)
             curvature = np.where(is_unknown, -slope_of_region * risk * (1 - risk), curvature)
 
-        # The likelihood of a man is the weighted sum over the nodes of his effect.
+        # The likelihood of a man is an integral over his unknown effect. It is computed as a
+        # weighted sum over some values of the effect, the nodes.
         log_sum = logsumexp(log_weighted, axis=1)
         return _AtNodes(
             likelihood=log_sum,
@@ -1362,9 +1371,9 @@ class _AtNodes:
     pairs of places of unknown truth (:meth:`_Likelihood.hessian`).
     """
 
-    likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, which is a sum over nodes
-    posterior: np.ndarray  # (m, k), share of each node in the likelihood of the man
-    effect: np.ndarray  # (k,), effect t
+    likelihood: np.ndarray  # (m,), logarithm of each man's likelihood, a sum over k effects
+    posterior: np.ndarray  # (m, k), share of each effect in the likelihood of the man
+    effect: np.ndarray  # (k,), values of a man's effect t, at which the sum is taken
     risk: np.ndarray  # (n, k), probability r of cancer in the region
     slope: np.ndarray  # (n, k)
     curvature: np.ndarray  # (n, k)
@@ -1536,9 +1545,10 @@ def _with_unfitted(solution: _Mode, free: np.ndarray) -> _Mode:
 
 
 def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
-    """Return the parameters of a set after the changes of a site (:class:`_SiteMove`).
+    """Return one set of the joint model's parameters, moved to a site, shape (10,).
 
-    ``theta`` has the ten parameters of the set, and ``move`` the changes a, c, l and d.
+    ``theta`` has the ten parameters of the set before. ``move`` has the changes a, c, l and d of
+    the site, which :class:`_SiteMove` explains.
     """
     intercept, slope, leak, effect = move
     moved = theta * slope
@@ -1550,10 +1560,10 @@ def _moved_by_site(theta: np.ndarray, move: np.ndarray) -> np.ndarray:
 
 
 def _by_site_move(theta: np.ndarray) -> np.ndarray:
-    """Return the derivatives of a set's changed parameters by the changes of a site, shape (10, 4).
+    """Return the derivatives of ten moved parameters by the changes that move them, shape (10, 4).
 
-    The changes are a, c, l and d of :class:`_SiteMove`, and ``theta`` has the set's parameters
-    before the changes.
+    The changes a, c, l and d move a set of parameters to a site (:class:`_SiteMove`). ``theta`` has
+    the parameters before they are moved.
     """
     jacobian = np.zeros((len(theta), 4))
     jacobian[:, 1] = theta
@@ -1565,10 +1575,12 @@ def _by_site_move(theta: np.ndarray) -> np.ndarray:
 
 
 def _by_model(move: np.ndarray) -> np.ndarray:
-    """Return the Jacobian matrix of :func:`_moved_by_site` with respect to a set's old parameters.
+    """Return the derivatives of a site's ten parameters by the model's ten parameters, shape (10,
+    10).
 
-    ``move`` has the changes a, c, l and d of a site. Row i of the matrix, of shape (10, 10), has
-    the derivatives of the new parameter i with respect to each old parameter.
+    :func:`_moved_by_site` turns the parameters of the model into those of the site. Row i has the
+    derivatives of the site's parameter i. ``move`` has the changes a, c, l and d of the site
+    (:class:`_SiteMove`).
     """
     diagonal = np.full(len(TERMS), move[1])
     diagonal[[LEAK, LEAK_DENSITY, EFFECT]] = 1.0
@@ -1594,9 +1606,9 @@ def _design_of_regions(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
-    """Return the columns that the parameters multiply in the leak's log-odds, shape (m, 10).
+    """Return for each of m men what the ten parameters multiply in the log-odds of his leak.
 
-    No value is NaN.
+    The result has shape (m, 10); no value is NaN.
     """
     columns = np.zeros((data.men, len(TERMS)))
     columns[:, LEAK] = 1.0
@@ -1605,10 +1617,11 @@ def _leak_columns(data: MenAndRegions, centre: np.ndarray) -> np.ndarray:
 
 
 def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """Return 20 columns for both sets of parameters, from 10 columns for one set, shape (n, 10).
+    """Return the columns that both sets of ten parameters multiply, shape (n, 20).
 
-    ``row`` is 0 for a line that uses the set for images alone, and 1 for a line that uses the set
-    with readers' scores. In the columns of the other set the line is 0.
+    ``columns``, shape (n, 10), has the columns for the set that a line uses. ``row`` says which set
+    this is: 0 for images alone, 1 for the set with readers' scores. In the ten columns of the set
+    that a line does not use, the line is 0.
     """
     of_images = columns * (row == 0)[:, None]
     with_readers = columns * (row == 1)[:, None]
@@ -1616,9 +1629,10 @@ def _by_row(columns: np.ndarray, row: np.ndarray) -> np.ndarray:
 
 
 def _effect_column(values: np.ndarray) -> np.ndarray:
-    """Return the ten columns of one set of parameters, shape (n, 10).
+    """Return derivatives with respect to one set of parameters, of which only one is not 0.
 
-    ``values`` are in the column of log tau, and all other columns are 0.
+    The result has the shape (n, 10), with a column for each parameter of the set. The column of log
+    tau gets ``values``, shape (n,); all other columns are 0.
     """
     columns = np.zeros((len(values), len(TERMS)))
     columns[:, EFFECT] = values

@@ -104,10 +104,10 @@ def _halved(
     start: tuple[np.ndarray, np.ndarray],
     step: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return b, z and the loss after a step.
+    """Return coefficients, log-odds of the rows and losses of several fits after one step of each.
 
-    ``b`` are the coefficients and ``z`` the log-odds of the rows. The step of a fit is halved as
-    long as its loss would rise.
+    ``start`` has coefficients and log-odds before the step, and ``step`` what is taken off them.
+    The step of a fit is halved as long as its loss would be larger than its ``current`` loss.
     """
     length = np.ones((len(current), 1))
     for _ in range(_HALVINGS):
@@ -127,7 +127,8 @@ def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
 def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return the solutions of the Newton equations, shape (draws, k).
 
-    Where the equations of a fit are singular, it is their least-squares solution of least norm.
+    Each of the ``draws`` is a fit of its own with k parameters. Where the equations of a fit are
+    singular, the result has their least-squares solution of least norm.
     """
     k = gradient.shape[1]
     step = np.empty_like(gradient)

@@ -67,9 +67,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Inside:
-    """Declare an attribute that holds fitted estimators over the same columns.
+    """Declare an attribute of an estimator that holds further fitted estimators.
 
-    The attribute is one estimator, a dictionary of estimators, or, where ``optional``, None.
+    The held estimators take the same feature columns as the estimator that holds them. The
+    attribute is one estimator, a dictionary of estimators, or, where ``optional``, None.
 
     Parameters
     ----------
@@ -151,7 +152,10 @@ def words(*shape: int | str) -> Numbers:
 
 
 def declared_by(cls: type) -> Declared | None:
-    """Return what a class and its bases declare in ``stored``; None if none of them has it.
+    """Return how the attributes of a class are stored, as the class and its bases declare it.
+
+    A class declares this in its class attribute ``stored``, a dictionary by attribute. The result
+    joins the dictionaries of the class and its bases. It is None if none of them has ``stored``.
 
     Parameters
     ----------

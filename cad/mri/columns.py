@@ -331,7 +331,7 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
         whole = terms.DCE_IMAGES[name]
         columns += _statistics("dce", "intensity", name, whole)
     else:
-        whole = terms.MAPS[name]  # _map_columns() makes the columns of its values
+        whole = terms.MAPS[name]  # _map_columns() makes the columns of the map's values
     for operator, words in terms.GRADIENTS.items():
         channel = _of(whole, words, whole.title)
         columns += _statistics("dce", "gradient", f"{name}_{operator}", channel)
@@ -346,7 +346,7 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
 
 @cache
 def _map_columns(name: str) -> tuple[Column, ...]:
-    """Return the columns of a perfusion map."""
+    """Return the columns of the feature table that are measured on the perfusion map ``name``."""
     perfusion_map = terms.MAPS[name]
     channel = map_channel(name)
     statistics = _OF_FIT.get(perfusion_map.role, tuple(terms.STATISTICS))
@@ -375,8 +375,10 @@ def map_channel(name: str) -> str:
 
 
 def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Channel:
-    """Return a channel of an image; its texts begin with the definition, unit and name of
-    ``whole``.
+    """Return ``channel``, a way to measure any image, as a channel of the image ``whole``.
+
+    The definition and the unit of ``whole`` stand before those of ``channel``. The title begins
+    with ``short``, a short name of the image.
     """
     # A channel with the unit "1", such as a histogram of grey levels, has no unit in any image. Any
     # other channel's unit is added to the unit of the image.

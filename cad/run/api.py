@@ -540,7 +540,7 @@ def _patients(patients: ArrayLike, n: int) -> np.ndarray:
 
 
 def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return what predictions are compared with, shape (n,).
+    """Return the belief of readers with which predictions are compared, shape (n,).
 
     With readers it is their mean, weighted by their agreement. Without readers it is the label
     ``p`` of each region, and NaN where the label comes from histology.

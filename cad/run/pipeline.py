@@ -369,10 +369,11 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
     Returns
     -------
     dict
-        ``models`` has the two names. ``differences`` has for each measure the difference of the
-        models on the same regions, or None without histology. Its interval keeps the regions of a
-        patient together. ``calibration`` has intercept and slope of each model, and
-        ``changed`` the regions whose decision differs. All values can be written as JSON.
+        ``models`` has the two names. ``differences`` has for each measure the difference between
+        the two models on the same regions, with an interval that keeps the regions of a patient
+        together; None without histology. ``calibration`` has the calibration intercept and slope of
+        each model. ``changed`` has the regions on which the decisions of the two models differ. All
+        values can be written as JSON.
     """
     with claimed(out, COMPARISON):
         first = _scored_cohort(a, root, out / "a", options)
@@ -433,7 +434,7 @@ def compare_pipelines(
 def _validated_pipeline(
     settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions, measured_in: Path
 ) -> Judged:
-    """Validate one pipeline and write its run folder.
+    """Validate one pipeline and write its run folder; return probabilities, decisions and measures.
 
     ``measured_in`` is the run folder in which the same features are measured: the folder of this
     pipeline or of an earlier one.
@@ -544,7 +545,7 @@ def watch_cohort(
             rows += watched(aside, root, [shadow], SHADOW, night)
         except CadError as error:
             failed.append(f"{shadow}: {error}")
-        except Exception as error:  # one shadow must not lose the rows of other models
+        except Exception as error:  # an error of one shadow must not lose other models' rows
             failed.append(f"{shadow}: unexpected {type(error).__name__}: {error}")
     return rows, failed
 
@@ -602,7 +603,7 @@ def watch_night(
 
 
 def _scored_cohort(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
-    """Score a cohort with one model and write the run folder."""
+    """Score a cohort with one model and write the run folder; return scores and measures."""
     bundle = load_bundle(find("models", model))
     with _locked_run_folder(out, "predict", options):
         return _score_with_model(bundle, _loaded_for_bundle(bundle, root, out, options))[-1]
@@ -627,7 +628,11 @@ def _score_with_model(
 def _predicted(
     bundles: Sequence[Bundle], loaded: Loaded, measured: Measured, transductive: bool = False
 ) -> tuple[Extracted, Aggregated, Judged]:
-    """Score the measured regions. If none can be scored, note this in the run and fail."""
+    """Score the measured regions by the models of the bundles.
+
+    Return the features, the features with labels, and the predictions. If no region can be scored,
+    this is written to the run folder and an error is raised.
+    """
     begin(loaded, measured)
     extracted = extract(loaded, measured, first_scale(bundles))
     aggregated = aggregate(loaded, extracted)
@@ -642,9 +647,9 @@ def _predicted(
 
 @contextmanager
 def _locked_run_folder(out: Path, kind: Kind, options: ExecutionOptions) -> Iterator[None]:
-    """Keep other processes out of a run folder, and set this process up for the job.
+    """Keep other processes out of a run folder, and set this process up to compute the run.
 
-    A folder of another kind than ``kind`` is refused.
+    Both end with the ``with`` block. A folder of another kind than ``kind`` is refused.
     """
     with claimed(out, RUNS[kind]), workplace(options):
         yield

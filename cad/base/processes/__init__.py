@@ -120,9 +120,10 @@ class Child:
         """Kill the process, wait for its end, and close the pipes that lead to it."""
         if self._life < 0:  # ended before
             return
-        # The child may have ended, and its process number may now belong to another program. A
-        # handle of the child never means another process. Without a handle, the command line of
-        # that program differs from the one that was noted at the child's start.
+        # The child may have ended, and its process number may now belong to another program, which
+        # must not be killed. A handle of the child never means another process. Without a handle,
+        # the command line of the process is compared with the one that was noted at the child's
+        # start.
         if self._handle >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
@@ -184,7 +185,8 @@ def _end_server() -> None:
     pid, server = _servers.pop(os.getpid(), (0, None))
     if server:
         server.close()
-        # Where this process ignores SIGCHLD, the ended server is already gone.
+        # If this process ignores the signal SIGCHLD, the system has already removed the ended
+        # server, and the two calls below find no such process.
         with suppress(ProcessLookupError, ChildProcessError):
             # The server may be loading libraries, which takes a second, so it is killed.
             os.kill(pid, signal.SIGKILL)
@@ -192,11 +194,12 @@ def _end_server() -> None:
 
 
 def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
-    """Make a copy of this process, with its loaded libraries, the fork server of its children.
+    """Make a copy of this process serve as the fork server, from which its children are forked.
 
-    A command calls this function before it opens a file. Nothing is copied on Windows, or where
-    this process has more than ``threads`` threads, because a copy of a process lacks its other
-    threads. The fork server is then a new process, which loads the libraries that children use.
+    The children then have the libraries that this process has loaded. A command calls this function
+    before it opens a file. Nothing is copied on Windows, or where this process has more than
+    ``threads`` threads, because a copy of a process lacks its other threads. In these cases the
+    fork server is a new process, which loads the libraries that children use.
 
     Parameters
     ----------

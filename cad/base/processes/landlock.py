@@ -138,11 +138,12 @@ def confine(
     """
     level = version()
     if level:
-        # Libraries ask for the home folder. Without this variable they would look into /etc/passwd.
+        # Libraries ask for the home folder. Without the variable HOME they would look into
+        # /etc/passwd, which is closed to them.
         home = os.path.expanduser("~")
         if os.path.isabs(home):
             os.environ["HOME"] = home
-        if not _OUTSIDE_PROC:  # a restricted process could not list them
+        if not _OUTSIDE_PROC:  # a restricted process could not list these paths
             _OUTSIDE_PROC.extend(path for path in Path("/").iterdir() if path.name != "proc")
         _restrict(_everything(level), _rules(_everything(level), read, write))
     if share is not None:
@@ -160,7 +161,8 @@ def hide_processes() -> None:
     """
     if not _OUTSIDE_PROC:
         return
-    # A file may be moved to another folder only if every restriction of the process allows it.
+    # The right to move files (_MOVE) is among the handled rights, because Linux lets a process move
+    # a file to another folder only if every restriction of the process allows it.
     handled = (_READ | _LIST | _MOVE) & _everything(version())
     rules = [(path, handled) for path in _OUTSIDE_PROC]
     for name in _OF_PROC:
@@ -225,7 +227,10 @@ def _program_paths() -> list[Path]:
 
 @door("own", "process")
 def _allow(ruleset: int, path: Path, rights: int) -> None:
-    """Allow rights below a path; nothing happens if the path does not exist."""
+    """Add to a Landlock ruleset that the kernel allows ``rights`` to a path and all below it.
+
+    Nothing happens if the path does not exist.
+    """
     try:
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -102,9 +102,10 @@ def door_in_child(
     Parameters
     ----------
     form : str
-        As in :class:`cad.base.doors.Door`.
+        Kind of content that the function reads: one of :data:`cad.base.doors.FORMS`.
     seconds, gigabytes, needs
-        As in :func:`call_limited`.
+        Limits of processor time and memory, and names of modules to load, as in
+        :func:`call_limited`.
     """
 
     def declare(function: Callable[..., Returned]) -> Callable[..., Returned]:

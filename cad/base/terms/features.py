@@ -157,7 +157,10 @@ features in pyradiomics.
 def _described_model(
     model: str, title: str, unit: str, source: str, parameters: list[str]
 ) -> dict[str, Any]:
-    """Describe the maps of a kinetic model: first its parameters, then the quality of its fit."""
+    """Return descriptions of the maps of a kinetic model, by the name of the map.
+
+    The maps of the model's parameters come first, then those of the quality of its fit.
+    """
     maps = {}
     for name in parameters:
         # The rate constant of the model of Brix has the same name as that of another model. So a

@@ -182,7 +182,10 @@ def keep(source: str | Path, target: str | Path) -> None:
 
 @door("out", "folder", owner="a folder that is claimed")
 def _carry_out(folder: Path) -> None:
-    """Move committed files into place; a step that a killed process has done is skipped."""
+    """Move the files of a committed change into place, and remove those that it removes.
+
+    A step that a process did before it was killed is skipped.
+    """
     change = folder / COMMIT
     if pending(folder):
         new, removed = _journal_paths(folder, change / _JOURNAL)
@@ -197,16 +200,17 @@ def _carry_out(folder: Path) -> None:
                 make_folder(target.parent)
                 os.replace(built, target)
                 flush_names(target.parent)
-        (change / _JOURNAL).unlink()  # from here on the change is complete
+        (change / _JOURNAL).unlink()  # without a journal, the change counts as complete
     if change.exists():
         shutil.rmtree(change)
         flush_names(folder)
 
 
 def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
-    """Return the new and the removed paths that a journal lists.
+    """Return the paths of new files, and of removed files, that a journal lists.
 
-    A path outside the folder raises an error.
+    A journal is the file that lists what a committed change of a folder consists of. A path outside
+    the folder raises an error.
     """
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
@@ -280,7 +284,8 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     if not folder.is_dir():
         raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
     names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
-    # With a pending change by this program, the folder belongs to the program.
+    # A folder with a pending change (one that a killed process of this program did not complete)
+    # belongs to this program.
     if not names or pending(folder):
         return
     mark = _marked_name(folder)
@@ -321,7 +326,9 @@ def claimed(folder: Path, kind: Kind) -> Iterator[None]:
     """
     require_kind(folder, kind)
     with owned(folder):
-        require_kind(folder, kind)  # again, because owned may have completed a change
+        # The kind is checked again, because `owned` may have completed a change of a killed
+        # process.
+        require_kind(folder, kind)
         if kind.marked and _marked_name(folder) != kind.name:
             write_atomic(folder / MARK, f"{kind.name}\n".encode())
         yield

@@ -293,7 +293,7 @@ class Protocolled(ABC):
 
     @abstractmethod
     def _series(self, study: str, fields: Iterable[str]) -> list[Dataset]:
-        """Return the series of a study."""
+        """Return what the archive lists of each series of a study: the header fields ``fields``."""
 
     @abstractmethod
     def _instances(self, study: str, series: str, instance: str = "") -> set[str]:

@@ -146,7 +146,7 @@ class Server(ThreadedAssociationServer):
             lifeline.close()
 
     def _admitted(self, first_message: bytes) -> str:
-        """Return the title of a caller that may have an association."""
+        """Return the title of the caller, read from its first message; refuse it if not allowed."""
         # Bytes that are not ASCII must not raise an error. A title with such bytes is not admitted.
         called, caller = (
             first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
@@ -162,8 +162,9 @@ class Server(ThreadedAssociationServer):
 
     @contextmanager
     def _place(self, caller: str) -> Iterator[None]:
-        """Count one more association of a caller until the block ends; refuse it if the caller has
-        as many as one caller may have.
+        """Count one more association (DICOM connection) of a caller until the ``with`` block ends.
+
+        An error is raised if the caller already has as many associations as one caller may have.
         """
         with self._lock:
             if self._places[caller] >= self._each:
@@ -326,12 +327,17 @@ class _Line(AssociationSocket):
                 break
             content += piece
         if connection is not None:
-            connection.settimeout(self._idle)  # reading has shortened the timeout, also for sending
+            # `_bytes_before` has shortened the timeout of the socket, which also holds for sending.
+            connection.settimeout(self._idle)
         self._message_bytes += len(content)
         return content
 
     def _begin(self) -> None:
-        """Set the deadline of the next part; refuse the part if its message is already too long."""
+        """Set the deadline of the next part of a message.
+
+        The part is refused if its message is already too long and is not written to a file, as an
+        image is.
+        """
         now = time.monotonic()
         message = self.assoc.dimse.message
         if message is None:
@@ -343,8 +349,8 @@ class _Line(AssociationSocket):
             and self._message_bytes > _HELD
         ):
             raise OSError("a message is too long that brings no instance")
-        # The first term limits the time of one part of a message. A caller that sends tiny parts
-        # would always keep it, so the second term limits the time of the whole message.
+        # The first time limits one part of a message. A caller that sends tiny parts could keep
+        # this limit for ever, so the second time limits the whole message.
         self._deadline = min(
             now + self._idle, self._message_start + self._idle + self._message_bytes / _SLOWEST
         )

@@ -175,7 +175,12 @@ class _Job:
         self.done = Converted(notes=[*left_out, *study.person_notes])
 
     def images(self) -> None:
-        """Write every modality, and the flip-angle and diffusion images."""
+        """Write the images of every modality, and the flip-angle and diffusion images, to the build
+        folder.
+
+        An error is raised if no series is the T2 image by the rules, or if no series matches any
+        rule.
+        """
         written = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
         written["ktrans"] = written["ktrans"] or self._from_file(KTRANS)
         written["vfa"] = self._write_by_value("flip angle", "vfa", "flip_angle")
@@ -194,7 +199,8 @@ class _Job:
         for modality in MODALITIES:
             if modality.dynamic:
                 continue
-            # An import reports slices that form no image.
+            # Slices that form no image raise an error. It is dropped here, because the import
+            # itself reports it.
             with suppress(CadError):
                 stacks, _ = self._matching(modality.name)
                 if stacks and self._best(stacks) is None:
@@ -260,7 +266,10 @@ class _Job:
             nifti.write_volume(target, mask)
 
     def _matching(self, name: str) -> tuple[list[Stack], Match | None]:
-        """Return the stacks accepted by the first match that accepts any, and this match."""
+        """Return the stacks that are accepted by a rule's first match with any, and this match.
+
+        Without an accepted stack, the list is empty and the match is None.
+        """
         for match in self.rules.matches(name):
             if stacks := self._accepted((match,)):
                 return stacks, match
@@ -305,7 +314,12 @@ class _Job:
         return True
 
     def _note_later_matches(self, name: str, stacks: list[Stack], taken: int | None) -> None:
-        """Note the series that a later match of a rule accepts: the user may want one of them."""
+        """Note for the user the series that only a later match of an image's rule accepts.
+
+        The matches of a rule are tried in order. ``name`` is the image, ``stacks`` are those that
+        the first successful match accepts, and ``taken`` is the number of the taken series. The
+        user may want a series that a later match accepts.
+        """
         by_first = {stack.first.series_number for stack in stacks}
         by_any = {stack.first.series_number for stack in self._accepted(self.rules.matches(name))}
         others = sorted(str(number) for number in by_any - by_first)
@@ -350,10 +364,11 @@ class _Job:
         return self.have / target.relative_to(self.build)
 
     def _is_there(self, target: Path, stacks: list[Stack], *, only: bool = True) -> bool:
-        """Tell whether the cohort has an image; raise an error if the source has images that the
-        cohort lacks.
+        """Tell whether the cohort already has the image that would be written to ``target``.
 
-        If ``only`` is false, the image may come from another series: it stays, and a note says so.
+        An error is raised if the source now has DICOM instances from which the cohort's image was
+        not made. If ``only`` is false and the image was made from another series, this is no error:
+        the cohort's image stays, and a note says so.
         """
         if self.have is None or not is_there(target, self.build, self.have):
             return False
@@ -386,7 +401,11 @@ class _Job:
         )
 
     def _is_to_compare(self, target: Path, stacks: list[Stack]) -> bool:
-        """Tell whether an existing image may differ from its source's present content."""
+        """Tell whether an image of the cohort has to be compared with what its source gives now.
+
+        It is compared if the source still has exactly the image's instances, and if one of their
+        files may have changed since the image was made.
+        """
         if self.have is None:
             return False
         image = self._in_cohort(target)
@@ -489,7 +508,11 @@ class _Job:
         return True
 
     def _write_by_value(self, what: str, name: str, key: str) -> bool:
-        """Write one image for each flip angle or b-value; return whether there is any."""
+        """Write one image for each flip angle or b-value; return whether there is any.
+
+        ``what`` is the quantity in messages, ``name`` the role of the series in the rules, and
+        ``key`` the field of a frame: ``flip_angle`` or ``b_value``.
+        """
         stacks = self._accepted(self.rules.matches(name))
         by_value: dict[float, list[Stack]] = defaultdict(list)
         for stack in stacks:
@@ -577,8 +600,8 @@ class _Job:
         stack = stacks[0]
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
-        # The image is computed from several stacks. No slice of it is then one DICOM instance, and
-        # all instances are listed.
+        # If the image was computed from several stacks, none of its slices is a DICOM instance. The
+        # instances of all these stacks are then listed.
         if len(stacks) > 1:
             uids = sorted(_instances(stacks))
         # Frames of an enhanced object share the UID of the object. Frame numbers, which begin

@@ -58,13 +58,15 @@ _CALCULATED = re.compile(
     re.IGNORECASE,
 )
 _MANY = 5
-# Roles for one image or one dynamic series: if two kinds of series fit, or a study has one of them
-# twice, a person has to decide.
+# Roles of a series (such as T2) that are filled by one image or one dynamic series. If two kinds of
+# series fit such a role, or a study has two series that fit it, a person has to decide.
 _ONE_IMAGE = ("t2w", "adc", "ktrans", "dce", "hbv")
-# Roles for one image of each flip angle or b-value, by the name of this value in a frame.
+# Roles that are filled by several images, one for each flip angle or b-value. Each role has the
+# name of this value in a frame.
 _BY_VALUE = {"vfa": "flip_angle", "diffusion": "b_value"}
 _LEAST_WATER_ML = 2.0
-# Percentiles that become black and white in a picture of a candidate, and most pixels per side.
+# For the picture of a candidate: percentiles of the values that become black and white, and largest
+# number of pixels per side.
 _SHOWN = (1.0, 99.5)
 _PICTURE = 200
 # Endings of image files and tables that may lie beside the series.
@@ -72,8 +74,8 @@ _FILES_BESIDE = (".mhd", ".mha", ".nrrd", ".nii", ".nii.gz", ".csv", ".tsv", ".x
 _RULES_OF_FILES = "ktrans_file, rois, gland_file, lesion, detector, outlines, findings or scores"
 _MOST_FILES = 20
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
-# The last line of a file that --new-rules wrote: by the hash of all other lines it is recognised as
-# unchanged.
+# Text of the last line of a file that --new-rules wrote. The hash of all other lines follows it and
+# shows whether the file is unchanged.
 _MARK = "cad import --new-rules wrote the lines above, sha256"
 _MARKED = re.compile(
     rb"(.*\n)(?:#|<!--) " + _MARK.encode() + rb" ([0-9a-f]{64})(?: -->)?\n", re.DOTALL
@@ -199,9 +201,12 @@ def proposed_rules(
                 matches += _flip_angle_matches(kind, kinds[kind], values_of_chosen.get(kind, set()))
         is_one_image = name in _ONE_IMAGE
         if is_one_image and decided is not None and _repeated_series(name, kinds[fitting[0]]):
-            # Where a man has two series of this description, the description cannot decide.
+            # If one study has two series of this description, the number of the series decides,
+            # too.
             numbered = {**matches[0], "series_number": decided}
-            if name == "dce":  # all matches of this rule are joined, so that none may be general
+            # The series of all matches are joined into one dynamic series. So no match may remain
+            # that fits both series.
+            if name == "dce":
                 matches[0] = numbered
             else:
                 matches.insert(0, numbered)
@@ -287,11 +292,11 @@ def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> lis
 
 
 def _repeated_series(name: str, series: list[list[Frame]]) -> list[list[Frame]]:
-    """Return those series of one kind that share a study with another series of this kind.
+    """Return the series of one kind of image of which a study has more than one.
 
-    Only series that hold the image count; for the high-b image, only series with the highest
-    b-value, and for the dynamic series, only series with all phases. (The phases may also come as
-    one series each.)
+    ``name`` is the kind, such as ``dce``. Of high-b images only series with the highest b-value
+    count. Of dynamic series only a series that holds many phases counts, because the phases may
+    also come as one series each.
     """
     if name == "dce":
         series = [frames for frames in series if _stacks(frames) >= _MANY]
@@ -316,7 +321,11 @@ def _rival_series(
 
 
 def _first_phases(series: list[list[Frame]]) -> list[list[Frame]]:
-    """Return one series of each study for every kind whose phases come as one series each."""
+    """Return the series without the later phases of a dynamic series that comes phase by phase.
+
+    In such a case each phase is a series of its own. Their descriptions differ only in numbers, and
+    the first series of each study is kept.
+    """
     first_series: dict[tuple[str, str], list[Frame]] = {}
     shown = []
     for frames in series:
@@ -405,7 +414,10 @@ def _values_of_chosen(
 
 
 def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
-    """Return a line that describes a series which could be an image, and pictures if wanted."""
+    """Return a line that describes a series, and pictures of it if wanted.
+
+    The series could be an image that the rules look for, such as the ADC map.
+    """
     head = frames[0]
     title = f"series {head.series_number} {printable(head.description)!r}"
     try:
@@ -431,7 +443,10 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
-    """Return the result of :func:`_slices`; empty if reading the image fails."""
+    """Return three slices of an image as grey levels (:func:`_slices`).
+
+    The list is empty if reading the image fails. ``call`` calls the function that reads it.
+    """
     try:
         slices: list[np.ndarray] = call(_slices, stack)
     except (CadError, OSError):
@@ -461,7 +476,10 @@ def _clock_words(head: Frame) -> str:
 
 
 def _water_of(stack: Stack, call: Call) -> float | None:
-    """Return the result of :func:`_free_water`; None if reading the image fails."""
+    """Return the diffusion of free water in an ADC map (:func:`_free_water`); None if unknown.
+
+    It is also None if the image cannot be read.
+    """
     try:
         water: float | None = call(_free_water, stack)
     except (CadError, OSError):
@@ -886,7 +904,7 @@ def _clock_of(stacks: list[Stack]) -> str:
 
 
 def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
-    """Note whether a series meets all conditions of a rule, or all but one."""
+    """Note in ``entry`` whether a series meets all conditions of rule ``name``, or all but one."""
     near_misses = []
     for index, match in enumerate(rules.matches(name), start=1):
         misses_of_frames = [list(match.misses(frame)) for frame in frames]
@@ -922,10 +940,11 @@ def _object(path: Path, rules: ImportRules | None) -> str:
 
 
 def _kind(entry: SeriesSeen) -> tuple[object, ...]:
-    """Return the key that all phases of a dynamic series share.
+    """Return a key of a series that is equal for all phases of one dynamic series.
 
-    It leaves out the number and the clocks of the series. In the description and the near misses
-    ``#`` stands for each number.
+    The key leaves out the number and the times of the series. It contains the description, and the
+    rules of which the series meets all conditions but one (``near_misses``). In both, ``#`` stands
+    for each number.
     """
     description = NUMBER.sub("#", entry.description)
     near_misses = [NUMBER.sub("#", text) for text in entry.near_misses]
@@ -947,7 +966,10 @@ def write_rules(
     call: Call = in_this_process,
     unpacked: Path | None = None,
 ) -> dict[str, list[Candidate]]:
-    """Write a rules file for a source; an image that the source does not settle is undecided.
+    """Write a rules file for the import of a source.
+
+    If several series could be the same image, the file lists this image as undecided. An import
+    then refuses the file until a person has decided.
 
     Parameters
     ----------
@@ -959,7 +981,8 @@ def write_rules(
     take : mapping of str to int, optional
         Decisions: by role, the number of a series (:func:`proposed_rules`).
     call : callable
-        As of :func:`explain_source`.
+        Gets a function and its arguments and returns its result; it opens the files. By default it
+        does so in this process.
     unpacked : Path, optional
         Folder for the content of archives; by default one of the system's folders for temporary
         files.

@@ -15,7 +15,8 @@ from cad.mri.imaging.belonging import voxel_hash
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.study_files import image_path
 
-# Least share of equal times; two examinations on one day have different times.
+# If at least this share of the images' times is equal, two studies are one examination that was
+# exported twice. Two examinations on one day have different times.
 _LEAST_SHARE = 0.5
 # Images whose voxels are compared.
 _COMPARED = ("t2w", "adc")

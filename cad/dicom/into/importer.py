@@ -97,7 +97,7 @@ class ImportSummary:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, list[str]]:
-        """Return the lists by name, with each failure as text; ``--json`` prints them."""
+        """Return the summary's lists by name, with failures as text; ``--json`` prints them."""
         return {**asdict(self), "failures": [str(failure) for failure in self.failures]}
 
     def as_text(self) -> str:
@@ -246,7 +246,8 @@ class _Import:
         # once.
         distinct = {(study.patient_id, study.uid) for study in studies}
         self.n_studies_of_patient = Counter(patient for patient, _ in distinct)
-        # All score files of the source together give the readers and the scores in percent.
+        # Collected from all score files of the source: the ids of the readers, and the scores in
+        # percent. Each study is checked against all of them.
         self.readers_of_source: set[str] = set()
         self.percents_of_source: list[float] = []
 
@@ -315,7 +316,8 @@ class _Import:
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         has_several = self.n_studies_of_patient[study.patient_id] > 1
         place = self.patients.place(participant, has_several)
-        # The folder may hold images of another man. To write into it would mix two men.
+        # The folder may hold images of another man, which must not be mixed with the images of this
+        # one.
         if place.folder.exists():
             problem = f"{place.folder.name} is there, and no study that the tables know"
             hint = "move the folder out of the cohort, and import again"
@@ -365,8 +367,8 @@ class _Import:
     def _exported_before(
         self, study: SourceStudy | FileStudy, place: Place, build: Path
     ) -> list[str]:
-        """Return notes on studies of the man that are probably this one, exported under other
-        UIDs.
+        """Return notes on those studies of the man that are probably ``study``, exported under
+        other UIDs.
         """
         earlier_places = self.patients.of(place.participant_id)
         if not earlier_places:
@@ -480,8 +482,9 @@ class _Import:
 
     def _score_file(self, study: SourceStudy | FileStudy) -> Path | None:
         path = study.beside(self.rules.scores)
-        # A table at the top names patients and not studies. If a man had two studies, a score would
-        # be given to the regions of both. The table is therefore used only for a single study.
+        # A table of scores at the top of the source names patients and not studies. If a man had
+        # two studies, a score would be given to the regions of both. The table is therefore used
+        # only for a man with a single study.
         if path is None and self.n_studies_of_patient[study.patient_id] == 1:
             path = self._score_file_at_top(study)
         return path
@@ -563,7 +566,8 @@ class _Import:
         labels: dict[str, str] = {}
         names_in_files: set[str] = set()
         for patient_id in self.n_studies_of_patient:
-            # If no label can be made, the study has failed for this reason.
+            # A patient for whom no label can be made is left out here. His studies have already
+            # failed for this reason.
             with suppress(CadError):
                 labels[patient_id] = self.patients.participant(patient_id)
                 names_in_files |= names_in_scores(patient_id, labels[patient_id])
@@ -651,8 +655,8 @@ def import_patient(
     limits : ArchiveLimits, optional
         Limits of time and amount for the transfer.
     call : callable
-        Gets a function and its arguments and returns its result. It opens files and converts
-        studies: by default in this process.
+        Gets a function and its arguments, and returns the function's result. All functions that
+        open files or convert studies are called by it; by default they run in this process.
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.

@@ -177,7 +177,9 @@ def _from_objects(
         except CadError as error:
             if rules.labels != "pseudonym":
                 raise
-            error.roi = ""  # its name is free text, and the file identifies the region
+            # The name of a region is free text that may name a patient. The error therefore names
+            # only the file.
+            error.roi = ""
             raise
         notes += remarks
         for region in regions:
@@ -266,7 +268,7 @@ def _drawn_images(
         return reference.grid, []
     for uid, frames in series.items():
         _check_instances(named[uid], frames, uid, path, notes)
-    if is_seg:  # it has a grid of its own
+    if is_seg:  # a segmentation object states its own grid
         return reference.grid, [frame for frames in series.values() for frame in frames]
     if len(series) > 1:
         drawn = {}
@@ -416,7 +418,10 @@ def _uncovered(inside: np.ndarray, labels: np.ndarray, rois: list[Roi]) -> np.nd
 
 
 def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -> Labelled | None:
-    """Return the regions of mask files in the study's folders, or beside its archive."""
+    """Return the regions of mask files in the study's folders, or beside the zip file it came from.
+
+    The result is None if there are no mask files.
+    """
     for folder in study.tables:
         labelled = outlined(folder, study.patient_id, rules, notes)
         if labelled is not None:
@@ -425,7 +430,10 @@ def _outlined_beside(study: SourceStudy, rules: ImportRules, notes: list[str]) -
 
 
 def _unique(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
-    """Return the ids, made unique: a repeated id gets a number at its end."""
+    """Return the ROI ids of findings, made unique: a repeated id gets a number at its end.
+
+    ``notes`` gets a sentence on each such id.
+    """
     taken: list[str] = []
     for name in ids:
         number = 1
@@ -951,8 +959,10 @@ def _truth_of(cell: str, notes: list[str]) -> str | None:
 def _significant(tissue: str | None) -> tuple[str, str]:
     """Return histology and grade of a lesion if only its clinical significance is known.
 
-    Significant means cancer of ISUP 2 or more. Any other lesion is cancer of ISUP 1 or no cancer;
-    the table does not state which of the two.
+    ``tissue`` is ``malignant`` for a significant lesion, which is cancer of ISUP 2 or more. It is
+    ``benign`` for any other known lesion, and None for an unknown one. A lesion that is not
+    significant is cancer of ISUP 1 or no cancer; the table does not state which of the two. Its
+    histology is therefore ``n/a``. A grade is returned as a range, such as ``<=1``.
     """
     if tissue is None:
         return "n/a", "n/a"

@@ -63,17 +63,18 @@ class Match(Section):
 
     @model_validator(mode="after")
     def _not_empty(self) -> Match:
-        # scale is a factor and not a condition.
+        # The key ``scale`` is a factor for the values of an image, and no condition that a series
+        # must meet.
         if not self.model_fields_set - {"scale"}:
             raise ValueError("a match without any condition would accept every series")
         return self
 
     def accepts(self, header: Frame) -> bool:
-        """Tell whether a frame meets every condition."""
+        """Tell whether a frame meets every condition of this rule."""
         return next(self.misses(header), None) is None
 
     def misses(self, header: Frame) -> Iterator[str]:
-        """Yield a message for each condition that a frame does not meet."""
+        """Yield a message for each condition of this rule that a frame does not meet."""
         if not _text_matches(self.description, header.description):
             yield f"description is not {self.description}"
         if self.exclude and _text_matches(self.exclude, header.description):

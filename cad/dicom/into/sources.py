@@ -487,7 +487,8 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
             continue
         folders = []
         folder = Path(os.path.commonpath([s.path.parent for s in slices]))
-        # A folder that also holds other studies is left out: its masks and tables may be theirs.
+        # A folder that also holds other studies is left out, because its masks and tables may
+        # belong to another study.
         while folder.is_relative_to(root) and owners[folder] == {uid}:
             folders.append(folder)
             folder = folder.parent

@@ -87,7 +87,10 @@ class Tables:
         return [str(roi) for roi in rows["roi_id"]]
 
     def with_session(self, participant: str) -> Tables:
-        """Return a copy in which a patient's regions without a session get ``ses-01``."""
+        """Return a copy of the tables in which a patient's regions all have a session.
+
+        Regions of the patient without a session get ``ses-01``.
+        """
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING

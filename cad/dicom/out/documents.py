@@ -146,7 +146,8 @@ def _object_of_study(
     kind : {"PDF", "SC"}
         Key of :data:`cad.dicom.own.SERIES`.
     source, participant_id, run, identity
-        As for :func:`pdf_object`.
+        The study's T2 images, its patient ``sub-XXX``, the content of ``run.json``, and the hash of
+        the object's content, as for :func:`pdf_object`.
     number : int
         Place of the object in its series, from 1.
     """
@@ -167,8 +168,8 @@ def _object_of_study(
     dataset.ContentDate = now.strftime("%Y%m%d")
     dataset.ContentTime = now.strftime("%H%M%S")
 
-    # Modules of patient and study: values of the source images, so that archives file the sheet
-    # beside these images
+    # The elements about patient and study get the values of the source images, so that archives
+    # file the sheet beside these images.
     for keyword in _FROM_SOURCE:
         setattr(dataset, keyword, source.headers[0].get(keyword, ""))
     say_who(dataset, source, participant_id)

@@ -17,8 +17,8 @@ from cad.dicom.out.source_images import SourceImages
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.folders.cohort import StudyRef
 
-# The character set of all objects is UTF-8, because patients' ids may be in any script. So may the
-# patient's name, which an object gets from the archive when it is sent.
+# The character set of all objects is UTF-8. The patient's id, and the name that an object gets from
+# the archive when it is sent, may be in any script.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 SIGNIFICANT_GRADE = 2
@@ -70,7 +70,7 @@ def uid(identity: str, *pieces: object) -> str:
 
 
 def heading(kind: str, identity: str, number: int = 1) -> dict[str, Any]:
-    """Return the keyword arguments with which highdicom's class of every object is called.
+    """Return the keyword arguments that highdicom's classes take for every kind of object.
 
     Parameters
     ----------
@@ -129,6 +129,7 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
     Returns
     -------
     name, version : str
+        Name of the model, and version of the program ``cad``.
     statements : list of str
         That the results are for research only, the training population, what the numbers are the
         probability of, and the thresholds of the decision.

@@ -280,7 +280,10 @@ def _drawn(
 
 
 def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
-    """Return the items that both groups of a region share."""
+    """Return the items that stand in both groups of measurements of a region.
+
+    They are the tracking identifier, the type of finding, and the zone as its site.
+    """
     # The tracking UID is made from the ids of study and region alone. So a region has the same
     # tracking UID in every later report.
     tracking_uid = uid(results.study.study_id, row.roi_id)
@@ -295,7 +298,7 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
 
 
 def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
-    """Return an outline on the image, or the frame, that shows its slice."""
+    """Return an outline as an item of the report, with the image (or frame) that it is drawn on."""
     place = source.planes.index(outline.z)
     # DICOM counts the frames of an image from 1. A classic image, which is one slice, has none.
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None

@@ -295,7 +295,7 @@ def _roi(group: Dataset) -> RoiReport:
 
 
 def _evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
-    """Refuse a reference to an object that is not listed as evidence."""
+    """Refuse a report that refers to an object which it does not list as its evidence."""
     listed = evidence(dataset)
     for roi in rois:
         _rule(roi.segment[0] in listed, f"the SEG of ROI {roi.roi_id} is not listed as evidence")

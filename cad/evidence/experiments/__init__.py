@@ -168,9 +168,9 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known name), and for another first seed or shuffled
-        labels if the experiment has no such control. Also for a folder that another process uses,
-        or that holds something else or results of another draw.
+        For an unknown name; the error names the nearest known name. For another first seed or
+        shuffled labels, if the experiment has no such control. For a folder that another process
+        uses, that holds results of another draw, or that holds anything but an experiment.
     """
     if name not in EXPERIMENTS:
         close_names = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -217,10 +217,11 @@ def draw_of(folder: Path) -> Draw:
 
 
 def _require_draw(options: Options) -> None:
-    """Raise an error if a folder has results of another draw than the options ask for.
+    """Raise an error if the folder of results has results of another random draw.
 
-    In a new folder the draw is noted. Without this check, results of a control (another seed, or
-    shuffled labels) could be taken for results of :data:`PUBLISHED_DRAW`.
+    A draw is the first seed, and whether labels are shuffled. In a new folder the draw that the
+    options ask for is noted. Without this check, results of a control (another seed, or shuffled
+    labels) could be taken for results of :data:`PUBLISHED_DRAW`.
     """
     if not any(options.out.glob("*.md")) and not (options.out / DRAW_FILE).is_file():
         write_json(options.out / DRAW_FILE, asdict(options.draw))

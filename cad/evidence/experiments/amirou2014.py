@@ -139,9 +139,10 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
 
 SEEDS = 20
 # Costs r of rejecting a row for which the experiment is run; an error costs 1. At r = .5 nothing is
-# rejected. The first of two ratios is the cost of rejecting a positive divided by the cost of
-# missing it. The second is the cost of rejecting a negative divided by the cost of a false alarm.
-# The classifier's loss exists only if their sum is below 1. The costs r therefore end below .5.
+# rejected. The classifier's loss depends on two ratios. The first is the cost of rejecting a
+# positive divided by the cost of missing it. The second is the cost of rejecting a negative divided
+# by the cost of a false alarm. The loss exists only if the sum of both ratios is below 1. Here both
+# ratios are r, so the values of r end below .5.
 REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.499)
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2
@@ -288,8 +289,8 @@ def covertype(options: Options) -> Result:
     table = pd.read_csv(path)
     X = table.drop(columns="class")
     y = (table["class"] == 4).to_numpy(float)
-    # The columns of soil types on which neither of the two trees grows are constant. They tell
-    # nothing about the class and are left out.
+    # A column for a soil type on which neither of the two kinds of trees grows is constant. Such
+    # columns tell nothing about the class and are left out.
     X = X.loc[:, X.nunique() > 1]
     problem = DataSet(
         "forest data",
@@ -497,12 +498,12 @@ def _printed_columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _error_reject_ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
-    """Return the error-reject ratio in two definitions: by counts, and from rates at two costs r.
+    """Return the error-reject ratio of each rule in two definitions: by counts, and from rates.
 
     By counts the ratio is minus the share of the rejected rows that would have been errors. From
-    rates it is the change of the error rate divided by the change of the reject rate. Rates are
-    averaged over seeds before dividing: with a single seed few rows are rejected, so that its ratio
-    would be only noise.
+    rates it is the change of the error rate divided by the change of the reject rate, between two
+    values of the cost r of rejecting. Rates are averaged over seeds before dividing. With a single
+    seed few rows are rejected, so that its ratio would be only noise.
     """
     out = []
     for rule, published in zip(_RULES, problem.published, strict=True):

@@ -117,8 +117,9 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
         draws = drawn = shuffled = by_noise = 0
         if claim["claim"] in by_claim.index:
             rate = by_claim.loc[claim["claim"]]
-            # For the verdict "order only" all runs count in which the method comes first, even if
-            # its lead may be chance.
+            # Runs with other draws or shuffled labels are counted if they reach this level. For the
+            # verdict "order only" it is enough that the method comes first, even if its lead may be
+            # chance.
             level = "first" if claim["holds"] == "order only" else "yes"
             draws = int(rate["draws"])
             drawn = int(rate[f"draws {level}"])
@@ -182,15 +183,20 @@ def _claim(what: str, published: str, measured: str, holds: bool | str | None) -
 
 
 def as_good(difference: str) -> bool:
-    """Return whether an AUC difference, given as "d [lower, upper]", is above minus the margin."""
+    """Return whether a method is as good as another, by their AUC difference "d [lower, upper]".
+
+    It is as good if the lower end of the interval is at least minus :data:`MARGIN`.
+    """
     lower = float(difference.split("[")[1].split(",")[0])
     return lower >= -MARGIN
 
 
 def _nested(holds: object, follows: str) -> bool | str:
-    """Return the verdict on a claim that follows from the construction of the rules.
+    """Return the verdict on a claim that may follow from how the compared rules are built.
 
-    If such a claim holds, this is no merit of a method. It can still fail.
+    If ``follows`` is not empty, the claim follows. Then it is no merit of a method that the claim
+    ``holds``, and the verdict is :data:`BY_CONSTRUCTION`. Otherwise the verdict is whether it
+    holds.
     """
     return BY_CONSTRUCTION if holds and follows else bool(holds)
 
@@ -354,8 +360,8 @@ def _orders(results: Path) -> list[Claim]:
         for scale, of_scale in table.groupby("scale", sort=False):
             order = of_scale.drop(columns="scale").set_index(of_scale.columns[0])
             if name == "niaf2014-proportion":
-                # At level 0 no label is a probability. The three methods are then the same SVM and
-                # have no order.
+                # Here the level is the share of labels that are probabilities. At level 0 all
+                # labels are certain. The three methods are then the same SVM and have no order.
                 order = order[order.index.map(_level_text) != "0"]
             same = order.eq(_ORDER)
             first = order.apply(lambda c: c.astype(str).str.startswith("P-SVM"))
@@ -422,7 +428,12 @@ def _toy(results: Path) -> list[Claim]:
 
 
 def _clinical_verdicts(results: Path) -> list[Claim]:
-    """Return a verdict for each table of [N14] on patients, block of settings and measure."""
+    """Return a verdict on each claim of [N13] and [N14] about patients.
+
+    There is a verdict for each combination of a table of [N14] (III to VI), a block of settings and
+    a measure. The other verdicts are those of :func:`_abstract`, and verdicts on learning from
+    readers' scores.
+    """
     rows = _read_result(results, "niaf2014-clinical-1")
     published = _read_result(results, "niaf2014-clinical-4").set_index(["table", "method"])
     out = []
@@ -683,8 +694,9 @@ def _reject_rates(results: Path) -> list[Claim]:
                 f"cost-based more below r = {EQUAL_AT:g}, equal there, less above",
                 f"more at {int((low > 0).sum())} of {len(low)} r below, {gap[EQUAL_AT]:+.3g} "
                 f"there, less at {int((high < 0).sum())} of {len(high)} above",
-                # For any scores one rule's band of rejected values lies inside the other rule's
-                # band. Random scores therefore give the same result.
+                # For any scores, the values that one rule rejects lie within the band of values
+                # that the other rule rejects. Random scores therefore fulfil this claim, too, and
+                # it is no merit of the rule.
                 _nested((low > 0).all() and abs(gap[EQUAL_AT]) <= 0.01 and (high < 0).all(), "yes"),
             )
         )

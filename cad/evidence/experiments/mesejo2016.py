@@ -43,7 +43,8 @@ def learners() -> dict[str, BaseEstimator]:
     The parameters of a learner are fixed, or the learner chooses them in inner folds.
     """
     # gamma is the parameter of the RBF kernel. The default learner averages over several values of
-    # gamma times the number of features, here 1396. Their middle value, .3, is taken.
+    # the product of gamma and the number of features. The middle one of these values, .3, is taken
+    # here; the number of features is 1396.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}
     return {
         SHIPPED: AveragedProbabilisticSVC(),
@@ -211,7 +212,10 @@ def _compared_learners(
     truth: np.ndarray,
     names: np.ndarray,
 ) -> Rivals:
-    """Compare all learners on the labels of one consensus rule, with every lesion left out once."""
+    """Return the comparison of all learners on the labels of one consensus rule.
+
+    Each lesion in turn is left out.
+    """
     mean = MeanReaders().predict(grades).p
     rivals = learners()
     relabel = partial(_labels_of_training, rule, grades, truth)

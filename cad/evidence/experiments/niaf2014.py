@@ -117,11 +117,14 @@ class _Ridge(KernelRidge):  # type: ignore[misc]
     """Learn p - 1/2 by kernel ridge regression, and predict probabilities from it."""
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
-        """Return the predicted p - 1/2 of each row, shape (n,)."""
+        """Return the predicted probability of the positive class minus 1/2, shape (n,)."""
         return np.asarray(self.predict(X), dtype=float)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        """Return the predicted 1 - p and p of each row, shape (n, 2), cut to [0, 1]."""
+        """Return the probabilities of the negative and the positive class, shape (n, 2).
+
+        A predicted probability outside [0, 1] is cut to this range.
+        """
         p = np.clip(self.decision_function(X) + 0.5, 0.0, 1.0)
         return np.column_stack([1 - p, p])
 
@@ -495,7 +498,10 @@ def toy(options: Options) -> Result:
 
 
 def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """Return p-values for the P-SVM's being better than each other method, with either scale."""
+    """Return p-values of tests whether the P-SVM is better than each other method.
+
+    The P-SVM is tested with a learned scale s and with a fixed scale s.
+    """
     table: list[dict[str, object]] = []
     for method in SCALES:
         for rival in ("SVM", "F-SVM", *BASELINES):
@@ -510,9 +516,10 @@ def _tests(rows: pd.DataFrame) -> list[dict[str, object]]:
 
 
 def _papers_test() -> pd.DataFrame:
-    """Return the p-values by which the P-SVM is better in the sign test of [N14] IV.
+    """Return the p-values of the sign test of [N14] IV: is the P-SVM better than another method?
 
-    The test counts in how many of 100 resamples of the test points (of seed 0) the P-SVM is better.
+    The test counts in how many of 100 resamples of the test points (of seed 0) the P-SVM is better
+    than the other method.
     """
     rng = np.random.default_rng(0)
     X = TABLE2.draw(N_TRAIN, rng)

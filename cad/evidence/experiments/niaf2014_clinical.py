@@ -227,7 +227,11 @@ def _swapped_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> 
 
 
 def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> dict[str, float]:
-    """Return p-values of the sign test of [N14] IV that the P-SVM is better, by measure."""
+    """Return p-values, by measure, of the sign test of [N14] IV that the P-SVM is better.
+
+    ``ours`` has the predictions of the P-SVM, and ``other`` those of the learner with which it is
+    compared.
+    """
     t = table.labels[target].to_numpy(float)
     judged = np.isfinite(t) & np.isfinite(ours.probability) & np.isfinite(other.probability)
     t = t[judged]
@@ -247,9 +251,10 @@ def _papers_p(table: Table, target: str, ours: OutOfFold, other: OutOfFold) -> d
 
 
 def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
-    """Measure how the width of the P-SVM's tubes changes the results of Table V.
+    """Measure how the width of the P-SVM's tubes changes the results of Table V of [N14].
 
-    A tube is the interval p ± eta, inside which a prediction costs nothing.
+    A tube is the interval p ± eta, inside which a prediction costs nothing. The result has a row
+    for each width eta.
     """
     rows = []
     for eta in WIDTHS:

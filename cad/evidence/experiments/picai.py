@@ -166,12 +166,16 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     -------
     dict of str to (p, eta)
         ndarrays, shape (n,): probability and half-width of the interval p ± eta; a lesion with NaN
-        p is left out. For ``belief``, p is the share of cancer among these lesions in the lesion's
-        category. eta is the standard deviation of this share between centres, limited to the range
-        from .02 to .2. For ``histology``, p is 1 or 0 by histology and eta is 0. For ``one in ten``
-        only the lesions of the drawn tenth of the men have a p, by histology. For ``belief and one
-        in ten`` the lesions of the other men have a p, too: a belief, computed from the histology
-        of the drawn men.
+        p is left out. The kinds of knowledge are:
+
+        - ``belief``: p is the share of cancer among the training lesions of the lesion's category.
+          eta is the standard deviation of this share between centres, limited to the range from
+          .02 to .2.
+        - ``histology``: p is 1 or 0 by histology, and eta is 0.
+        - ``one in ten``: the lesions of the drawn tenth of the men have a p by histology, with eta
+          0. All other lesions have none.
+        - ``belief and one in ten``: as ``one in ten``, but all other lesions have a belief, which
+          is computed from the histology of the drawn men.
     """
     p, eta = _belief(train, train)
     men = train["man"].unique()
@@ -430,8 +434,9 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
     """Test every learner, for every kind of training labels, on the histology of lesions.
 
     Measures are means over repeats (random divisions into folds). Probabilities are not averaged
-    over repeats before measuring. Each repeat draws another tenth of the men, so that an average
-    over twenty repeats would have learned from the histology of nearly all men.
+    over repeats before measuring, because of the labels ``one in ten``. For these labels each
+    repeat draws another tenth of the men, whose histology is learned. An average over twenty
+    repeats would have learned from the histology of nearly all men.
 
     Parameters
     ----------

@@ -215,7 +215,9 @@ def _differences_from_paper(
 
 
 def _maps(grids: dict[str, list[float]], height: float) -> Figure:
-    """Draw maps of the AUC (:func:`draw_map`), two side by side, each with its title."""
+    """Return a figure with maps of the AUC (:func:`draw_map`), two side by side, each with its
+    title.
+    """
     figure = Figure(figsize=(7, height))
     panels = figure.subplots(len(grids) // 2, 2, squeeze=False).ravel()
     for axes, (title, values) in zip(panels, grids.items(), strict=True):
@@ -510,7 +512,8 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
                 task = delayed(_one_set)(tables, name, flawed, seeds, options.shuffled, path)
                 work.append(task)
     # The main result shows how much the SVM's AUC varies between draws of rows. A control run (with
-    # another seed or shuffled labels) makes only one draw, because the tables need some value.
+    # another seed or shuffled labels) does not show this. It makes one draw only, because the
+    # tables need at least one AUC.
     n_draws = DRAWS
     if options.shuffled or options.first_seed > 0:
         n_draws = 1
@@ -545,9 +548,10 @@ def _path_of_results(folder: Path, name: str, mode: str, options: Options) -> Pa
 
 
 def _draws(folder: Path, name: str, repeats: int, n_draws: int, path: Path) -> None:
-    """Write to ``path`` the SVM's mean AUC on each of ``n_draws`` random draws of a set's rows.
+    """Write to ``path`` the SVM's mean AUC on each of ``n_draws`` random draws of rows.
 
-    The flaws of the paper are repeated (:data:`MODES`).
+    The rows are drawn from the data set ``name`` in ``folder``. Each mean is over ``repeats``
+    repetitions of the validation, with the flaws of the paper (:data:`MODES`).
     """
     data = read_sets(folder, (name,), leaking=True)[0]
     values = []

@@ -128,25 +128,27 @@ BENIGN = {
 }
 CANCER = Finding(("PZ", "TZ"), 0.0)
 # Radius (mm) of a ball of a region's volume: its median, and the standard deviation of its
-# logarithm. Cancers (P22) are larger than benign regions (F20), as in real men. The benign radius
-# of F20 is enlarged, because an outline of a small region loses part of the region.
+# logarithm. Cancers (source [P22]) are larger than benign regions (source [F20]), as in real men.
+# The benign radius of [F20] is enlarged, because an outline of a small region loses part of the
+# region.
 RADIUS_MM = {"benign": (3.8, 0.20), "cancer": (6.8, 0.52)}
-# Least and largest radius of a region.
+# Least and largest radius (mm) of a region.
 RADIUS_LIMITS_MM = (2.8, 20.0)
-# Proportions of a region's semi-axes along the capsule, across the capsule and along z (P22).
+# Proportions of a region's semi-axes along the capsule, across the capsule and along z (source
+# [P22]).
 PROPORTIONS = {"benign": (1.10, 0.95, 1.00), "cancer": (1.28, 0.76, 1.03)}
-# Volume of the gland in mL: median, standard deviation of the logarithm, and limits (P22).
+# Volume of the gland in mL: median, standard deviation of the logarithm, and limits (source [P22]).
 GLAND_ML = 42.0
 GLAND_SD = 0.45
 GLAND_LIMITS_ML = (18.0, 110.0)
-# Severity of cancers by ISUP grade. It follows from the ADC of cancers of three grades (H11), in a
-# PZ with an ADC of 1680 (all ADC in 1e-6 mm2/s). An ADC of 1300 (low grade) gives a severity of
-# .38, 1070 (intermediate) gives .66, and 940 (high grade) gives .85. The severities of ISUP 1 to 5
-# lie about on the line through these three.
+# Severity of cancers by ISUP grade. It follows from the ADC of cancers of three grades (source
+# [H11]), in a peripheral zone with an ADC of 1680 (all ADC in 1e-6 mm2/s). An ADC of 1300 (low
+# grade) gives a severity of .38, 1070 (intermediate) gives .66, and 940 (high grade) gives .85. The
+# severities of ISUP 1 to 5 lie about on the line through these three.
 CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
 # Shares of ISUP grades 1 to 5 among cancers at prostatectomy.
 ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
-# Share of cancers that arise in the PZ (about 70 % by McNeal).
+# Share of cancers that arise in the peripheral zone, the PZ (about 70 % by McNeal).
 CANCER_IN_PZ = 0.72
 # Standard deviation of a region's latent (probit of its severity) about the mean of its kind.
 LATENT_SD = 0.50
@@ -163,7 +165,8 @@ TEXTURE_MM = (1.3, 6.0)
 TEXTURE_LONG = 0.80
 # Share of the variance that is common to T2, ADC and Ktrans.
 TEXTURE_COMMON = 0.5
-# How much the logarithms of ADC and Ktrans vary, relative to the logarithm of T2 (PX).
+# How much the logarithms of ADC and Ktrans vary, relative to the logarithm of T2 (measured in the
+# two real patients of source [PX]).
 TEXTURE_ADC = 0.35
 TEXTURE_KTRANS = 0.35
 # Septa are thin sheets where a random field changes sign. The numbers are the length (mm) over
@@ -180,12 +183,12 @@ SEPTUM_ADC = 1000.0
 HAEMORRHAGE_SHARE = 0.3
 HAEMORRHAGE_PATCHES = (1, 4)
 HAEMORRHAGE_RADIUS_MM = (2.0, 6.0)
-# Factors by which the blood changes T1, T2 and ADC of the tissue (R10).
+# Factors by which blood changes T1, T2 and ADC of the tissue (source [R10]).
 HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
 
 # Gas in the rectum shifts diffusion images along y. These are the mean and the standard deviation
 # (mm) of the shift, averaged over the gland. The shift stands for the difference between distorted
-# and undistorted examinations (G17).
+# and undistorted examinations (source [G17]).
 DISTORTION_MM = (2.5, 1.1)
 # Distance (mm) from the rectal wall over which the shift fades. It is a plausible value, without a
 # source.
@@ -193,29 +196,30 @@ DISTORTION_DEPTH_MM = 25.0
 # Shift averaged over the gland, as a share of the shift at the wall: also without a source.
 DISTORTION_MEAN = 0.5
 
-# Motion during the dynamic series. The first numbers are the standard deviations of the drift in mm
-# per minute along x and y. They are plausible values, without a source; the two real patients of PX
-# move by .02 and .13.
+# Drift of a man during the dynamic series: standard deviations, in mm per minute, along x and y.
+# They are plausible values, without a source. The two real patients of PX drift by .02 and .13 mm
+# per minute.
 DRIFT_MM_MIN = (0.08, 0.15)
 # Share of men who jump once, and standard deviation (mm) of the jump along x and y: plausible
 # values, without a source.
 JUMP_SHARE = 0.25
 JUMP_MM = 1.0
-# Standard deviation of the signal of a whole dynamic frame, as a share of the signal (PX).
+# Standard deviation of the signal of a whole dynamic frame, as a share of the signal (measured in
+# the two real patients of source [PX]).
 FRAME_SD = 0.010
 
 # How a reader's outline differs from the region, for a reader whose ``error`` is 1 (readers.py).
 # The numbers are the standard deviations of its shift (mm along x and y) and of the logarithm of
 # its size factor, and the roughness of its edge. They have no source of their own. With them, the
-# outlines of two readers agree with a Dice of .55 to .6, about as in J23 and R13.
+# outlines of two readers agree with a Dice of .55 to .6, about as in the sources [J23] and [R13].
 OUTLINE_SHIFT_MM = 3.0
 OUTLINE_SIZE_SD = 0.35
 OUTLINE_WAVES = 0.12
-# Share of regions that are outlined in their largest slice only (P22).
+# Share of regions that are outlined in their largest slice only (source [P22]).
 ONE_SLICE_SHARE = 0.06
 
 RELAXIVITY = 4.5  # T1 relaxivity of the contrast agent (gadolinium chelate) at 3 T, 1/(s mM)
 HAEMATOCRIT = 0.42
-# The concentration of contrast agent in a patient's artery is the curve of P06 times a random
-# factor. This is the standard deviation of the factor's logarithm.
+# The concentration of contrast agent in a patient's artery is Parker's curve (source [P06]) times a
+# random factor. This is the standard deviation of the factor's logarithm.
 INPUT_SCALE_SD = 0.12

@@ -134,7 +134,10 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     k2 = squares[0][:, None, None] + squares[1][:, None] + squares[2]
 
     def kernel(length: float) -> np.ndarray:
-        """Return a filter that makes white noise smooth over ``length`` and keeps its variance."""
+        """Return a filter, in the frequency domain, that smooths white noise over ``length`` mm.
+
+        The filtered noise has the variance of the white noise.
+        """
         shape = np.exp(-0.5 * k2 * length**2)
         # The sum of squares is over the whole spectrum, of which rfftn computes only one half.
         full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()

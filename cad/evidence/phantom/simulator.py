@@ -386,7 +386,10 @@ def _views(
 def _outlined_by_all(
     regions: list[TrueRegion], maps: dict[str, Volume]
 ) -> tuple[list[TrueRegion], dict[str, Volume]]:
-    """Keep the regions that every reader outlined, and number their labels again without gaps."""
+    """Return the regions that every reader outlined, and the readers' label maps of these regions.
+
+    The labels are numbered again from 1 without gaps.
+    """
     outlined = set(range(1, len(regions) + 1))
     for labels in maps.values():
         outlined &= set(np.unique(labels.array).tolist())

@@ -232,7 +232,10 @@ def read_cohort(root: Path) -> Cohort:
 
 
 def _digest_of_tables(root: Path) -> str:
-    """Return a hash that changes whenever an import replaces the tables."""
+    """Return a hash of the cohort's tables (all TSV and JSON files directly in its folder).
+
+    The hash changes whenever an import changes a table.
+    """
     files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
     digests = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()

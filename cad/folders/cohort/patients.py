@@ -67,7 +67,10 @@ class KeyProof:
     key: bytes
 
     def __call__(self, participant: str, patient_id: str) -> bool:
-        """Return whether ``patient_id`` is the participant's label or has it as its pseudonym."""
+        """Return whether a PatientID belongs to a participant, whose label is ``participant``.
+
+        It does if the PatientID is the label itself, or if its pseudonym by the key is the label.
+        """
         if participant.strip() == patient_id.strip():
             return True
         return bool(patient_id.strip()) and participant == _pseudonym(self.key, patient_id)

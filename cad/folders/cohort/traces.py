@@ -138,7 +138,7 @@ class Names:
     def hints(self, name: str) -> bool:
         """Tell whether the name of a file may mean the patient: ``sub-01seg`` may mean ``sub-01``.
 
-        This is less strict than :meth:`bears`.
+        By :meth:`bears`, which tells whether a name is surely the patient's, ``sub-01seg`` is not.
         """
         label = rf"(?<![A-Za-z0-9]){re.escape(self.participant)}(?![0-9])"
         return bool(re.search(label, name)) or self.within(name.encode(errors="replace"))

@@ -104,7 +104,9 @@ class RunFolder:
         return self.root / "maps" / f"{study_id}_probability.nii.gz"
 
     def map_display(self, study_id: str) -> Path:
-        """Return the path of the probability map as the study's page shows it, an npz file."""
+        """Return the path of the npz file with a study's probability map, as the study's page shows
+        it.
+        """
         return self.root / "maps" / f"{study_id}_display.npz"
 
     def page(self, name: str) -> Path:

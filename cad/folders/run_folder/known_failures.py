@@ -60,7 +60,9 @@ class SortedFailures:
 
     @property
     def words(self) -> str:
-        """Return how many failures are of each kind, in words; empty without any failure."""
+        """Return in words how many failures are new, known and acknowledged; empty if there are
+        none.
+        """
         kinds = (("new", self.new), ("known", self.repeated), ("acknowledged", self.acknowledged))
         return ", ".join(f"{len(failures)} {kind}" for kind, failures in kinds if failures)
 
@@ -74,7 +76,10 @@ class SortedFailures:
         }
 
     def as_dict(self) -> dict[str, object]:
-        """Return, for JSON, the new failures in full, and how many failures are of other kinds."""
+        """Return for JSON the new failures in full, and the numbers of the others.
+
+        The others are the failures that were known before, and those that somebody acknowledged.
+        """
         return {
             "new": [asdict(failure) for failure in self.new],
             "known": len(self.repeated),

@@ -21,8 +21,8 @@ The columns of :data:`cad.folders.run_folder.tables.KEYS` are not features eithe
 # Sections of the settings that must be equal in all runs that are joined. Otherwise a column would
 # mean something else in each run.
 _SHARED = ("images", "features", "labels")
-# Settings by which a region's features or label may depend on the run's other patients. Listed are
-# the values of each setting with which runs may be joined.
+# Settings by which a region's features or label may depend on the run's other patients. For each
+# setting the entry lists the values with which runs may be joined.
 _OF_ALL = {
     ("images", "t2_standardisation"): ("none", "zscore", "reference"),
     # With `mean` no label depends on other patients. With `agreement` the weights of the readers

@@ -186,11 +186,12 @@ class Man:
     unknown : str
         Values that the model uses and that are missing for this patient, such as ``age unknown``.
     truth : bool or None
-        Whether histology found such cancer; None where histology does not tell.
+        Whether histology found cancer of this grade or more; None where histology does not tell.
     age, psa, psa_density : float or None
         Age in years, PSA in ng/mL and PSA density in ng/mL2, as the cohort states them.
     probability_range : (float, float) or None
-        Of many men judged like this one, the share with such cancer lies between these two numbers.
+        The 95 % interval of ``probability``: of many men judged like this one, the share with
+        cancer of this grade or more lies between these two numbers.
     """
 
     patient: str

@@ -275,7 +275,7 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
-    """Read how each row of :func:`region_rows` was measured.
+    """Read how each region was measured, one row for each row of :func:`region_rows`.
 
     Parameters
     ----------

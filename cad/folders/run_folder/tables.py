@@ -251,7 +251,11 @@ def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
 
 
 def write_earlier(folder: RunFolder, rows: Sequence[EarlierRow]) -> None:
-    """Write ``earlier.csv``: regions of men with several studies, and the nearest earlier ones."""
+    """Write ``earlier.csv``: each region of a man's latest study beside its earlier counterpart.
+
+    The counterpart is the nearest region in the study before the latest. Only men with several
+    studies have rows.
+    """
     table = pd.DataFrame([asdict(row) for row in rows])
     write_csv(folder.earlier, table, names_of(EARLIER_COLUMNS))
 

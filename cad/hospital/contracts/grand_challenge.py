@@ -116,7 +116,10 @@ def run_grand_challenge(
 
 
 def _score_staged(staged: Path, scratch: Path, models: list[str], highest: bool) -> Scored:
-    """Import the study whose images are in ``staged``, a temporary folder, and score it."""
+    """Import the study whose images are in the folder ``staged``, score it, and return the result.
+
+    Cohort and run are written to the temporary folder ``scratch``.
+    """
     cohort = scratch / "cohort"
     rules = find("configs/import", "grand-challenge", ".yaml")
     imported = import_cohort(str(staged), cohort, rules, HERE)

@@ -55,10 +55,11 @@ _LOADED = (
 def may_open(settings: NodeSettings) -> Confined:
     """Return which files a process that computes studies may open.
 
-    The process may read the node's folder, the rules of the import, the costs and the models. It
-    may write results and the numbers for comparisons of models, but neither the queue nor the
-    received images. All other files are denied if the kernel has Landlock, by which Linux can deny
-    a process access to files. Missing folders for writing are made.
+    The process may read the node's folder, the import rules, the file with the costs of decisions
+    and the models. It may write to two folders of the node: the folder of the studies' results, and
+    the folder of the numbers by which models are compared. These two folders are made if they are
+    missing. The process may not change the queue or the received images. All other files are denied
+    if the kernel has Landlock, by which Linux can deny a process access to files.
 
     Parameters
     ----------
@@ -241,7 +242,7 @@ def without_probability(work: Path) -> CadError | None:
     Parameters
     ----------
     work : Path
-        The study's folder of cohort and run.
+        Folder of the study, with its cohort folder and its run folder.
     """
     try:
         failures = read_failures(RunFolder(work / RUN))
@@ -257,7 +258,7 @@ def objects(work: Path) -> list[Path]:
     Parameters
     ----------
     work : Path
-        The study's folder of cohort and run.
+        Folder of the study, with its cohort folder and its run folder.
     """
     return sorted(RunFolder(work / RUN).objects.glob("*.dcm"))
 

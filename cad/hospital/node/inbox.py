@@ -258,7 +258,10 @@ class Inbox:
     def _enter(
         self, path: Path, place: Path, head: instance.Head, digest: bytes, sender: str, peer: str
     ) -> int:
-        """Move an instance into place, and enter its row into the queue."""
+        """Move an instance into place, enter its row into the queue, and return its size.
+
+        The size is that of the file, in bytes.
+        """
         size = path.stat().st_size
         study = place.parent.name
         new = not place.parent.is_dir()

@@ -72,7 +72,10 @@ class Poller:
         return taken
 
     def _look_at(self, series: list[FoundSeries] | CadError) -> bool:
-        """Fetch the new series of one study."""
+        """Fetch those series of one study that the node has not fetched yet.
+
+        Return whether a new instance was kept. If the archive's answer was an error, raise it.
+        """
         if isinstance(series, CadError):
             raise series
         was_taken = self.inbox.queue.was_taken
@@ -92,7 +95,10 @@ class Poller:
             tell("poll failed", **facts, **wording(error))
 
     def _take(self, series: list[FoundSeries]) -> bool:
-        """Fetch a study's new series and keep their instances; if a fetch fails, keep none."""
+        """Fetch a study's new series and keep their instances; return whether any was new.
+
+        If the fetch fails, no instance is kept.
+        """
         shutil.rmtree(self._scratch, ignore_errors=True)
         make_folder(self._scratch, mode=0o700)
         try:
@@ -108,10 +114,11 @@ class Poller:
         return any(taken)
 
     def _keep(self, path: Path, lost: list[MachineError]) -> bool:
-        """Keep one instance; if it contradicts a stored instance, leave it out and log this.
+        """Keep one instance; return whether it was new.
 
-        If the machine lacks disk space or memory, the error is appended to ``lost`` and not raised,
-        so that the other instances can still be kept.
+        An instance that is not kept because something is wrong with it is logged, for example one
+        that contradicts a stored instance. If the machine lacks disk space or memory, the error is
+        appended to ``lost`` and not raised, so that the other instances can still be kept.
         """
         try:
             return self.inbox.keep(path, SENDER) > 0

@@ -34,8 +34,9 @@ _SIGNATURE = b"SQLite format 3\x00"
 # Largest count that a row of the queue may hold; the schema refuses a larger count. SQLite stores
 # integers below 2**63 exactly, so that adding 1 to a count cannot overflow.
 _MOST = 2**53
-# At a start, a count from this number on is damage. No node ever counts so far. If a start allowed
-# counts up to _MOST, the next arrival could exceed it, and so could the arrival after each start.
+# At the start of a node, a count of this number or more is taken for damage, because no node ever
+# counts that far. If larger counts were allowed at a start, up to _MOST, the next instance that
+# arrives could raise one of them above _MOST. This would happen after every start.
 _LEAST_DAMAGED = 2**40
 _COUNTS = (
     ("study", "generation"),
@@ -285,16 +286,18 @@ class Queue:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """Run the block as one transaction."""
+        """Run a ``with`` block as one transaction of the database, which the block gets."""
         with self._sound(), self._lock:
-            # The transaction takes SQLite's write lock at once. Taking it only at the first change
-            # could fail.
+            # The transaction takes SQLite's write lock at once. If it took the lock only at its
+            # first change, this would fail where another connection has written in between.
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # SQLite itself ends it, for example on a full disk
+                # After some errors, such as a full disk, SQLite itself has already ended the
+                # transaction.
+                if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
 
@@ -329,7 +332,7 @@ class Queue:
         asks: bool = True,
         peer: str = "",
     ) -> None:
-        """Enter an instance that is on the disk, and its study if that is new.
+        """Enter an instance that is on the disk into the queue, and its study if that is new.
 
         Parameters
         ----------
@@ -665,7 +668,11 @@ class Queue:
         }
 
     def latest(self, states: tuple[str, ...], limit: int = 20) -> list[Entry]:
-        """Return at most ``limit`` studies in some states, the latest end or arrival first."""
+        """Return at most ``limit`` studies that are in one of some states, the latest first.
+
+        Studies are ordered by the time at which they were done or failed; a study that is not yet
+        done or failed, by the last arrival of an instance.
+        """
         marks = ", ".join("?" * len(states))
         query = (
             f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608 - marks only

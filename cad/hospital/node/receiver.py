@@ -235,7 +235,11 @@ class Receiver:
             self.inbox.check_spool()
 
     def _came(self, event: evt.Event) -> None:
-        """Count the bytes of a connection, and cut it if there are too many."""
+        """Count the bytes that a connection has brought; cut the connection if there is no room.
+
+        It is cut if it brings more than the setting ``association_gigabytes``, and if the disk is
+        too full.
+        """
         data: Any = event.data
         before = self._left.get(event.assoc, 0.0)
         bytes_left = self._left[event.assoc] = before - len(data)

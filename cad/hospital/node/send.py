@@ -69,7 +69,7 @@ def result_is_whole(work: Path) -> bool:
     Parameters
     ----------
     work : Path
-        The study's folder of cohort and run.
+        Folder of the study, with its cohort folder and its run folder.
 
     Returns
     -------

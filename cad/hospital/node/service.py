@@ -370,7 +370,8 @@ class Node:
             self._done(entry, sent, entry.returned + sent)
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
-        if wording(error)["reason"] != entry.reason:  # repeated errors get one line in the trail
+        # An error that is the same as at the last attempt gets no further line in the audit trail.
+        if wording(error)["reason"] != entry.reason:
             try:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
             except (DamagedTrail, QueueError):
@@ -513,7 +514,12 @@ class Node:
         return False
 
     def _set_clock(self) -> None:
-        """Correct the times in the queue at the start, and after a change of the clock."""
+        """Correct the times in the queue at the start of the node, and after a change of the
+        system's clock.
+
+        A time is wrong if it lies in the future although it is past, or is farther ahead than the
+        node waits.
+        """
         ahead = time.time() - time.monotonic()
         if abs(ahead - self._clock) > _CLOCK_SECONDS:
             settings = self.settings

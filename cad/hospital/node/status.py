@@ -27,7 +27,8 @@ from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.settings import NodeSettings
 
-# Number of latest studies whose results show drift (a change of scanner or patients).
+# Number of the latest studies from whose results drift (a change of scanner or patients) can be
+# seen.
 _MEN = 100
 _HOUR = 3600.0
 _SECONDS = 10.0  # most seconds that one request may take

@@ -24,8 +24,9 @@ _TAIL = 4096
 
 @door("own", "link to the node's audit trail")
 def _place_of_trail(settings: NodeSettings) -> Path:
-    """Return the path of the trail; if it lies elsewhere, make ``HOME/audit.jsonl`` a link to it.
+    """Return the path of the node's audit trail.
 
+    If the trail lies outside the node's folder HOME, ``HOME/audit.jsonl`` becomes a link to it.
     When a patient withdraws, only the node's folder is known, and the trail is found by this link.
 
     Raises
@@ -154,7 +155,7 @@ class Trail:
 
     @door("own", "the node's audit trail")
     def _tail(self, end: int) -> bytes:
-        """Return the last bytes before ``end``, a position in the trail.
+        """Return the bytes of the trail, at most 4096, that end at the position ``end``.
 
         The position need not be the end of the trail: other programs may have added lines after it.
         """

@@ -109,8 +109,8 @@ class Watcher:
         try:
             taken = self._take(path, key, now)
         except MachineError as error:
-            # The time for which the file must stay unchanged starts again. So there is a pause
-            # before the next try, which may take long in a separate process.
+            # A try to read the file may take long. So there is a pause before the next try: the
+            # time for which the file must stay unchanged starts again.
             still[key] = (*now, time.monotonic())
             if not self._is_parked(key, now, error):
                 raise
@@ -137,7 +137,11 @@ class Watcher:
         return True
 
     def _take(self, path: Path, key: str, now: tuple[int, int]) -> bool:
-        """Copy one file into the inbox; if it is not DICOM or not wanted, log this once."""
+        """Copy one file into the inbox; return whether the inbox kept a new file.
+
+        If the file is not DICOM, or not wanted, this is logged once. A file that changes meanwhile
+        is not kept.
+        """
         try:
             with self.inbox.copied(path) as copy:
                 # A file that changed while it was copied is not kept now; a later search takes it.

@@ -181,8 +181,8 @@ class NodeHome:
             heads = _heads(place)
             if any(map(is_theirs, heads)):
                 theirs.add(place.name)
-            # The results have the patient's label, but no image has his PatientID. As the cohort
-            # knows his PatientIDs, the study is not his.
+            # Here no image of the study has the patient's PatientID, although its results may have
+            # his label. The cohort knows all his PatientIDs, so the study is another patient's.
             elif heads and names.source_ids:
                 theirs.discard(place.name)
             elif any(re.sub("[^A-Za-z0-9]", "", head.patient) == label for head in heads):
@@ -204,9 +204,9 @@ class NodeHome:
         return sorted(theirs), doubts
 
     def _places(self, section: str, *, ours: bool = True) -> list[Path]:
-        """Return the folders of studies in a section of the node's folder.
+        """Return the folders of studies in ``section``, a folder inside the node's folder.
 
-        With ``ours`` False, return everything else in the section instead.
+        With ``ours`` False, return instead everything in ``section`` that is no folder of a study.
         """
         places = []
         for place in sorted((self.home / section).glob("*")):
@@ -227,7 +227,7 @@ class NodeHome:
 
 
 def _heads(folder: Path) -> list[Head]:
-    """Read the headers of those of a study's files that can be read."""
+    """Return the headers of the files in a folder, except for files that cannot be read."""
     heads = []
     for path in filter(Path.is_file, folder.rglob("*")):
         with suppress(CadError, OSError):

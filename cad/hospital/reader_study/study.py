@@ -260,7 +260,10 @@ def _cases_in_order(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
 
 
 def _tool_by_case(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[str, float]]:
-    """Return the tool's probability of every region by case; refuse a case that lacks one."""
+    """Return the tool's probability of every region: by the code of the case, then by ROI id.
+
+    An error is raised for a case with a region that has no probability in the run.
+    """
     probability_of = {}
     for region in read_results(run).regions:
         if region.probability is not None:

@@ -124,9 +124,10 @@ class ReadingFolder:
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
         """Return the paths, in the folder, of files that hold or may hold data of a patient.
 
-        If ``reading.json`` is missing, nobody can tell whose cases and exports these are. All files
-        are then returned, with a remark that says so. A file is also returned if it names a case
-        that is not in ``reading.json`` (any more), unless it is an export of another study.
+        ``reading.json`` says whose the cases and exports in the folder are. If it is missing, the
+        folder ``cases/`` and all files that name cases are returned, with a remark that says so. A
+        file is also returned if it names a case that is not in ``reading.json`` (any more). But the
+        exports of another reader study are not returned for this reason.
 
         Parameters
         ----------

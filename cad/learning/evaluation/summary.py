@@ -338,8 +338,9 @@ def summarise(
     majority, ties = metrics.consensus_truth(columns.consensus)
     truth = columns.truth
     patients = columns.patients
-    # The truth is the class of each region. The target is the probability to which a probability
-    # should be near: against histology the class itself, and against readers their mean.
+    # The truth is the class of each region. The target is the number that the probability of a
+    # region should come near to: the class itself in the comparison with histology, and the
+    # readers' mean in the comparison with readers.
     histology = compare_with_truth(
         truth=truth,
         target=truth,
@@ -463,7 +464,9 @@ class _Score:
 
     @property
     def on_common_base(self) -> np.ndarray:
-        """Return the probabilities as if all folds had the same base log-odds.
+        """Return the probabilities as if the models of all folds had the same base.
+
+        A base is the log-odds of the mean label on which a fold's model was trained.
 
         Thresholds and calibrations for new cases are fitted to these values.
         """
@@ -487,9 +490,10 @@ def _tool_measures(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return measures of readers with the classifier, and readers' probabilities with it.
 
-    The measures also say how near to the readers' mean a classifier can come. Both measures need a
-    probability. The second result has, for each reader id, the probability of every region that
-    combines the reader's score with the classifier.
+    In the first result, ``assisted`` measures the readers with the classifier, and ``ceiling`` says
+    how near to the readers' mean a classifier can come. Each is None where it cannot be measured,
+    for example if the learner gives no probability. The second result has, for each reader id, the
+    probability of every region that combines the reader's score with the classifier.
     """
     measures: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     measures["assisted_note"] = "no readers" if wide is None else ""
@@ -533,16 +537,18 @@ def _sizes(columns: _RegionColumns, score: np.ndarray) -> Sizes:
 def _conformal(
     columns: _RegionColumns, ranking: np.ndarray, given: Given | None
 ) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
-    """Measure conformal sets, and return the measures and the p-values.
+    """Measure conformal sets; return the measures, and p-values for benign and for malignant.
 
-    If histology does not have both classes, the measures are None and the p-values NaN.
+    A conformal set has the classes (benign, malignant) that are plausible for a region: those whose
+    p-value exceeds a level. If histology does not have both classes, the measures are None and the
+    p-values NaN.
     """
     truths = columns.truth[np.isfinite(columns.truth) & np.isfinite(ranking)]
     if not ((truths == 1).any() and (truths == 0).any()):
         return None, (np.full(len(ranking), np.nan), np.full(len(ranking), np.nan))
     if given is None:
-        # In a validation p-values are calibrated on the other patients. In a prediction they come
-        # from the models.
+        # In a validation the conformal p-values of a region are calibrated on the other patients.
+        # In a prediction they come from the models.
         p_values = leave_patient_out_p_values(columns.truth, ranking, columns.patients)
     else:
         p_values = given.p_benign, given.p_malignant

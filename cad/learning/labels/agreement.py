@@ -285,7 +285,11 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
 
 
 def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
-    """Return one column of scores for each person, taken from all readers that are his copies."""
+    """Return the scores with one column per person: readers who are copies of each other are one.
+
+    ``copies`` has for each reader the number of the first reader with the same scores. A person's
+    score is the score of any of his readers.
+    """
     if grades.shape[1] == 0:
         return grades
     columns = []
@@ -329,7 +333,8 @@ def _weights_of_readers(grades: Array) -> Array:
     """Return the weight of every reader; no two readers may be copies of each other."""
     n_readers = grades.shape[1]
     equal = np.full(n_readers, 1 / n_readers)
-    # One reader has nobody to agree with, and two readers agree equally with each other.
+    # A single reader has nobody to agree with, and two readers agree equally with each other. So
+    # fewer than three readers get equal weights.
     if n_readers < FEWEST_READERS:
         return equal
     weight = equal
@@ -358,16 +363,17 @@ def _agreements(
     scored = np.isfinite(grades)
     total = np.where(scored, grades * weight, 0.0)
     weight_of_score = scored * weight
-    # The mean is taken over the other readers who have weight. If nobody who scored has weight, all
-    # readers count equally.
+    # Each reader is compared with the weighted mean of the other readers. If nobody who scored has
+    # a weight above 0, all readers count equally.
     if not weight_of_score.any():
         weight_of_score = scored.astype(float)
         total = np.where(scored, grades, 0.0)
     z = np.full(grades.shape[1], np.nan)
     variance = np.full(grades.shape[1], np.inf)
     n: NDArray[np.intp] = np.zeros(grades.shape[1], dtype=np.intp)
-    # A reader who always gives one score has no correlation. How certain that is depends on how
-    # much the mean varies over his regions, compared with its variance over all regions.
+    # A reader who always gives the same score has correlation 0. How certain this 0 is depends on
+    # how much the other readers' mean varies over his regions. It is compared with the variance of
+    # the mean over all regions.
     variance_of_mean = _variance_of_mean(total.sum(axis=1), weight_of_score.sum(axis=1))
     for reader in range(grades.shape[1]):
         sum_of_others = np.delete(weight_of_score, reader, axis=1).sum(axis=1)
@@ -428,13 +434,14 @@ def _shrunk_z(z: Array, variance: Array, measured: NDArray[np.bool_]) -> Array:
     """Return every reader's z, drawn towards the mean z of all readers as far as chance explains
     the difference.
 
+    z is Fisher's transform of the correlation of the reader's scores with the other readers' mean.
     The mean and the variance between readers are those of a random-effects meta-analysis
     (DerSimonian and Laird 1986). A reader without a measured z gets the mean.
     """
     precision = 1 / variance[measured]
     common_mean = float(precision @ z[measured] / precision.sum())
-    # Without differences between readers, the weighted squares add up to their number less one on
-    # average. What goes beyond this is the variance between readers times ``scale``.
+    # If the readers did not differ, the weighted squares would on average add up to the number of
+    # readers minus 1. What goes beyond this number is the variance between readers times ``scale``.
     excess = float(precision @ (z[measured] - common_mean) ** 2) - (measured.sum() - 1)
     scale = precision.sum() - (precision @ precision) / precision.sum()
     between = max(0.0, excess / scale)

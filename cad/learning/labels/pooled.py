@@ -201,7 +201,8 @@ class PooledReaders:
         weight, deviation : ndarray, shape (n_readers,)
         """
         n_readers = grades.shape[1]
-        # As in the model, a missing score is replaced by the mean of the region's other scores.
+        # A missing score is replaced by the mean of the region's other scores, as the fitted model
+        # does, too.
         rows = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
         rows = rows[np.isfinite(rows).all(axis=1)]
         slopes = []
@@ -238,8 +239,8 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     """Return the posterior mode and covariance of the model's coefficients a, b, w_1, .., w_R."""
     k = design.shape[1]
     centre = np.zeros(k)
-    # The prior mean of the coefficients stands for the readers' mean as it is. The weight b of the
-    # log-odds of this mean is 1, and all other coefficients are 0.
+    # With the prior mean of the coefficients, the model's log-odds are those of the readers' mean.
+    # The weight b of these log-odds is 1, and all other coefficients are 0.
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]

@@ -14,7 +14,8 @@ _FIVE = (1.0, 2.0, 3.0, 4.0, 5.0)
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEVELS: dict[str, tuple[float, ...]] = {"likert5": _FIVE, "likert01": _QUARTERS, "pirads": _FIVE}
 SCALES = (*_LEVELS, "percent")
-# Scores in percent that are all 0 or 1, or all 1 to 5, are doubted from this number on.
+# Least number of scores in percent for an error if they are all 0 or 1, or all 1 to 5: they are
+# then probably not in percent. Fewer scores may be so small by chance.
 _TOLD = 20
 
 
@@ -135,7 +136,7 @@ def check_percent(scores: ArrayLike, word: str = "scale") -> None:
     fractions = bool(((values > 0) & (values < 1)).any())
     if not steps and not shares:
         return
-    # One reader may well call a few regions 0, 1 or 5 %.
+    # A few such scores prove nothing: a reader may well give a few regions 0, 1 or 5 per cent.
     if len(values) < _TOLD and not (shares and fractions):
         return
     meant = "1 to 5, as on the scale likert5" if steps else "at most 1, as a share is"

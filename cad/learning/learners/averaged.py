@@ -156,6 +156,7 @@ class AveragedProbabilisticSVC(KernelMachine):
     dual_coef_ : ndarray, shape (k, n_support)
         Coefficients of the log-odds, one row per kernel.
     intercept_ : ndarray, shape (1,)
+        Intercept of the log-odds.
 
     Examples
     --------
@@ -318,10 +319,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight: ArrayLike | None,
         groups: ArrayLike | None,
     ) -> Array:
-        """Fit the average, and return its log-odds for every row, from inner folds that left the
-        row out.
+        """Fit the average, and return its log-odds for every row, shape (n,).
 
-        They are NaN for a row that was not drawn, or whose fold could not be fitted.
+        The log-odds of a row come from fits to the inner folds that do not have the row. They are
+        NaN if the row is not in the sample to which the kernels are fitted, or if a fit failed.
         """
         rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
         try:
@@ -383,7 +384,8 @@ class AveragedProbabilisticSVC(KernelMachine):
             mean=np.array([0.0, 1.0]),
             precision=np.array([_SHIFT_PRECISION, _PRECISION]),
         )[0]
-        # A negative slope, from a few inner folds, would reverse the order of the regions.
+        # The slope is fitted to predictions of a few inner folds, and may be negative by chance. A
+        # negative slope would reverse the order of the regions.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
         self._average(task, [points[k] for k in order], share[order], float(shift), rows, used)
         stretched = np.full(every, np.nan)
@@ -463,8 +465,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         return np.array(decided)
 
     def _decided(self, distances: dict[str, Array]) -> Array:
-        """Return decision values, given the squared distances to the support vectors in each
-        scaling.
+        """Return the decision values of rows, shape (n,).
+
+        ``distances`` has, for each scaling, the rows' squared distances to the support vectors.
         """
         values = self.intercept_[0]
         for scaling, gamma, coefficients in zip(
@@ -474,7 +477,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         return np.asarray(values)
 
     def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
-        """Return the rows in each of the named scalings."""
+        """Return the rows after each of the named scalings, by the name of the scaling."""
         views = {}
         for name in dict.fromkeys(scalings):
             # If a constant prediction satisfies all labels, there are no support vectors, so there
@@ -565,10 +568,10 @@ class AveragedProbabilisticSVC(KernelMachine):
         sums = np.array([np.bincount(patient[fitted], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
-        # The base log-odds of each inner fold are replaced by those of all rows. A fold that leaves
-        # out many malignant rows has a low base rate in its training, so base rates and left-out
-        # labels correlate negatively. A slope that is fitted to predictions with different base
-        # rates would be too small.
+        # The base log-odds (of the mean label in the training) of each inner fold are replaced by
+        # those of all rows. A fold that leaves out many malignant rows has a low base rate in its
+        # training, so base rates and left-out labels correlate negatively. A slope that is fitted
+        # to predictions with different base rates would be too small.
         left_out += common - base
         return share, losses.sum(axis=1) / task.weight[fitted].sum(), left_out
 
@@ -646,11 +649,11 @@ class _Task:
     def solutions(
         self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float, Array]]:
-        """Fit each setting to ``rows``; yield its index, its solution, its scale and the values of
-        ``new`` rows.
+        """Fit each setting in ``points`` to ``rows``, and yield the results of one setting after
+        another.
 
-        The values are decision values f + b. Settings that cannot be fitted to the labels are left
-        out.
+        They are the index of the setting, the solution, the scale s, and the decision values f + b
+        of the rows ``new``. Settings that cannot be fitted to the labels are left out.
         """
         # The optimisation problem without its kernel depends on eta0, kappa and C only. So settings
         # that differ only in scaling or gamma share one problem.
@@ -749,11 +752,12 @@ def _log_odds_of_mean(p: Array, weight: Array) -> float:
 
 
 def _pseudo_bma(sums: Array, drop: float) -> Array:
-    """Return weights of settings from their losses, summed by patient, shape (k, n_patients).
+    """Return the weights of k settings, shape (k,), from their losses.
 
-    For each Bayesian-bootstrap resample of the patients, exp(-loss) of the settings is normalised
-    to sum 1. The mean over resamples is the weight. A setting whose weight is below ``drop`` gets
-    weight 0, and the others are divided by their sum.
+    ``sums``, shape (k, n_patients), has the loss of each setting on the rows of each patient. For
+    each Bayesian-bootstrap resample of the patients, exp(-loss) of the settings is normalised to
+    sum 1. The mean over resamples is the weight. A setting whose weight is below ``drop`` gets
+    weight 0, and the weights that are left are divided by their sum.
     """
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]

@@ -26,8 +26,8 @@ from cad.learning.stored import Declared, Numbers, floats, whole
 _CLIP = 1e-6
 # Largest number of columns that a warning names.
 _NAMED = 5
-# From where on values count as far from the training's range (:func:`outside`). The four numbers
-# keep the share of tables of 1 to 10 ordinary rows that get a warning below 1 in 100.
+# Limits beyond which values count as far from the training's range (:func:`outside`). With these
+# four numbers, fewer than 1 in 100 tables of 1 to 10 ordinary rows get a warning.
 _FAR_RATIO = 5.0
 _FAR_WIDTHS_OF_COLUMN = 10.0
 _FAR_WIDTHS = 3.0

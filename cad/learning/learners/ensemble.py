@@ -171,7 +171,9 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     def decide_mixed(self, rows: Array, other: Array, mixed: NDArray[np.bool_]) -> Array:
         """Return the decision values of rows that take some of their features from another row.
 
-        Parameters and result are as in :meth:`AveragedProbabilisticSVC.decide_mixed`.
+        ``rows``, shape (n, d), take from the one row ``other``, shape (d,), the features where
+        ``mixed``, shape (m, d), is True. The result has the shape (n, m), as in
+        :meth:`AveragedProbabilisticSVC.decide_mixed`.
         """
         decided = []
         for smooth, row in zip(super().decide_mixed(rows, other, mixed), rows, strict=True):

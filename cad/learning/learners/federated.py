@@ -334,8 +334,10 @@ class FederatedSite:
         return {"kinds": list(labels.counts().values()), "beyond_half": int(beyond_half.sum())}
 
     def _start(self, question: Message) -> Message:
-        """Standardise the site's rows, set up its problem, and start its variables between their
-        bounds.
+        """Prepare the fit at this site; return the number of its constraints and their total cost.
+
+        The site's rows are standardised, its optimisation problem is set up, and all variables get
+        values between their bounds.
         """
         mean = self._numbers(question, "mean", self.plan.features)
         deviation = self._numbers(question, "deviation", self.plan.features)
@@ -428,7 +430,10 @@ class FederatedSite:
         return d_gamma, d_v, d_xi
 
     def _blocked(self, d_gamma: Array, d_v: Array, d_xi: Array) -> list[int]:
-        """Return for each of :data:`LENGTHS` how many rows forbid a step of this length."""
+        """Return for each step length in :data:`LENGTHS` how many constraints forbid it.
+
+        A constraint forbids a step that brings one of its variables too close to a bound.
+        """
         # For each row and each of its bounds: the share of the way to the bound that a step of
         # length 1 would go.
         to_bounds = [-d_gamma / self._gamma, d_gamma / self._back, -d_v / self._v, -d_xi / self._xi]
@@ -448,7 +453,8 @@ class FederatedSite:
         d_gamma, d_v, d_xi = self._change(dx, to_v, to_xi)
         linear = d_gamma @ self._v + self._gamma @ d_v - d_gamma @ self._xi + self._back @ d_xi
         quadratic = d_gamma @ d_v - d_gamma @ d_xi
-        # The predictor step would leave products of two changes. The corrector subtracts them.
+        # After a full predictor step, each product of a variable and its dual variable would still
+        # be the product of their two changes. The corrector subtracts it.
         self._to_v = to_v - d_gamma * d_v
         self._to_xi = to_xi + d_gamma * d_xi
         h = self._off - self._to_xi / self._back + self._to_v / self._gamma
@@ -462,7 +468,10 @@ class FederatedSite:
         }
 
     def _corrector(self, question: Message) -> Message:
-        """Keep the corrector step, and return how far it may go."""
+        """Compute and keep the changes of the corrector step, and return which lengths it may have.
+
+        The answer has, for each step length, the number of this site's constraints that forbid it.
+        """
         dx = self._numbers(question, "dx", self.plan.unknowns())
         centre = self._number(question, "centre")
         self._moves = self._change(dx, centre + self._to_v, centre + self._to_xi)
@@ -626,7 +635,7 @@ def _finite(message: Message, name: str, shape: tuple[int, ...], subject: str) -
 
 
 def _answer_shapes(plan: FederatedPlan) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return for each question the entries of its answer, and their shapes."""
+    """Return, by question to a site, the names of the entries of the answer and their shapes."""
     features = (plan.features,)
     unknowns = (plan.unknowns(),)
     triangle = (plan.unknowns() * (plan.unknowns() + 1) // 2,)
@@ -772,9 +781,11 @@ class _Coordinator:
         self.rounds: list[FederatedRound] = []
 
     def run(self, tol: float) -> str:
-        """Make steps until the gap is at most ``tol``, a site refuses or no step is possible.
+        """Make steps until the relative duality gap is at most ``tol``.
 
-        The result is the site's reason if it refused, else "".
+        End earlier if a site refuses to answer, if no step is possible or after the largest number
+        of steps. The point with the smallest gap is kept. Return the reason of the site that
+        refused, else "".
         """
         best_gap = np.inf
         best_x = self.x
@@ -818,10 +829,11 @@ class _Coordinator:
     def _step(self, sums: dict[str, Array]) -> float:
         """Change x and the multiplier of s >= 0 by one step of Mehrotra's method (1992).
 
-        A product is that of a variable and its multiplier, and 0 at the optimum. The predictor is
-        the change that aims at products of 0. How far the bounds let it go shows how small the
-        products can become now. The corrector is the change that aims at equal products of about
-        this size. The step is the corrector, as far as the bounds let it go.
+        Each variable with a bound has a multiplier. The product of the two is 0 at the optimum. The
+        predictor is the change that aims at products of 0. How far the bounds let the predictor go
+        shows how small the products can become in this step. The corrector is the change that aims
+        at products of about this size, the same for all. The step is the corrector, as far as the
+        bounds let it go.
 
         Parameters
         ----------
@@ -856,8 +868,8 @@ class _Coordinator:
         if self.learned:
             products_ahead += length * (dx[-1] * self.price + self.x[-1] * d_price)
             products_ahead += length**2 * dx[-1] * d_price
-        # The more the predictor shrinks the products, the smaller is ``centre``, the value that the
-        # corrector gives to all products.
+        # The more the predictor shrinks the products of variables and their dual variables, the
+        # smaller is ``centre``, the value that the corrector gives to all these products.
         remaining = max(products_ahead / n_products, 0.0) / mean_product
         centre = mean_product * remaining**3
 
@@ -898,10 +910,12 @@ class _Coordinator:
         Parameters
         ----------
         factor : tuple
-            Cholesky factor of :meth:`_newton_matrix`.
+            Cholesky factor of the matrix of :meth:`_newton_matrix`.
         pull, right : ndarray, shape (unknowns,)
-            Sums over all sites: Z' gamma, and Z'Dh, where h depends on the products of variables
-            and multipliers at which the step aims.
+            The sums Z' gamma and Z'Dh over all sites. Z is the matrix of the constraints, gamma
+            their dual variables and D the diagonal matrix of their weights. h has a number for each
+            constraint. It follows from the value at which the step aims for each product of a
+            variable and its multiplier.
         change_of_product : float
             Change that the product of s and its multiplier shall have; not used for a fixed s.
 
@@ -922,15 +936,18 @@ class _Coordinator:
         s = float(self.x[-1])
         target[-1] += change_of_product / s
         dx = np.asarray(cho_solve(factor, target))
-        # The change of the product s times its multiplier, without the product of the two changes,
-        # gives the change of the multiplier.
+        # The product of s and its multiplier changes by s * d_price + price * dx[-1], if the
+        # product of the two changes is left out. This must be the wanted change, which gives
+        # d_price.
         d_price = (change_of_product - self.price * dx[-1]) / s
         return dx, float(d_price)
 
     def _longest(self, blocked: NDArray[np.float64], dx: Array, d_price: float) -> float:
-        """Return the longest of :data:`LENGTHS` that neither a row nor the scale forbids.
+        """Return the longest step of :data:`LENGTHS` with which all variables stay within their
+        bounds.
 
-        It is 0 if all lengths are forbidden.
+        ``blocked`` says how many rows of all sites forbid each length. The scale s and its
+        multiplier may forbid a length, too. The result is 0 if all lengths are forbidden.
         """
         free = blocked == 0
         if self.learned:

@@ -582,9 +582,9 @@ def margin_scale(precision: float) -> float:
 
 
 def _cost_order(C: Any) -> float:
-    """Return the sort key of a cost.
+    """Return the sort key of a cost: the cost itself, or infinity if it is no number.
 
-    A value that is no number gets a key, too; the fit with it raises the error.
+    Such a value raises no error here; the fit that uses it does.
     """
     return float(C) if isinstance(C, (int, float, np.number)) else np.inf
 

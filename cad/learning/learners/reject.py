@@ -45,10 +45,10 @@ class RejectRule(NamedTuple):
 
 
 def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
-    """Return the double hinge for four different costs.
+    """Return the loss of the SVM that may refer, for four different costs, and its thresholds.
 
-    The thresholds of the decision follow from the costs. At both thresholds the double hinge
-    touches the log-loss ([A14] (7), docs/methods.md 3).
+    The loss is called the double hinge. The two thresholds of the decision follow from the costs.
+    At both thresholds the double hinge touches the log-loss ([A14] (7), docs/methods.md 3).
 
     Parameters
     ----------

@@ -396,6 +396,7 @@ class SoftSVM(GroupedLearner):
     dual_ : ndarray, shape (n_support,)
         Coefficients of the support vectors in the decision value.
     intercept_ : float
+        The intercept, which is added to the kernel expansion.
     sigmoid_ : ndarray, shape (2,)
         Slope and offset that turn decision values into log-odds.
 
@@ -579,10 +580,10 @@ class SoftBoosting(GroupedLearner):
         splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
         depth: int,
     ) -> Iterator[Array]:
-        """Yield the log-odds of the left-out rows after 0, 1, 2, ... trees, until the loss no
-        longer falls.
+        """Yield the log-odds of all rows after 0, 1, 2, ... trees, until their loss stops falling.
 
-        Every step yields the same array, changed in place.
+        The log-odds of a row come from the training rows of the split whose test rows hold the row.
+        Every step yields the same array, changed in place. ``depth`` is that of each tree.
         """
         f = np.empty(len(p))
         for train, test in splits:
@@ -723,7 +724,9 @@ def _newton(
     Returns
     -------
     alpha : ndarray, shape (n,)
+        Coefficients of the rows.
     b : float
+        Intercept.
     missed : float
         Largest violation of the optimality conditions. It is the larger of two numbers: the largest
         absolute value in the vector alpha / cost + q - p, and the absolute sum of q - p weighted by
@@ -773,13 +776,16 @@ def _objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float
 
 
 def _minus_likelihood(variances: Array, turned: Array) -> float:
-    """Return minus the log marginal likelihood, without constants, at the best scale of the
-    variances.
+    """Return minus the log marginal likelihood of the targets, without constants.
+
+    The targets are taken as normal, with mean 0 and a covariance that is known but for a factor.
+    The factor of highest likelihood is used.
 
     Parameters
     ----------
     variances, turned : ndarray, shape (n,)
-        Eigenvalues of the covariance at scale 1, and the targets in the basis of its eigenvectors.
+        Eigenvalues of the covariance with the factor 1, and the targets in the basis of its
+        eigenvectors.
     """
     best_scale = np.mean(turned**2 / variances)
     log_determinant = np.log(variances).sum()

@@ -24,8 +24,9 @@ CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
 # Largest half-width. With a half-width of 1/2 or more, the interval of p = 1/2 would have no bound
 # within (0, 1).
 WIDEST = 0.5 - 1e-6
-# Tolerance for comparing the ends of intervals with 0 and 1. If the spread has ddof 0, the
-# intervals of eleven patterns of four readers' scores end exactly at 0 or 1 (docs/methods.md 1).
+# Tolerance for comparing the ends of intervals with 0 and 1. If the spread is a standard deviation
+# with the divisor n (ddof 0), the intervals of eleven patterns of four readers' scores end exactly
+# at 0 or 1 (docs/methods.md 1).
 _TIE = 1e-9
 
 
@@ -122,8 +123,8 @@ def soft_labels(
     half_width : float or array, shape (n,)
         Half-width of each label's interval, >= 0.
     rule : "drop" or "paper"
-        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
-        makes the label certain.
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies outside
+        (0, 1), "paper" makes the label certain.
     precision : float
         Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
@@ -155,8 +156,8 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
     p, half_width : ndarray, shape (n,)
         Probability and half-width of its interval, checked by :func:`check_soft`.
     rule : {"paper", "drop"}
-        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
-        makes the label certain.
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies outside
+        (0, 1), "paper" makes the label certain.
     precision : float
         Reading precision eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
@@ -237,6 +238,7 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     Parameters
     ----------
     labels : SoftLabels
+        The constraints of all samples, from :func:`read_labels`.
     used : ndarray of bool, shape (n,)
         Samples that count, because their weight is above 0.
 
@@ -249,7 +251,8 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     Returns
     -------
     certain, informative : ndarray of bool, shape (n,)
-        Whether each sample has such a label; False for samples that do not count.
+        Whether each sample has a certain label, and whether it has a soft label with a bound; False
+        for samples that do not count.
     """
     certain = labels.certain & used
     informative = labels.bounded & used
@@ -272,6 +275,7 @@ def probabilistic_problem(
     Parameters
     ----------
     labels : SoftLabels
+        Kind of each sample's label, and the bounds of its interval.
     cost_certain, cost_soft : ndarray, shape (n,)
         Cost of each sample, if its label is certain and if it is soft; sample weights are included.
         A sample with a cost of zero is left out.

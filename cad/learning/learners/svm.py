@@ -55,7 +55,7 @@ def svm_problem(p: Array, cost: Array) -> Problem:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PlattMachine(base.PointwiseMachine):
-    """Fit an SVM with a cost for each label, and Platt's sigmoid to its decision values."""
+    """Share the methods of SVMs whose decision values become probabilities by Platt's sigmoid."""
 
     stored: ClassVar[Declared] = {
         "sigmoid_": floats(2),

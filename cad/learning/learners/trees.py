@@ -173,8 +173,8 @@ class SoftExtraTrees(SoftLearner):
     ) -> NDArray[np.bool_]:
         """Draw the patients of a tree, and tell which rows are theirs, shape (n,).
 
-        If ``share`` is 1, or if no drawn row has a weight and so no tree could grow, all rows are
-        drawn.
+        All rows are drawn if ``share`` is 1. This is also so if all drawn rows have weight 0,
+        because no tree could grow on them.
         """
         n_patients = int(patient.max()) + 1
         n_drawn = n_patients

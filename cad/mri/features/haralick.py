@@ -288,8 +288,9 @@ def _add_features(
     diff_avg = diff_avg / pairs
     contrast = contrast / pairs
 
-    # Features of the sum i + j of the two levels of a pair, for s = i + j - 2. The cluster features
-    # are the moments of i + j - 2 mu, where mu is the mean level.
+    # Features of the sum i + j of the two levels of a pair. Levels i and j are counted from 1, and
+    # s = i + j - 2 is the sum of the levels counted from 0. The cluster features are the moments of
+    # i + j - 2 mu, where mu is the mean level.
     tendency = shade = prominence = sum_log = 0.0
     for s in range(2 * low, 2 * high + 1):
         c = total[s]

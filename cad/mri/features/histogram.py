@@ -202,8 +202,10 @@ def _histogram(
 
 @njit(cache=True)
 def _gradients(counts: np.ndarray, out: Any) -> None:
-    """Write the largest and smallest slope of the histogram into ``out``, with the first level that
-    has each.
+    """Write the largest and the smallest slope of a histogram into ``out``, each with its level.
+
+    ``counts`` is the histogram: a count for each level. The level of a slope is the first level at
+    which the histogram has this slope; levels are numbered from 1.
     """
     top = len(counts)
     steepest = 0.0

@@ -294,9 +294,9 @@ def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
 
 
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
-    """Compute the perfusion maps around the regions.
+    """Return the perfusion maps of the dynamic series, computed in a box around the regions.
 
-    ``needed`` is True at the voxels of the regions, on any part of the series' grid.
+    ``needed`` is True at the voxels of the regions; its grid is any part of the series' grid.
     """
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
@@ -346,7 +346,10 @@ def _series_image(made: PerfusionMaps, name: str) -> np.ndarray:
 def _cut_flips(
     vfa: list[tuple[float, Volume]], grid: Volume, box: Box
 ) -> list[tuple[float, Volume]]:
-    """Cut the flip-angle images that lie on the dynamic grid; the others are interpolated later."""
+    """Return the flip-angle images, cut to the box where they lie on the dynamic grid.
+
+    Images on another grid are returned whole; they are interpolated later.
+    """
     images = []
     for angle, image in vfa:
         same_shape = image.shape == grid.shape

@@ -97,7 +97,11 @@ def _box(index: np.ndarray, levels: np.ndarray, shape: tuple[int, int, int]) -> 
 
 
 def _counts(box: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Return how often two levels lie a step apart, in both directions; level 0 is left out."""
+    """Return a square table: how often each pair of levels occurs in two voxels a ``step`` apart.
+
+    The step is taken in both directions, so the table is symmetric. Row and column 0 are 0, because
+    level 0 stands for voxels outside the region.
+    """
     first_voxels = []
     second_voxels = []
     for size, move in zip(box.shape, step, strict=True):

@@ -180,7 +180,9 @@ class RegionVoxels:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Hold the grey levels of several regions' cores, which histogram and co-occurrence measure.
+    """Hold the grey levels of several regions, of which histogram and co-occurrence are computed.
+
+    Only the core of a region counts: the voxels that the region fills most.
 
     Parameters
     ----------
@@ -191,7 +193,7 @@ class Sample:
     is_finite : ndarray of bool, shape (n_voxels,)
         True for the voxels of ``core`` that have a value and are not left out by the settings.
     core : RegionVoxels
-        The regions' cores, whole voxels.
+        Voxels of the regions' cores, each counted whole.
     levels : ndarray of int64, shape (n_values,)
         Grey level of every value, from 1.
     n_levels : ndarray of int64, shape (n_regions,)

@@ -121,11 +121,15 @@ def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
 
 
 def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, float]:
-    """Return the values of the group ``position`` for a point, given in voxel indices."""
+    """Return the features that say where in the gland a point lies, by name.
+
+    ``centre`` is the point in voxel indices, and ``box`` the box around the gland. ``inward`` has
+    the depth of each voxel in the gland (mm), in a box that is one voxel larger on each side.
+    """
     first, last = limits(box)
     z, y, x = (centre - first + 0.5) / (last - first)
     point = (centre - first + 1)[:, None]
-    # A point outside of the box lies outside of the gland, and its distance is 0.
+    # A point outside of the box lies outside of the gland, where the depth is 0.
     depth = float(ndimage.map_coordinates(inward, point, order=1)[0])
     return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 

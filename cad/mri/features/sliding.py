@@ -191,7 +191,8 @@ def _slide(
     first = 0
     for chunk in _chunks(prepared.grid, points):
         measured = measure(prepared, chunk, settings.features)
-        # All columns are rows of one array: the table of a gland takes hundreds of MB.
+        # All columns are rows of one array that is filled in place. The columns of a whole gland
+        # take hundreds of MB, so they must not be copied.
         if not columns:
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))
         for name, values in measured.items():

@@ -161,7 +161,10 @@ def _high_b(study: Study) -> Volume | None:
 
 
 def _b_value(study: Study) -> float | None:
-    """Return the b-value of :func:`_high_b`, s/mm2; None where nothing states the b-value."""
+    """Return the b-value (s/mm2) of the study's high-b image (:func:`_high_b`).
+
+    The result is None where nothing states the b-value.
+    """
     if study.hbv is None:
         return max((b_value for b_value, _ in study.diffusion), default=None)
     protocol = study.protocols.get("hbv")
@@ -263,10 +266,10 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
 
 
 def _archive(study: Study, grid: Volume) -> JsonObject:
-    """Return, by modality, the number of its series in the archive and the image number of each
-    slice.
+    """Return where the archive has the slices that a page shows, by modality.
 
-    A reader finds a shown slice in the archive by its image number. The number is None if the
+    For each modality there is the number of its series, and an image number for each slice. A
+    reader finds a shown slice in the archive by its image number. The number is None if the
     modality has no slice at this place (within half a slice), or if the import kept no numbers.
     """
     middle = (np.array(grid.shape[:0:-1]) - 1) / 2

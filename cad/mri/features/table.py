@@ -56,8 +56,9 @@ class StudyFeatures:
     curves : dict of str to RegionCurve
         Mean curves and fits of regions by ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
-        With the standardisation ``nyul`` and no scale: the part of the image from which T2 features
-        are measured when a scale has been fitted. Their columns are NaN until then. Otherwise None.
+        Part of the T2 image, if T2 is to be standardised by ``nyul`` and the scale is not fitted
+        yet; else None. T2 features are measured from this part when the scale has been fitted.
+        Until then the columns of T2 features are NaN.
     provenance : DataFrame
         How each value was measured, one row for each of ``rows``; every column begins with
         ``provenance_`` and is text or a number.
@@ -145,8 +146,8 @@ def extract(
 def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> Volume:
     """Return the part of a modality's grid around the regions.
 
-    If the regions lie outside of the grid, the part is a single corner voxel. In an ADC map, voxels
-    whose value is below the range that counts have no measurement, and are NaN.
+    If the regions lie outside of the grid, the part is a single corner voxel. If the settings of
+    texture state a range of values, ADC voxels below it count as not measured, and are NaN.
     """
     grid = images.grid_of(study, name)
     union = study.roi_union
@@ -288,9 +289,9 @@ def _displaced(study: Study, name: str, drawn: list[Drawn]) -> dict[str, list[st
 def _valid(
     prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> list[float]:
-    """Return the share (0 to 1) of each region that has a value.
+    """Return the share (0 to 1) of each region in which the image has a value.
 
-    For a dynamic series, return the share of each region that the first kinetic model fits.
+    For a dynamic series, return the share of each region in which the first kinetic model fits.
     """
     unfit = prepared.maps.get(next((n for n in prepared.maps if MAPS[n].role == "did_not_fit"), ""))
     if unfit is None:

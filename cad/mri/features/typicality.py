@@ -35,7 +35,7 @@ _COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10
 # Distance from the median to the 10th or 90th percentile of a normal distribution, in standard
-# deviations.
+# deviations. The same distance in the training, divided by this number, is the spread of a feature.
 _NORMAL_TAIL = 1.2816
 _CLIP = 12.0
 
@@ -161,8 +161,9 @@ class Typicality:
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
         whole = cls(*_spread(X), {}, columns)
-        # Ten folds are enough. With one patient left out at a time, the spreads of features would
-        # be slightly more exact. But the limits depend on the tails of the scores.
+        # Ten folds are enough. If one patient at a time were left out, the spreads of features
+        # would be slightly more exact. But the limits depend on the tails of the scores, which
+        # would be no better known.
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in patient_of])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
@@ -290,8 +291,8 @@ class Typicality:
         for row in range(len(z)):
             score, far = alone[row]
             score_shared, far_shared = together[row]
-            # A group that deviates in the region itself is not named again for the mean over the
-            # study's regions.
+            # If a group of features deviates in the region itself, the group is not named again for
+            # the mean over the study's regions.
             named = {deviation.group for _, deviation in far}
             groups = list(far)
             for ratio, deviation in far_shared:
@@ -391,7 +392,11 @@ def _tamed(z: np.ndarray) -> np.ndarray:
 
 
 def _mean(z: np.ndarray) -> np.ndarray:
-    """Return the mean deviation of the regions that have the feature; NaN where none has it."""
+    """Return for each feature the mean deviation over the regions that have the feature.
+
+    ``z`` has a row of deviations for each region. The mean is taken on a logarithmic scale
+    (:func:`_tamed`). It is NaN for a feature that no region has.
+    """
     finite = np.isfinite(z)
     total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
@@ -403,7 +408,7 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
     """Return sets of ``count`` regions of one patient: each region with the regions most like it.
 
     Readers may outline only one kind of tissue, so that all regions of a study are alike. The
-    limits shall hold for studies in which all regions are alike, too.
+    limits beyond which a study is flagged shall hold for such studies, too.
     """
     if len(z) <= count and count > 1:
         return [np.arange(len(z))]
@@ -413,10 +418,12 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
 
 
 def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
-    """Return every group's limit from weighted scores of held-out patients.
+    """Return the limit of each group of features, from weighted scores of held-out patients.
 
-    Groups differ in how heavy the tails of their scores are. Each group therefore has its own upper
-    quantile. All quantiles are multiplied by one factor, so that the share ``flagged`` is reached.
+    A region is flagged if the score of one of its groups is above the group's limit. Groups differ
+    in how heavy the tails of their scores are. Each limit therefore begins as an upper quantile of
+    the group's own scores. All limits are then multiplied by one factor, with which the share
+    ``flagged`` of the held-out regions is flagged.
     """
     weight = held.pop("_weight").to_numpy()
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
@@ -446,8 +453,10 @@ def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
 
 
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
-    """Return the names of the features that vary, their medians, and their spread below and above
-    it.
+    """Return the names of the features that vary, their medians, and their spreads.
+
+    There are two spreads of each feature: one of the values below its median, then one of the
+    values above.
     """
     present = X.loc[:, X.notna().any()]
     low = present.quantile(_TAIL).to_numpy()
@@ -474,7 +483,12 @@ def _rms(z: np.ndarray) -> np.ndarray:
 
 
 def _direction(z: np.ndarray) -> str:
-    """Return ``below``, ``above`` or ``beside``: the side on which most of the far features lie."""
+    """Return on which side of the training median the features of a group lie.
+
+    ``z`` are the deviations of the features in standard deviations. Only the half of the features
+    that deviates most counts. The result is ``below`` or ``above`` if at least 80 % of them lie
+    there, else ``beside``.
+    """
     far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
     if len(far) == 0:
         return "beside"

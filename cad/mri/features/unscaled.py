@@ -74,7 +74,9 @@ class UnscaledT2:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the object's content as arrays by name, for ``numpy.savez``."""
+        """Return the image, its place, landmarks and regions as arrays by name, for
+        ``numpy.savez``.
+        """
         values = (
             self.image.array,
             np.array(self.image.spacing),
@@ -89,7 +91,10 @@ class UnscaledT2:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> UnscaledT2 | None:
-        """Make the object from the arrays of :meth:`to_arrays`; None where there are none."""
+        """Make the object again from the arrays that :meth:`to_arrays` returned.
+
+        The result is None if ``arrays`` has none of these arrays.
+        """
         if _PREFIX + "image" not in arrays:
             return None
         image, spacing, origin, direction, levels, index, start, weight = (

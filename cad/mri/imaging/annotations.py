@@ -59,7 +59,8 @@ def contour_images(dataset: pydicom.Dataset, wanted: Wanted) -> set[str]:
     Parameters
     ----------
     dataset, wanted
-        As for :func:`read_regions`.
+        The object, and a function that takes the name of a structure and returns whether it is
+        read.
     """
     numbers = set()
     for item in dataset.get("StructureSetROISequence") or []:
@@ -115,7 +116,8 @@ def has_regions(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> bool:
     Parameters
     ----------
     dataset, path, wanted
-        As for :func:`read_regions`.
+        The object, its file for messages, and a function that takes the name of a segment or
+        structure and returns whether it is read.
 
     Returns
     -------

@@ -110,8 +110,9 @@ def measurable(
     grids : mapping of str to Volume
         Images to measure, by name; a voxel of NaN has no value.
     half : bool
-        By default a voxel counts by the share that the region fills. With True a voxel counts whole
-        where the mask, interpolated at its centre, is at least one half, else not at all.
+        By default a voxel counts by the share of it that the region fills. With True a voxel counts
+        whole or not at all: whole where the region's mask, interpolated at the voxel's centre, is
+        at least one half.
 
     Returns
     -------
@@ -204,10 +205,10 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
 def _shared_by_way(
     reference: np.ndarray, image: Volume, displaced_along: tuple[int, ...], least: int
 ) -> dict[str, np.ndarray]:
-    """Return the mutual information of image and reference, by kind of change of the image.
+    """Return the mutual information (nats) of image and reference, by kind of change of the image.
 
-    The kinds are ``mirrored``, ``turned`` and ``placed``. Each array has first the information of
-    the image as it lies, and then that of each changed image (nats).
+    The kinds are ``mirrored``, ``turned``, and ``placed`` (moved). Each array has first the
+    information of the image as it lies, and then that of each changed image.
     """
     # The image's values are put into bins once, in its present place. New bins for each changed
     # image would take five times as long, and would find the same faults.
@@ -240,7 +241,12 @@ def _shared_by_way(
 
 
 def _log_ratio_of_places(shared: np.ndarray) -> float:
-    """Return ln(a / b): a is the information in the present place, b in the best other place."""
+    """Return ln(a / b), which is below 0 if an image fits another image better in another place.
+
+    a is the mutual information of the two images as they lie, and b the largest one with the image
+    in another place. ``shared`` has a first and then the values of the other places. The result is
+    infinite if a or b is not above 0.
+    """
     as_it_lies = float(shared[0])
     best = float(shared[1:].max())
     if as_it_lies > 0 and best > 0:

@@ -82,7 +82,7 @@ class Displacement:
 
     @property
     def size_mm(self) -> float:
-        """Return how far the image lies beside T2, mm."""
+        """Return how far the image is shifted against T2 within the slice, mm."""
         return float(np.hypot(self.shift_mm[0], self.shift_mm[1]))
 
     @property
@@ -106,8 +106,8 @@ class Displacement:
 
     @property
     def sentence(self) -> str:
-        """Return a sentence for the patient's page: how far and in which direction, with its
-        uncertainty.
+        """Return a sentence for the patient's page: how far the image lies beside T2, and in which
+        direction, with the uncertainty of the distance.
         """
         named = short_name(self.name)
         towards = _towards(np.asarray(self.moving.direction) @ np.array([*self.shift_mm, 0.0]))
@@ -165,7 +165,7 @@ class Unmeasured:
 
     @property
     def sentence(self) -> str:
-        """Return a sentence for the patient's page."""
+        """Return a sentence for the patient's page that says why nothing was measured."""
         named = short_name(self.name)
         return f"how far {named} lies beside T2 was not measured: {self.reason}"
 

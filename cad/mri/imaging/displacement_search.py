@@ -26,10 +26,11 @@ from cad.mri.imaging.volume import Volume
 REACH_MM = 15.0
 _FINE_MM = 1.0
 _COARSE_MM = 3.0
-# Largest number of fine steps by which a turned image is shifted: it may be displaced, too.
+# Largest number of fine steps by which a turned image is shifted in the search for its best place.
+# A turned image may be displaced, too.
 _TURNED_REACH = 9
-# The plane in which an image may be mirrored lies at most this far beside the middle of its field.
-# A plane that lies farther away by some distance moves what is mirrored by twice that distance.
+# An image may have been mirrored in a plane that lies at most this far beside the middle of its
+# field. A plane that lies 1 mm beside the middle moves the mirrored image by 2 mm.
 _MIRROR_PLANE_MM = 15.0
 _NEAR = 4  # steps from the peak; a maximum farther away is another peak
 # Margins of the box of comparison around the gland mask, and around regions. Around regions the
@@ -197,7 +198,8 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     first = study.dce.grid.with_array(study.dce.frames[0])
     try:
         box = _search_grid(flip, mask, study.gland is not None)
-    except CadError:  # too little in common; other checks report this
+    # The flip-angle image and the mask share no slice. Other checks report this.
+    except CadError:
         return False
     reference = geometry.resample_image(flip, box).array
     as_read = geometry.resample_image(first, box).array
@@ -233,8 +235,8 @@ def measure(
     axis : int, optional
         Phase-encoding axis of ``moving``: 0 for x, 1 for y.
     least : int
-        Number of voxels that both images must cover in the box. With fewer than 5,000 the standard
-        error must be small, too.
+        Number of voxels that both images must cover in the box. If they cover fewer than 5,000
+        voxels, the standard error of the displacement must be small, too.
 
     Returns
     -------
@@ -259,7 +261,8 @@ def measure(
     inside = (slice(None), slice(reach, -reach), slice(reach, -reach))
     levels = _levels_of_values(geometry.resample_image(moving, wide).array, inside)
     counted = (reference < _BINS) & (levels[inside] < _BINS)
-    # The number counts the image's own voxels, because steps of 1 mm are interpolated between them.
+    # The compared points lie 1 mm apart and are interpolated. Their number is turned into the
+    # number of the image's own voxels.
     voxels = counted.sum() * _FINE_MM**2 / (moving.spacing[0] * moving.spacing[1])
     if voxels < least:
         raise CadError(
@@ -276,8 +279,9 @@ def measure(
     _, x, y = _best(far.sum(axis=2), steps)
     x, y, near_table = _fine(table, reach, x, y)
     whole = near_table.sum(axis=2)
-    # Two images share more information by chance if fewer voxels are counted. The best information
-    # is therefore computed on the same coarse voxels as that of turned images below.
+    # Two images share more information by chance if fewer voxels are counted. Turned images are
+    # compared below on coarse voxels. The information in the best place of the image itself is
+    # therefore computed on the same coarse voxels.
     every = round(_COARSE_MM / _FINE_MM)
     thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
     best = float(_mutual_information(np.array(thin)).max())
@@ -346,7 +350,7 @@ def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
 
 
 def _middle_of(image: Volume) -> Volume:
-    """Return a mask of the middle of an image."""
+    """Return a mask of the middle of an image: 50 mm wide and high, in half of the slices."""
     ranges = []
     shares = [_MIDDLE_SLICES]
     for count, step in zip(image.shape[1:], image.spacing[1::-1], strict=True):
@@ -413,7 +417,7 @@ def _levels_of_values(values: np.ndarray, among: slice | tuple[slice, ...]) -> n
 
 
 def _first_counts(reference: np.ndarray) -> np.ndarray:
-    """Return for each voxel where, in the flat table of counts, its row begins.
+    """Return for each voxel the place at which its row begins in the flat table of joint counts.
 
     The table has a row of counts for each slice and each level of T2.
     """
@@ -432,9 +436,9 @@ def _counts_by_shift(
     """
 
     def table(x: int, y: int, every: int = 1) -> np.ndarray:
-        """Return, by slice, how often each two levels of T2 and the image occur together.
+        """Return, by slice, how often each pair of a grey level of T2 and one of the image occurs.
 
-        The image is displaced by x and y steps, and only every ``every``-th voxel is counted.
+        The image is displaced by x and y steps. Only every ``every``-th voxel is counted.
         """
         rows = slice(reach + y, reach + y + places.shape[1], every)
         columns = slice(reach + x, reach + x + places.shape[2], every)
@@ -444,9 +448,11 @@ def _counts_by_shift(
 
 
 def _joint(places: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return how often each two levels of T2 and the image occur together, by slice.
+    """Return how often a grey level of T2 and one of the other image occur in the same voxel.
 
-    The result has shape (n_z, 16, 16).
+    ``places`` are the first counts of T2 (:func:`_first_counts`), ``levels`` the levels of the
+    other image. The result has shape (n_z, 16, 16): slices, levels of T2, levels of the other
+    image.
     """
     side = _BINS + 1
     n_z = len(places)
@@ -527,7 +533,7 @@ def _information_of_mirrored(moving: Volume, box: Volume, places: np.ndarray) ->
 
 
 def _turned(levels: np.ndarray) -> list[np.ndarray]:
-    """Return five turned versions of the levels.
+    """Return five turned versions of an image, given by its grey ``levels``, shape (z, y, x).
 
     One is turned upside down, one has head and feet exchanged, one has both changes, and two are
     turned by a quarter, one to either side.
@@ -540,10 +546,11 @@ def _turned(levels: np.ndarray) -> list[np.ndarray]:
 def _log_ratio_of_levels(
     best: float, places: np.ndarray, others: list[np.ndarray], reach: int
 ) -> float:
-    """Return ln(a / b), which is below 0 if one of the levels ``others`` fits T2 better.
+    """Return ln(a / b), which is below 0 if a mirrored or turned image fits T2 better.
 
-    Here a is ``best``, the information of the image in its best place, and b the largest
-    information of any of ``others`` in its best place.
+    Here a is ``best``, the information (nats) that the image shares with T2 in its best place.
+    ``others`` are the grey levels of mirrored or turned images. b is the largest information that
+    any of them shares with T2 in its own best place.
     """
     every = round(_COARSE_MM / _FINE_MM)
     highest = 0.0
@@ -592,10 +599,11 @@ def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
 def _fine(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int
 ) -> tuple[int, int, np.ndarray]:
-    """Climb in fine steps from shift (x, y) to the shift with the most information around it.
+    """Climb from shift (x, y) in fine steps to a shift with the most mutual information nearby.
 
-    ``table`` gives the counts for a shift; ``reach`` is the largest shift along an axis. The result
-    has the best shift, and the counts for the 5 x 5 shifts around it.
+    ``table`` takes a shift and returns the joint counts of levels of T2 and of the other image, one
+    table for each slice. ``reach`` is the largest shift along an axis. The result has x and y of
+    the best shift, and the counts for the 5 x 5 shifts around it.
     """
     values: dict[tuple[int, int], np.ndarray] = {}
 
@@ -650,9 +658,9 @@ def _jackknife(
 
     Parameters
     ----------
-    near, far : ndarray
-        Counts by slice: for the 5 x 5 fine shifts around the peak, and for all shifts of the coarse
-        search.
+    near, far : ndarray, shape (n_y, n_x, n_z, 16, 16)
+        For each shift and slice, how often two levels of the two images occur together: ``near``
+        for the 5 x 5 fine shifts around the peak, ``far`` for all shifts of the coarse search.
     steps : ndarray
         Shifts of the coarse search along an axis, in fine steps.
     x, y : int
@@ -679,9 +687,10 @@ def _by_slice(
 ) -> tuple[float, ...]:
     """Return for each slice the best shift (mm) along one axis, smoothed over three slices.
 
-    A single slice has too few voxels for counts of its own. Each of its voxels is therefore rated
-    by the counts of all slices at their common best shift (x, y): by how much more often the
-    voxel's two levels occur together there than by chance.
+    A voxel has two grey levels: one in T2, one in the shifted image. A slice has too few voxels to
+    count its own pairs of levels. So pairs are counted in all slices together at their common best
+    shift (x, y). The rating of a pair says how much more often it occurs there than by chance. The
+    best shift of a slice has the largest mean rating of its voxels.
     """
     common = table(x, y).sum(axis=0) + 0.5
     joint = common / common.sum()

@@ -178,8 +178,8 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
         The image that is measured, or its part around the mask. A voxel of NaN has no value.
     half : bool
         By default a voxel counts by the share of it that the mask fills. With True a voxel counts
-        whole where the mask, interpolated at the voxel's centre, is at least one half, and not at
-        all elsewhere (IBSI reference manual, 2.4).
+        whole or not at all: whole where the mask, interpolated at the voxel's centre, is at least
+        one half (IBSI reference manual, 2.4).
     """
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(float)

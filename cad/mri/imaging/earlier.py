@@ -84,7 +84,7 @@ class Match(NamedTuple):
     roi_id : str
         The region of the earlier study.
     distance_mm : float
-        Distance between the centres of both regions after the alignment.
+        Distance between the centres of the two regions, after the two studies were aligned.
     """
 
     roi_id: str
@@ -234,9 +234,10 @@ def _displacement(matrix: np.ndarray, fixed: Volume, region: np.ndarray) -> floa
 
 
 def _left_beside(image: Volume, fixed: Volume, region: np.ndarray) -> float:
-    """Return the largest share of the information that remains if one image is moved by 5 mm.
+    """Return the largest share of two images' mutual information that is left after a move by 5 mm.
 
-    The image is moved to either side along each of the three axes.
+    ``image`` is moved to either side along each of the three axes. The result is infinite if the
+    images share no information.
     """
     best = shared_information(image, fixed, region)
     if best <= 0:

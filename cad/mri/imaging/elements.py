@@ -75,7 +75,7 @@ class _Level(NamedTuple):
     end : float
         Where it ends in the file, in bytes; infinite where its length is undefined.
     implicit : bool
-        Whether the VRs of its elements are implicit.
+        Whether its elements are written without their types (implicit VR).
     checked : bool
         Whether each of its elements may stand only once.
     packed : bool
@@ -314,7 +314,7 @@ def check_places(
         tag = start.tag
         place = start.value
         if tag in (_ITEM_END, _SEQUENCE_END):
-            # An end that nothing has begun ends nothing. pydicom reads on behind it.
+            # An end without an open sequence or item is skipped, as pydicom skips it.
             if len(levels) > 1:
                 levels.pop()
             continue
@@ -325,7 +325,8 @@ def check_places(
         if tag == _ITEM:
             levels.append(_Level(end, level.implicit, level.checked, False, set()))
             continue
-        # Of the outermost data set only some elements are read, of an item all.
+        # In the outermost data set only the elements named in ``tags`` are checked (all elements,
+        # if ``tags`` is empty). In an item of a sequence all elements are checked.
         outermost = len(levels) == 1
         checked = level.checked and (not outermost or not tags or tag in tags)
         if checked and tag in level.tags:

@@ -50,7 +50,7 @@ _TIME_OFFSET = "TemporalPositionTimeOffset"
 _MAPPING = "RealWorldValueMappingSequence"
 _INTEGERS = 2**31  # limit of the integers of a header (PS3.5 6.2)
 _ONE_SCALE = "export the series again, with one rescale slope and intercept for each image"
-_ROUNDED_MM = 1e-3  # by which two roundings of a coordinate near 0 differ
+_ROUNDED_MM = 1e-3  # largest difference (mm) of two roundings of one coordinate
 _DATE = re.compile(r"\d{8}", re.ASCII)
 _TIME = re.compile(r"([01]\d|2[0-3])([0-5]\d)?((?:[0-5]\d|60)(?:\.\d*)?)?", re.ASCII)
 _LONGEST = 256  # size in bytes; a longer element is read but not kept
@@ -72,7 +72,8 @@ TAGS = {
     *PERSONS.values(),
 }
 _PLACES = {keyword: count for keyword, count in _LISTS.values() if keyword in _TABLES["places"]}
-# An enhanced header may state these in two places only if they agree.
+# Elements that an enhanced header (one header for all frames of a file) may state in two places
+# only if both places agree.
 _ONE_MEANING = {
     *_tags(("RescaleSlope", "RescaleIntercept", "RescaleType", _MAPPING)),
     *_tags((*_PLACES, *_TABLES["acquisition"])),
@@ -106,7 +107,8 @@ def frames_of(
     Returns
     -------
     list of Frame
-        One for a classic image; for the others one per frame, mosaic tile or grid slice.
+        One plane for a classic image. For a multi-frame object, one plane per frame; for a mosaic,
+        one per tile; for a grid, one per slice.
 
     Raises
     ------
@@ -239,7 +241,10 @@ def _lay_macros(group: Dataset, flat: Dataset, kind: str) -> None:
 
 
 def _lay(source: Dataset, flat: Dataset, place: str = "") -> None:
-    """Copy elements to a flat header; ``place`` is the sequence they are in, empty for the top."""
+    """Copy elements of a header to a flat header, in which no element is inside a sequence.
+
+    ``place`` is the sequence that the elements come from, empty for the top of the header.
+    """
     for tag in source.keys() & _FLAT.keys():
         element = source[tag]
         target = _FLAT[tag]
@@ -283,10 +288,10 @@ def check_identity(item: Dataset, top: Dataset, place: str) -> None:
 
 
 def _check_top(element: pydicom.DataElement, top: Dataset, place: str) -> None:
-    """Refuse an element of a sequence that says of which object the frame is, and not what the top
-    says.
+    """Refuse an element that has one value at the top of the header and another in a sequence.
 
-    The texts are not shown, because they may name a person.
+    The element tells of which patient, study or object the frame is. The message does not show the
+    two values, because they may name a person.
     """
     stated = str(top[element.tag].value).strip() if element.tag in top else ""
     if stated and str(element.value).strip() != stated:
@@ -335,11 +340,11 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
 
 
 def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
-    """Cut a mosaic's frame into its slices.
+    """Cut a Siemens mosaic, one frame that shows ``count`` slices side by side, into its slices.
 
-    The header's position is that of a plane as large as the whole mosaic, around the first slice's
-    centre. The slices follow the normal that the CSA header states
-    (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
+    The position in the header is the corner of a plane as large as the whole mosaic, with the first
+    slice in its middle. From slice to slice the position moves along the normal that Siemens'
+    private CSA header states (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
     """
     step = _float(dataset.get("SpacingBetweenSlices"))
     normal = vendor.mosaic_normal(dataset)
@@ -372,9 +377,10 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
-    """Cut a grid of slices, as United Imaging stores it, into its slices.
+    """Return the slices of a grid of slices, as scanners of United Imaging store it in one frame.
 
-    Each slice states its own place and time.
+    Each slice states its own place and time. All slices get the earliest time, because one file is
+    one time point.
     """
     across = math.ceil(math.sqrt(len(slices)))
     down = math.ceil(len(slices) / across)
@@ -612,9 +618,10 @@ def _shown(scale: Scale) -> str:
 
 
 def _one_number(value: Any, keyword: str) -> float | None:
-    """Return a number of a scale; None where it is absent.
+    """Return the slope or intercept by which stored values are scaled; None where it is absent.
 
-    Several equal numbers count as one. Several different numbers, NaN and infinity are refused.
+    ``keyword`` names the element for the message. Several equal numbers count as one. Several
+    different numbers, NaN and infinity are refused.
     """
     if value is None or value == "":
         return None

@@ -73,7 +73,7 @@ class Lying(NamedTuple):
     begin, end : int
         Where the pixels begin and end in the file, in bytes.
     state : tuple of int
-        :data:`STATE` of the file.
+        Size, times of change and inode of the file (:data:`STATE`), by which a change is noticed.
     """
 
     layout: tuple[bytes, ...]

@@ -339,10 +339,15 @@ def _exact(
 
 
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Return the shares, shape (z, y, x), by sampling evenly spaced points in every voxel."""
+    """Return which share of every voxel of a grid a mask fills, shape (z, y, x).
+
+    The share is that of evenly spaced points in the voxel that lie in the mask ``box``. ``step``
+    and ``start`` give the mask's axes and first voxel in voxels of the grid, and ``size`` the
+    grid's shape.
+    """
     inverse = np.linalg.inv(step)
-    # The number of points in a voxel follows from the length of a grid step in mask voxels. Up to
-    # the largest number of points, they are at most a third of a mask voxel apart.
+    # In each voxel of the grid, neighbouring points are at most a third of a mask voxel apart,
+    # unless this needs more than _MAX_SAMPLES points along an axis.
     reach = np.abs(inverse).max(axis=0)
     samples = np.clip(np.ceil(3 * reach), _MIN_SAMPLES, _MAX_SAMPLES).astype(int)
     offsets = [(np.arange(n) + 0.5) / n - 0.5 for n in samples]

@@ -25,7 +25,8 @@ _SPACES = {
     "right-anterior-superior": (-1.0, -1.0, 1.0),
     "left-anterior-superior": (1.0, -1.0, 1.0),
 }
-# The keys under which a MetaImage header may state each entry. The reader takes any of them.
+# The keys under which a MetaImage header may state each entry. The library that reads the image
+# takes any of them.
 _META_ENTRIES = {
     "ElementSpacing": ("ElementSpacing",),
     "Offset": ("Offset", "Position", "Origin", "ImagePosition"),
@@ -163,7 +164,10 @@ def _row(count: int) -> str:
 
 
 def _meta_numbers(path: Path, entries: dict[str, str], name: str, count: int) -> np.ndarray:
-    """Return the numbers of a MetaImage entry; refuse two of its keys with different numbers."""
+    """Return the numbers of the MetaImage entry ``name``, which may stand under several keys.
+
+    An error is raised if the header has two of these keys with different numbers.
+    """
     keys = [key for key in _META_ENTRIES[name] if key in entries]
     values = [_numbers(path, entries, key, _row(count)) for key in keys]
     for key, numbers in zip(keys, values, strict=True):

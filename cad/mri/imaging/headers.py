@@ -120,14 +120,14 @@ _NRRD_FIELDS = (
     "min",
     "max",
 )
-# Each may also be written without spaces. All are stored without them.
+# The name of each field may also be written without spaces. Here all names are stored without them.
 _NRRD_NAMES = {
     **{name: name.replace(" ", "") for name in _NRRD_FIELDS},
     **{name.replace(" ", ""): name.replace(" ", "") for name in _NRRD_FIELDS},
     "centers": "centerings",
 }
-# Keys to which MetaIO gives a meaning. It reads them in this spelling only, and other programs in
-# any.
+# Keys to which MetaIO, the library that reads MetaImage files, gives a meaning. MetaIO reads them
+# in this spelling only; other programs read them in any spelling.
 _META_KEYS = (
     "Comment",
     "ObjectType",
@@ -161,12 +161,15 @@ _META_KEYS = (
     "ElementDataFile",
 )
 _META_SPELLINGS = {key.lower(): key for key in _META_KEYS}
-# The libraries copy unknown text into messages of a fixed length, and would write beyond their end.
+# Longest line of a header, in characters: an entry, and a note. The libraries for NRRD and
+# MetaImage copy unknown text into messages of a fixed length; a longer text would be written beyond
+# the end of the message.
 _LONGEST_FIELD = 250
 _LONGEST_NOTE = 4000
 _META_KEY = re.compile(r"[^\s:=]+")
 _PLAIN_NAME = re.compile(r"[^/\\%\s\x00-\x1f\x7f]+")
-# Whether the file is NRRD, by its suffix; other kinds of images never state their place.
+# Suffixes of the files that are read: True for NRRD, False for MetaImage. Files of other kinds are
+# refused, because they never state where the image lies in the patient.
 _SUFFIXES = {".nrrd": True, ".nhdr": True, ".mha": False, ".mhd": False}
 _HINT = "convert it to NIfTI, or to MetaImage or NRRD in one file"
 
@@ -317,7 +320,8 @@ def _of_meta(path: Path, start: bytes) -> _Voxels:
     _require_value(path, entries, "BinaryData", "True", "False")
     _require_value(path, entries, "HeaderSize", "0")
     _require_value(path, entries, "HeaderSizePerSlice", "0")
-    # Readers differ in whether they apply these two.
+    # Some programs apply this slope and offset to the values, others do not. So only the slope 1
+    # and the offset 0, which change nothing, are allowed.
     _require_number(path, entries, "ElementToIntensityFunctionSlope", 1.0)
     _require_number(path, entries, "ElementToIntensityFunctionOffset", 0.0)
     _require_value(path, entries, "ElementNumberOfChannels", "1")
@@ -352,7 +356,8 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
     offset = 0
     while "ElementDataFile" not in entries:
         end = start.find(b"\n", offset)
-        # The last line of a header in a file of its own may end with the file.
+        # If the header is a file of its own, its last line may end with the file, without a line
+        # break.
         if end < 0 and offset < len(start) < _HEADER_BYTES:
             end = len(start)
         if end < 0:
@@ -365,7 +370,8 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
         key = text.strip()
         offset = end + 1
         _check_line(path, text, value, _LONGEST_FIELD)
-        # The library takes a colon for an equals sign, so that a key with one has two meanings.
+        # MetaIO, the library that reads MetaImage files, also takes a colon for an equals sign. A
+        # key that contains a colon would therefore have two meanings, and is refused.
         if not equals or not _META_KEY.fullmatch(key) or key in entries:
             raise CadError(
                 f"no entry of a MetaImage header, or one that stands twice: {key[:60]!r}",
@@ -374,7 +380,7 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
             )
         usual = _META_SPELLINGS.get(key.lower(), key)
         if key != usual:
-            # The library ignores a key in another spelling, and its entry would be lost.
+            # MetaIO ignores a key in another spelling, so the entry would be lost.
             raise CadError(f"the key {key!r} must be spelled {usual}", file=path, hint=_HINT)
         entries[key] = value.strip()
     return entries, offset
@@ -419,7 +425,8 @@ def _nrrd_entries(path: Path, head: bytes) -> dict[str, str]:
     entries: dict[str, str] = {}
     for row in head.split(b"\n")[1:]:
         line = _text(row)
-        # As in the library, the first of the two marks tells a field from a note.
+        # As in the library for NRRD, the mark that comes first decides: ": " ends the name of a
+        # field, and ":=" ends the key of a note.
         field, colon, value = line.partition(": ")
         key, note, _ = line.partition(":=")
         if line.startswith("#") or (note and len(key) < len(field)):
@@ -478,7 +485,7 @@ def _check_line(path: Path, key: str, value: str, longest: int) -> None:
 
 
 def _require_value(path: Path, entries: dict[str, str], key: str, *values: str) -> None:
-    """Raise an error if an entry is present with a value other than the given ones."""
+    """Raise an error if the header entry ``key`` is present with a value not among ``values``."""
     if key in entries and entries[key] not in values:
         raise CadError(
             f"{key} = {entries[key][:40]!r}, read is {' or '.join(values)}", file=path, hint=_HINT
@@ -486,7 +493,7 @@ def _require_value(path: Path, entries: dict[str, str], key: str, *values: str) 
 
 
 def _require_number(path: Path, entries: dict[str, str], key: str, number: float) -> None:
-    """Raise an error if an entry is present with another number than the given one."""
+    """Raise an error if the header entry ``key`` is present and is not equal to ``number``."""
     try:
         stated = float(entries.get(key, number))
     except ValueError:

@@ -192,7 +192,10 @@ def _add_file(listing: Listing, path: Path, twins: Twins) -> None:
 
 
 def _is_first_instance(listing: Listing, path: Path, uid: str) -> bool:
-    """Tell whether a file is the first with its SOPInstanceUID; if not, check that it is a copy."""
+    """Tell whether a file is the first in a listing with its SOPInstanceUID, ``uid``.
+
+    If it is not, an error is raised unless the file is a copy of the first one.
+    """
     if first := listing.instances.get(uid):
         check_copy(path, first, uid)
     return first is None

@@ -42,9 +42,10 @@ _NIFTI = {348: ("Nifti1Header", 108, "f"), 540: ("Nifti2Header", 168, "q")}
 _MAGIC = {348: (344, b"n+1\0"), 540: (4, b"n+2\0\r\n\x1a\n")}
 _NIFTI_START = 540
 _LAST_START = MIB
-# Largest distance (mm) of two places of one corner of an image, as its header states them by sform
-# and by qform. A qform stores a rotation by three numbers of 32 bits. Read back, a slightly tilted
-# axial image of 400 mm lies up to .45 mm beside its sform.
+# A header may state the place of an image twice, by sform and by qform. For each corner of the
+# image, the two places may differ by at most this distance (mm). A qform stores a rotation by three
+# numbers of 32 bits. Read back, a slightly tilted axial image of 400 mm lies up to .45 mm beside
+# its sform.
 _FORM_TOLERANCE_MM = 1.0
 _LARGEST = 1e30
 # Decimals (mm) to which the middle of an image is rounded. Files store positions with errors of
@@ -223,8 +224,9 @@ def read_grid(path: Path) -> sitk.Image:
 def _stored_image(path: Path) -> sitk.Image:
     """Return the image of a MetaImage or NRRD file; refuse a header that states no certain place.
 
-    SimpleITK reads only the header, and must find the same place of the image as the check did. The
-    voxels are read by this program, from where the checked header says.
+    :func:`check_header` reads from the header where the image lies in the patient. SimpleITK reads
+    the header, too, and an error is raised if it finds another place. The voxels are read by this
+    program, from the position in the file that the checked header states.
     """
     if not path.is_file():
         raise CadError("no such image file", file=path)

@@ -102,8 +102,8 @@ def order_phases(
         ``description`` (a number of seconds in the series description); or ``auto``, the first of
         the header times that gives every phase a different time. If ``auto`` finds none, the phases
         keep the scanner's order. The repetition time is then taken as the time from phase to phase,
-        if it is long enough for a whole volume. If only the instance numbers tell phases apart,
-        this is done for any ``clock`` that gives no times.
+        if it is long enough for a whole volume. If only the instance numbers tell phases apart, a
+        ``clock`` that gives no times is replaced by ``auto``.
     pattern : str
         For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional

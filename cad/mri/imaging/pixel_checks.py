@@ -97,7 +97,7 @@ def check_pixels(dataset: Dataset) -> None:
         )
     name = next((keyword for keyword in _PIXELS if keyword in dataset), "")
     if not name:
-        return  # the decoder refuses it
+        return  # the decoder refuses a file without pixels
     content = dataset[name].value
     rows = int(dataset.Rows)
     columns = int(dataset.Columns)
@@ -188,10 +188,12 @@ def check_values(array: np.ndarray, dataset: Dataset) -> None:
 def _check_sign(array: np.ndarray, dataset: Dataset) -> None:
     """Refuse negative values of a JPEG 2000 image whose header says that values have no sign.
 
-    By the header they become large positive values. The opposite case is not refused: some archives
-    pack values with a sign as values without one, and the header then tells what they are.
+    By the header, negative values become large positive values. An image without a sign, whose
+    header says that values have one, is not refused. Some archives pack signed values as values
+    without a sign, and only the header tells what they are.
     """
-    # A value of this size or more is one whose highest bit is the sign in the compressed image.
+    # In values of this size or more the highest bit is set. If the compressed image has signed
+    # values, this bit is their sign.
     beyond = 1 << int(dataset.BitsStored) - 1
     if int(array.max()) < beyond:
         return
@@ -334,9 +336,10 @@ def compressed_size(image: bytes) -> CompressedSize | None:
 
 
 def _check_bits(dataset: Dataset, name: str) -> None:
-    """Refuse a header by which the bits of a value do not fit into the value's place.
+    """Refuse a header by which a pixel's value has more bits than its place in the file.
 
-    A header that contradicts itself on where these bits lie is refused as well.
+    A header is also refused if it contradicts itself on where the bits of a value lie in this
+    place.
     """
     allocated = int(dataset.BitsAllocated)
     needed = _FLOAT_BITS.get(name, allocated)
@@ -411,9 +414,10 @@ def _check_compressed(
 
 
 def _check_run_lengths(fragment: bytes, rows: int, columns: int) -> None:
-    """Refuse an RLE image with more pixels than its header says; the decoder would cut it.
+    """Refuse an RLE image that unpacks to more pixels than its header states.
 
-    Too few pixels, and a wrong number of segments, are refused by the decoder.
+    The decoder would leave out the surplus pixels without an error. Too few pixels, and a wrong
+    number of segments, are refused by the decoder itself.
     """
     if len(fragment) < _RLE_HEADER.size:
         return

@@ -111,8 +111,8 @@ class PixelReader:
             for element in lying.layout
             if element[:4] == _BITS_STORED
         ]
-        # More bytes follow the pixels than one of padding. Only pydicom checks them, so that a file
-        # like this is always read by pydicom.
+        # After the pixels DICOM allows one byte of padding. If more bytes follow, pydicom checks
+        # them. So a file like this is always read by pydicom.
         if len(pixels) > array.nbytes + 1:
             return array
         form = array.dtype, array.shape, sum(8 * array.itemsize - bits for bits in stored)

@@ -227,7 +227,10 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
 
 
 def _placeless_statistics(**values: float | None) -> Iterator[Statistic]:
-    """Yield the statistics that have a value. They are not measured in a place of the image."""
+    """Yield the given statistics that have a value, as tuples of name, value and place.
+
+    The place is an empty text, because these statistics are not measured in one place of the image.
+    """
     for name, value in values.items():
         if value is not None:
             yield name, float(value), ""
@@ -240,16 +243,18 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         grid = study.grid(modality.name)
         if grid is not None:
             yield "field_of_view", belonging.width(grid), f" of {modality.short}"
-    # Two regions of a small transition zone may lie behind peripheral regions in a sound man.
+    # If one of the two zones has only two regions, a wider limit is used. In a man without any
+    # error, the two regions of a small transition zone may lie behind regions of the peripheral
+    # zone.
     of_two = belonging.fewest_of_zone(study) == 2
     name = "zone_order_of_two" if of_two else "zone_order"
     yield from _placeless_statistics(**{name: belonging.zone_order(study)})
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         images["dce"] = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
-    # A displaced image is not an error. Images are checked in their present place, and also where
-    # T2 shows the same tissue. A full bladder or bowel may move the gland but not the bones around
-    # it.
+    # A displaced image is not an error: a full bladder or bowel may move the gland but not the
+    # bones around it. Images are therefore checked in their present place, and also when they are
+    # moved to where T2 shows the same tissue.
     mended = dict(images)
     measured = {displacement.name: displacement for displacement in displacements(study)}
     for name, displacement in measured.items():
@@ -261,14 +266,15 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         if displacement.is_evidence:
             yield from _placeless_statistics(**statistics)
         elif not _all_plausible(statistics):
-            # The middle of T2 may not be the prostate, and few voxels share information by chance.
-            # Such a displacement is therefore no reason to refuse the image, and explains nothing
-            # either.
+            # This displacement was measured in the middle of T2, which may not be the prostate, or
+            # on few voxels, which share information by chance. It is therefore no reason to refuse
+            # the image, and the image is not moved back by it.
             continue
         if name in images and displacement.size_mm >= _SAME_PLACE_MM:
             mended[name] = displacement.mend(images[name])
     yield from _map_and_series(study, measured.get("dce"))
-    # Without contrast agent, the gland hardly differs from the tissue behind it.
+    # The place of the gland mask is checked only if there is a dynamic series. In images without
+    # contrast agent the gland hardly differs from the tissue behind it.
     if study.gland is not None and study.dce is not None:
         gains = belonging.gland_placed(study.gland, images.values())
         if mended != images and _doubtful("gland", gains):
@@ -291,17 +297,22 @@ def _belonging(study: Study) -> Iterator[Statistic]:
             gains = {kind: max(gain, elsewhere[kind]) for kind, gain in gains.items()}
         whole = gains.pop("mirrored")
         if name in measured and measured[name].is_evidence:
-            # Around the gland, each image is compared in its own best place.
+            # The comparison was made around the gland or the regions. There the image, its mirror
+            # image and its turned versions are each shifted to the place where they fit T2 best.
             gains["mirrored"] = measured[name].mirrored
             gains["turned_near"] = measured[name].turned
             mirrors.append(gains["mirrored"])
         else:
-            # A whole image that is displaced may fit better mirrored: it needs more evidence.
+            # The whole image is compared where it lies. If it is displaced, it may fit T2 better
+            # when it is mirrored. For ADC the limit of ``mirrored_whole`` is therefore lower than
+            # that of ``mirrored``.
             gains["mirrored_whole"] = whole
             mirrors.append(whole)
         for kind, gain in gains.items():
             yield f"{name}_{kind}", gain, ""
-    if len(mirrors) > 1:  # each of two images that agree needs less evidence
+    # If two images both fit T2 better when they are mirrored, T2 itself is probably stored
+    # mirrored. Because they agree, a smaller difference than that of one image alone is enough.
+    if len(mirrors) > 1:
         yield "t2w_mirrored", max(mirrors), ""
     yield from _placeless_statistics(
         adc_like_t2w=belonging.like_t2(replace(study, adc=mended.get("adc")))
@@ -325,7 +336,11 @@ def _displaced_along(name: str, displacement: Displacement | None) -> tuple[int,
 
 
 def _map_and_series(study: Study, series: Displacement | None) -> Iterator[Statistic]:
-    """Compare a Ktrans map on the grid of the dynamic series with T2 and with the series."""
+    """Yield statistics on how a Ktrans map fits T2, and how far it lies beside the dynamic series.
+
+    The map must be on the grid of the dynamic series. ``series`` is the displacement of the series
+    beside T2, None where it is not known.
+    """
     on_series = map_on_series(study)
     if not isinstance(on_series, Displacement) or not on_series.is_evidence:
         return
@@ -339,7 +354,7 @@ def _map_and_series(study: Study, series: Displacement | None) -> Iterator[Stati
 
 
 def _all_plausible(statistics: Mapping[str, float]) -> bool:
-    """Tell whether all statistics lie in the usual ranges."""
+    """Tell whether every statistic lies in the range of its name, from :data:`RANGES`."""
     for name, value in statistics.items():
         low, high = RANGES[name]
         if not low <= value <= high:
@@ -348,7 +363,11 @@ def _all_plausible(statistics: Mapping[str, float]) -> bool:
 
 
 def _doubtful(name: str, gains: Mapping[str, float]) -> bool:
-    """Tell whether one of the ``gains`` of an image lies below its usual range."""
+    """Tell whether an image may lie in a wrong place.
+
+    ``gains`` says how much better the image ``name`` fits as it lies than after a change, by kind
+    of change. The place is doubtful if a gain lies below its range in :data:`RANGES`.
+    """
     return any(gain < RANGES[f"{name}_{kind}"][0] for kind, gain in gains.items())
 
 
@@ -374,7 +393,8 @@ def t1_default_problem(
     field = study.protocols.get("dce", Protocol()).field_strength
     if study.dce is None or field is None or abs(field - 3.0) < 0.5:
         return None
-    # A T1 is known for 1.5 T and 3 T. If it is left to the field, that of the nearest one is taken.
+    # T1 is known for fields of 1.5 T and 3 T. If the settings leave T1 to the field, the T1 of the
+    # nearer of these two fields is taken.
     nearest = 1.5 if abs(field - 1.5) < abs(field - 3.0) else 3.0
     fits = abs(field - nearest) < 0.5
     field_of_value: dict[str, float] = {}

@@ -88,9 +88,9 @@ def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequen
         is_measured = not modalities or displacement.name in modalities
         if is_measured and displacement.most_mm >= settings.withdraw_from_mm:
             words += "; no decision is stated (images.registration: rigid may align it)"
-        # A displacement is noted from SAID_MM on. If the image is moved back, which changes what is
-        # measured in its regions, a smaller displacement is noted, too, unless it lies within its
-        # uncertainty.
+        # A displacement of SAID_MM or more is noted. If the image is moved back, other tissue is
+        # measured in its regions. Then a smaller displacement is noted, too, if it is larger than
+        # its own uncertainty.
         if displacement.size_mm >= SAID_MM or (is_moved and displacement.is_notable):
             out.notes.append(words)
     mended = mend(out, moved)

@@ -660,6 +660,9 @@ def _window(array: np.ndarray) -> tuple[float, float]:
 
 
 def _scaled_grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Scale values to 0..255; black where the image has no values."""
+    """Return grey levels from 0 (values up to ``low``) to 255 (values from ``high`` on).
+
+    The level is 0 where the image has no value.
+    """
     share = (np.clip(array.astype(float), low, high) - low) / (high - low)
     return np.asarray(np.nan_to_num(np.rint(255 * share)), np.uint8)

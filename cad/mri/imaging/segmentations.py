@@ -697,7 +697,7 @@ def _slices_of_series(images: Sequence[Frame], plane: Volume) -> _Slices | None:
         return None
     places: list[float] = []
     for along in sorted(_along(plane, np.array(image.position, float)) for image in parallel):
-        # The images of several times lie at one place.
+        # Images of several times, as in a dynamic series, lie at one place, which counts once.
         if not places or along - places[-1] > POSITION_TOLERANCE_MM:
             places.append(along)
     distance = parallel[0].thickness

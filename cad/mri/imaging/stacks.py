@@ -209,7 +209,7 @@ def _where(item: Frame) -> tuple[float, ...]:
 
 
 def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
-    """Sort slices along their normal and check that they form a regular grid."""
+    """Return slices as a stack, sorted along their normal; refuse slices without a regular grid."""
     head = slices[0]
     for item in slices:
         _where(item)

@@ -39,7 +39,8 @@ from cad.mri.imaging.volume import LARGEST_MM, Volume
 OFF_PLANE = 0.1
 _SAME_SLICE = 0.5  # largest difference of positions in one slice plane, in slice distances
 _BEYOND = 1.0  # farthest that a contour may lie beyond the centres of the outer pixels, in pixels
-# Area, in pixels, by which rounding may part two contours of one border.
+# Area in pixels that may come from rounding, such as the area by which two contours of one border
+# differ.
 _ROUNDED = 0.5
 _XOR = ("CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
 _CLOSED = ("CLOSED_PLANAR", *_XOR)
@@ -160,7 +161,10 @@ def _without_contour(path: Path, name: str) -> CadError:
 
 
 def _structures(dataset: Dataset, path: Path, wanted: Wanted) -> dict[int, Dataset]:
-    """Return the structures by number; refuse a number that a wanted structure shares."""
+    """Return the structures of a structure set by number.
+
+    An error is raised if two structures have the same number and one of the two is wanted.
+    """
     structures: dict[int, Dataset] = {}
     for item in dataset.StructureSetROISequence:
         number = number_of(item, "ROINumber")
@@ -188,10 +192,11 @@ def _items_of(item: Dataset) -> list[tuple[Dataset, str]]:
 def _frames_of_reference(dataset: Dataset, structure: Dataset, item: Dataset) -> set[str]:
     """Return the FrameOfReferenceUIDs that hold for a structure.
 
-    A structure states its own, which must be one of those of the whole structure set (PS3.3
-    C.8.8.5). If it states none, that of the set is returned, provided the set has only one. If its
-    own is none of those of the set, all of them are returned, and the caller refuses the structure.
-    The top of the header and the contours may state one, too; it must be the same.
+    A structure states a UID of its own, which must be one of the UIDs of the whole structure set
+    (PS3.3 C.8.8.5). If the structure states none and the set has only one UID, the set's UID is
+    returned. If the structure's UID is not among those of the set, all these UIDs are returned. The
+    top of the header and the contours may state a UID, too, which is added to the result. The
+    caller refuses a structure for which more than one UID is returned.
     """
     of_set = set()
     for reference in dataset.get("ReferencedFrameOfReferenceSequence") or []:
@@ -431,7 +436,7 @@ def _listed(slices: list[int]) -> str:
 
 
 def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[np.ndarray]:
-    """Return the polygons of a slice, each once; refuse those that have two meanings."""
+    """Return the polygons of a slice, without copies; refuse contours of unclear meaning."""
     if all(contour.exclusive for contour in contours):
         return [contour.polygon for contour in contours]
     if any(contour.exclusive for contour in contours):

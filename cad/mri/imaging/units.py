@@ -11,7 +11,8 @@ from cad.base.terms.modality import Modality
 from cad.mri.imaging.volume import Volume
 
 _FACTORS: dict[str, dict[str, float]] = table_beside(__file__)
-# Texts under which headers state a unit although the values have none.
+# Texts that some headers have in the place of a unit, and that state no unit ("us" stands for
+# unspecified).
 _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 
 

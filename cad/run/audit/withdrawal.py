@@ -234,7 +234,7 @@ class Elsewhere(Protocol):
     name: str
 
     def held(self) -> AbstractContextManager[None]:
-        """Return a context manager that keeps other processes from writing to the place."""
+        """Return a context manager in which no other process can write to the stored studies."""
 
     def sweep(self, names: Names, same: SamePatient | None) -> int:
         """Remove a patient's studies from the place; return how many were removed.
@@ -258,9 +258,10 @@ class Elsewhere(Protocol):
         """
 
     def studies(self, names: Names, same: SamePatient | None) -> list[str]:
-        """Return the names of studies in the place that are, or may be, the patient's.
+        """Return the names of studies in this place that are, or may be, the patient's.
 
-        Nothing is changed.
+        The place, such as a hospital's node, stores studies outside the cohort. Nothing in it is
+        changed.
 
         Parameters
         ----------
@@ -456,7 +457,10 @@ def _is_run(run: Path) -> bool:
 
 
 def _swept(run: Path, names: Names) -> list[str]:
-    """Do the work of :func:`sweep_run` in a run folder that this process has locked."""
+    """Remove a patient from a run folder that this process has locked (:func:`sweep_run`).
+
+    Return the removed files and folders, and a text for each table that lost rows.
+    """
     folder = RunFolder(run)
     with stage(run) as scratch:
         removed = named_places(run, names)

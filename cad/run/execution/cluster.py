@@ -64,9 +64,10 @@ _warm = threading.local()
 def _on_dask_worker(
     function: Callable[[Any], Any], task: Any, options: ExecutionOptions, version: str
 ) -> Done[Any, Any]:
-    """Do one task in the worker process that belongs to this thread of a Dask worker.
+    """Do one task in the process that belongs to this thread of a Dask worker; return its outcome.
 
-    The process stays for the next task.
+    The process stays for the next task. If the Dask worker has another version of the program, the
+    outcome is a fault.
     """
     if version != __version__:
         fault = Fault(
@@ -148,8 +149,9 @@ def on_cluster(
                 following = next(waiting, NO_MORE)
                 if following is not NO_MORE:
                     running.add(start(following))
-                # No other task is left, so one suspect now runs alone on the cluster. If workers
-                # die again, this task is the cause.
+                # A suspect is a task during which Dask workers died. No other task is left now, so
+                # one suspect runs alone on the cluster. If workers die again, this task is the
+                # cause.
                 elif not task_of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 

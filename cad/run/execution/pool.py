@@ -196,8 +196,10 @@ def _in_this_process(
             for worker in list(workers):
                 if worker.connection in answered:
                     outcome = worker.take()
-                # The deadline is in clock time. late() tells whether the task itself waited for so
-                # long. Other programs may only have slowed it down.
+                # The deadline is in clock time, in which other programs may have slowed the task
+                # down. late() leaves out the time in which the task used a processor or queued for
+                # one. It tells whether the task has waited too long for anything else, such as a
+                # disk.
                 elif worker.deadline <= now and worker.late():
                     outcome = worker.stop()
                 else:

@@ -188,8 +188,9 @@ def _outcome_of_task(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
         fault = done.fault or Fault("the worker gave no result", "please report this")
         reason = fault.reason
         hint = fault.hint
-        # A failed study with a key is not measured again while its input is unchanged. Otherwise a
-        # run that is repeated every night would wait for the study's time limit every night.
+        # A failed study whose ``key`` is not empty is not measured again while its input is
+        # unchanged. Such a key is set if the study would most likely fail again. Otherwise a run
+        # that is repeated every night would wait for the study's time limit every night.
         key = "stopped" if fault.lasting else ""
     failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
     return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
@@ -250,11 +251,11 @@ _LONGEST = 2**20  # length of the longest line in bytes
 
 
 class _Lines:
-    """Append JSON lines to a file.
+    """Append JSON lines, one for each study, to a file.
 
     Every line is passed to the system at once, and the file is flushed to the disk at the end. If
-    the disk is full, a line is left out. Then a later run opens the result of this study to learn
-    from which input it was made.
+    the disk is full, the line of a study is left out. A later run then opens the result of this
+    study to learn from which input the result was made.
     """
 
     @door("own", "memory of a run")

@@ -507,7 +507,8 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
                 f"the training table's column {name!r} has {values[row]:g} in row {row + 1}: "
                 "expected a number from 0 to 1"
             )
-    # A model that was trained by a pipeline fills missing values.
+    # A model that was trained by a pipeline fills missing values itself. Only in the training table
+    # of other models a missing value may be an error.
     missing = np.argwhere(training[features].isna().to_numpy())
     if "pipeline" in metadata or not len(missing):
         return
@@ -522,7 +523,7 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
 
 @contextmanager
 def using(bundle: Bundle) -> Iterator[None]:
-    """Turn an error that a damaged model causes inside this context manager into one with its name.
+    """Turn an error that a damaged model causes in the block into a CadError that names the model.
 
     Correct hashes prove that the files did not change. They do not prove that the files hold a
     valid model.

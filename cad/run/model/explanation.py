@@ -39,11 +39,11 @@ def explanation_rows(
 ) -> list[ExplanationRow]:
     """Return the rows of ``explanations.csv``.
 
-    A region has a row for each of the 10 features with the largest effects (:func:`explain`), and
-    for one feature of every family of features. This feature has the largest effect among those
-    whose effect has the same sign as that of the family. Its row also has the effect of the whole
-    family (``contribution``, by :func:`contributions`). ``average`` holds the log-odds of the
-    average training region.
+    A region has a row for each of the 10 features with the largest effects (:func:`explain`). It
+    also has a row for the main feature of each family of features. The main feature is the one with
+    the largest effect among those whose effect has the sign of the family's effect. Its row also
+    has the effect of the whole family (``contribution``, by :func:`contributions`). ``average``
+    holds the log-odds of the average training region.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def explanation_rows(
 def _spokesmen(
     entries: Sequence[Explanation], group_of: Mapping[str, str], effect_of: Mapping[str, float]
 ) -> dict[str, str]:
-    """Return the feature that is shown for each family.
+    """Return, for each family of features, the feature that is shown for it.
 
     This is the feature with the largest effect among those whose effect has the same sign as that
     of the whole family. If no feature has this sign, it is the family's feature with the largest
@@ -310,6 +310,8 @@ class _Mixtures:
     def decision_values(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
         """Yield for every row the decision values of its m mixtures, shape (m,).
 
+        A mixture is the row with some features replaced by the training median.
+
         Parameters
         ----------
         replaced : ndarray of bool, shape (m, features)
@@ -325,7 +327,11 @@ class _Mixtures:
             yield from self.log_odds(replaced)
 
     def log_odds(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield for every row the log-odds of the probabilities of its m mixtures, shape (m,)."""
+        """Yield for every row the log-odds of the probabilities of its m mixtures, shape (m,).
+
+        A mixture is the row with some features replaced by the median of the training.
+        ``replaced``, shape (m, features), says which ones.
+        """
         if hasattr(self.learner, "decide_mixed"):  # such a learner's decision values are log-odds
             lowest, highest = logit([_CLIP, 1 - _CLIP])
             for values in self.decision_values(replaced):

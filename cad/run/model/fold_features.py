@@ -54,8 +54,8 @@ class Preparation:
     harmoniser : CombatHarmoniser or None
         The harmoniser that removes site effects; None where the pipeline does not harmonise.
     medians : ndarray, shape (n_features,), or None
-        Medians of the training rows. They stand for missing values while a row is harmonised, and
-        are taken out again afterwards.
+        Median of each feature over the training rows. While a row is harmonised, medians stand for
+        its missing values. Afterwards these values are NaN again.
     """
 
     scale: NyulScale | None = None
@@ -134,9 +134,10 @@ class Preparation:
 
     @classmethod
     def of(cls, metadata: JsonObject) -> Preparation:
-        """Return the preparation that a model's metadata hold.
+        """Return the preparation, the steps on features before the learner, from a model's
+        metadata.
 
-        Where they hold none, the result is a preparation that changes nothing.
+        If the metadata hold none, the result is a preparation that changes nothing.
         """
         return cls.from_dict(metadata.get("preparation"))
 

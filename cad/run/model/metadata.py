@@ -39,7 +39,7 @@ class TrainingCohort(TypedDict, total=False):
 
 
 class TableRoles(TypedDict, total=False):
-    """Hold the roles of the columns of the table that a model was trained on."""
+    """Say what the columns of a model's training table are, such as scores of readers."""
 
     file: str
     patient: str | None

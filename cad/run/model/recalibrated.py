@@ -51,7 +51,7 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: ArrayLike, **params: Any) -> Self:
         """Replace the learner by a copy fitted to X and y; return this object.
 
-        Intercept and slope stay as they are.
+        ``intercept`` and ``slope``, the two numbers of the recalibration, stay as they are.
         """
         self.learner = clone(self.learner).fit(X, y, **params)
         return self
@@ -87,8 +87,9 @@ def save_recalibrated(
         too.
     outcome : dict
         Metadata that replace those of the model. ``joint`` is the site's joint model.
-        ``operating_point`` and ``man`` are thresholds chosen at the site. ``combinations`` are the
-        weights of readers' scores and of the model. ``recalibrated_on`` lists the participants.
+        ``operating_point`` and ``man`` are the thresholds of regions and of men, chosen at the
+        site. ``combinations`` are the weights of readers' scores and of the model.
+        ``recalibrated_on`` lists the participants of the site.
     report : dict
         Becomes ``recalibration`` of the metadata, for the card: measures of ``regions`` and
         ``men``, each ``before`` and ``after`` recalibration.
@@ -103,7 +104,7 @@ def save_recalibrated(
 
 
 def moved_combinations(weights: Combinations, intercept: float, slope: float) -> Combinations:
-    """Adapt the weights by which a reader's score and the tool are combined to a recalibrated tool.
+    """Return the weights that combine a reader's score with the tool, for a recalibrated tool.
 
     The new weights with the new log-odds of the tool give the same result as the old weights with
     the old log-odds.

@@ -149,7 +149,7 @@ class _Shown:
 
     @property
     def with_numbers(self) -> bool:
-        """Tell whether any region has a belief that is not held back."""
+        """Tell whether any region of the two studies has a belief that is not held back."""
         return any(region.belief is not None for region in self.scored.values())
 
     @property
@@ -159,7 +159,10 @@ class _Shown:
         return bool(numbered) and all(region.of_cancer for region in numbered)
 
     def number(self, study: str, roi: str) -> float | None:
-        """Return the probability of a region, or its belief; None where the region has neither."""
+        """Return the probability of a region, if all regions have one, else the region's belief.
+
+        The result is None for a region without a row of results.
+        """
         region = self.scored.get((study, roi))
         if region is None:
             return None
@@ -265,7 +268,11 @@ def _regions_head(shown: _Shown, words: Wording) -> list[str]:
 
 
 def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
-    """Return the cells of a region of the latest study, or of an earlier region far from these."""
+    """Return the cells of a row: a region of the latest study, and the earlier region near it, if
+    any.
+
+    An earlier region that is far from all regions of the latest study has a row of its own.
+    """
     none_near = words.say("none within {limit} mm", limit=f"{NEAR_MM:g}")
     size_now = shown.sizes_now.get(row.roi_id, {})
     size_then = shown.sizes_then.get(row.earlier_roi_id, {})

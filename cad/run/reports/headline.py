@@ -174,8 +174,9 @@ def where_words(view: RegionView, views: Sequence[RegionView], words: Wording = 
     view : RegionView
         The region.
     views : sequence of RegionView
-        All regions of the same man. If all have one size, they are taken for marks that were set
-        and not for drawn lesions, and the size is called that of the mark.
+        All regions of the same man. If they are three or more and all have the same size, they are
+        taken for marks that somebody set, and not for drawn lesions. The text then calls the size
+        of a region the size of the mark. It also does so if ``view`` itself is known to be a mark.
     words : Wording
         Language of the text.
 
@@ -514,8 +515,9 @@ this other decision. The reasons for referring follow in the sentence.
 def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wording) -> str:
     """Say why a region has its decision.
 
-    The text gives the reasons for which the region is referred against the thresholds. Without such
-    reasons it says where the region's number lies relative to the site's limits.
+    A region may be referred although the thresholds alone would decide it; the text then gives the
+    reasons. For any other region it says whether the region's number lies below, between or above
+    the site's two limits.
     """
     against = region.decision == "refer" and bool(region.decision_reason)
     if against and (not limits or region.decision_model not in _WOULD):
@@ -553,14 +555,14 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
 
 
 def _benign_limit(threshold: float, words: Wording) -> str:
-    """Say below which limit a region is called benign, or that none is."""
+    """Say below which probability a region is called benign, or that no region is."""
     if threshold <= 0:
         return words.say(benign_limit(threshold))
     return words.say("benign below {limit}", limit=probability_text(threshold))
 
 
 def _malignant_limit(threshold: float, words: Wording) -> str:
-    """Say above which limit a region is called malignant, or that none is."""
+    """Say above which limit a region is called malignant, or that no region is called malignant."""
     if threshold >= 1:
         return words.say(malignant_limit(threshold))
     return words.say("malignant above {limit}", limit=probability_text(threshold))
@@ -583,7 +585,9 @@ def man_words(
     none: str = "",
     words: Wording = ENGLISH,
 ) -> str:
-    """Say what follows from the decision on a man, his probability, and the reasons.
+    """Return the sentences on a man that follow the word of his decision.
+
+    They say what to do next, the reasons of the decision, and the probability of the whole man.
 
     Parameters
     ----------

@@ -227,7 +227,9 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
         meta = {**meta, "slice_numbers": [*numbers[:-1][place[0]], numbers[-1]]}
     z_mm = np.asarray(arrays["z_mm"], float)[place[0]]
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
-        z_mm = -z_mm  # if the slices were reversed, the slice normal now runs to the head
+        # Heights are positions along the slice normal. After the slices were reversed, the normal
+        # points to the head, so all heights change their sign.
+        z_mm = -z_mm
     layers = {}
     for key in LAYERS:
         if key in arrays:
@@ -347,7 +349,7 @@ class KeyImage(NamedTuple):
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
-    """Cut the same field of view around a region out of several layers.
+    """Cut the same field of view around a region out of several layers (images and maps).
 
     The slice is the one on which the region is largest. The field of view shows the region and both
     sides of the gland, or without a gland mask the middle of the image.
@@ -526,7 +528,10 @@ def _crop(
 
 
 def _ends(mask: np.ndarray, axis: int) -> tuple[int, int]:
-    """Return the first row (axis 0) or column (axis 1) of a mask, and the last one plus 1."""
+    """Return the first row of a picture with voxels of a mask, and the last such row plus 1.
+
+    With ``axis`` 1, columns are taken in place of rows. The mask must not be empty.
+    """
     places = np.flatnonzero(mask.any(axis=1 - axis))
     return int(places[0]), int(places[-1]) + 1
 

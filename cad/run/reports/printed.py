@@ -162,7 +162,8 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
 def learned(run: JsonObject) -> list[tuple[str, str]]:
     """Return what each model of a run has learned, as pairs (model, sentence).
 
-    The sentence is that of :func:`cad.run.model.described.describe`: the weights of settings.
+    The sentence says how much weight a learner that averages over settings gives to each value
+    (:func:`cad.run.model.described.describe`). Models of other learners have no pair.
 
     Parameters
     ----------
@@ -194,10 +195,10 @@ def promises(metrics: Summary) -> list[tuple[str, str]]:
 def closing_lines(results: Results, metrics: Summary) -> list[str]:
     """Return the last lines that a run prints.
 
-    The first line counts men, regions and decisions; where a model promised a share of decided men,
-    it also compares that share with the last men. The second line names the first three men in the
-    order of the index, and is left out where no man has a result. Men whose results are held back
-    are counted and not named.
+    The first line counts men, regions and decisions. If the model states which share of men it
+    decided at its training, the line also has the share of decided men among the latest men. The
+    second line names the first three men in the order of the index, and is left out where no man
+    has a result. Men whose results are held back are counted and not named.
 
     Parameters
     ----------
@@ -218,7 +219,8 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     men_and_regions = (
         f"{_many(len(men), 'man', 'men')}, {_many(len(visible.regions), 'region', 'regions')}"
     )
-    # While a man is held back, measures of the whole run would reveal his result.
+    # A man's results may be held back until a reader has scored him. Until then, measures of the
+    # whole run would reveal his result.
     if n_held_back:
         counts = _counts_of_visible_men(men, n_held_back)
     else:
@@ -231,9 +233,10 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
 
 
 def _counts_of_run(results: Results, metrics: Summary) -> str:
-    """Count the decisions on all regions of a run, and compare the latest men with the training.
+    """Return in words how many regions of a run got each decision, and how many were decided.
 
-    The share of decided men among the latest men is given beside that at the training of the model.
+    If the latest men were compared with the training of the model, the share of decided men among
+    them is given beside that share in the training.
     """
     stated = metrics.decisions["stated"]
     counts = []
@@ -254,7 +257,10 @@ def _counts_of_run(results: Results, metrics: Summary) -> str:
 
 
 def _counts_of_visible_men(men: list[PatientView], n_held_back: int) -> str:
-    """Count the decisions on the regions of the men who are not held back, and the other men."""
+    """Return text with the number of regions of each decision, and the number of men held back.
+
+    Only regions of men whose results are not held back are counted.
+    """
     counts = []
     for decision in ("malignant", "refer", "benign"):
         n_regions = sum(man.count(decision) for man in men)
@@ -302,10 +308,10 @@ def _common_reason(results: Results) -> str:
 
 
 def _drift(metrics: Summary) -> list[str]:
-    """Compare, in a line, the share of decided men among the latest men with that at the training.
+    """Return a line that compares two shares of decided men: the latest men, and at the training.
 
-    A man is decided if he is called benign or malignant. The result is empty for a model that
-    states no such share.
+    A man is decided if he is called benign or malignant. The list is empty if the run has no latest
+    men, or if the model does not state the share at its training.
     """
     men = metrics.patient_level
     last = men.decisions.get("lately") if men else None

@@ -106,12 +106,13 @@ class ReasonSum:
         return self.sentence_in(ENGLISH)
 
     def sentence_in(self, words: Wording) -> str:
-        """Say in one line which families raised and lowered the belief, in a radiologist's words.
+        """Say in one line, in a radiologist's words, which families of features raised or lowered
+        the belief.
 
-        There are at most three phrases, and families with little effect are left out. Two of the
-        others are always named: the family that raised the belief most and the one that lowered it
-        most. They are named even if a radiologist has no word for them, because a sheet of paper
-        has no table of all families.
+        There are at most three phrases. A family with little effect is left out. Of the families
+        that are not left out, two are always named: the one that raised the belief most, and the
+        one that lowered it most. They are named even if a radiologist has no word for them, because
+        a sheet of paper has no table of all families.
 
         Parameters
         ----------
@@ -224,7 +225,10 @@ def _level(percentile: float | None, column: Column | None) -> str:
 
 
 def _with_level(bar: ReasonBar, words: Wording) -> str:
-    """Name a family and the level of its main feature among the training regions."""
+    """Return the name of a family of features, with the level of its main feature in brackets.
+
+    The level says whether the feature's value is usual, low or high among the training regions.
+    """
     family = words.again(bar.family)
     if not bar.level:
         return family
@@ -235,7 +239,7 @@ def _with_level(bar: ReasonBar, words: Wording) -> str:
 
 
 def _dictated(reason: Reason, column: Column | None) -> str:
-    """Return a radiologist's words for a family and its level, such as ``low ADC``.
+    """Return a radiologist's words for a family of features and its level, such as ``low ADC``.
 
     The text is empty if there are no such words, or if the value is neither low nor high. It is
     also empty if the effect on the belief is the opposite of what a radiologist expects.

@@ -172,5 +172,8 @@ def _left(level: str) -> int:
 
 
 def _placed(cells: np.ndarray, level: str) -> np.ndarray:
-    """Return a level's cells with empty columns before them, as many as in the whole drawing."""
+    """Return the cells of a level with empty columns before them.
+
+    In the drawing of all levels, as many columns stand before this level (:func:`_left`).
+    """
     return np.pad(cells, ((0, 0), (_left(level), 0)))

@@ -368,7 +368,9 @@ class _Lesion(NamedTuple):
     passages: list[Passage]
 
     def lines(self, layout: _Layout) -> list[Passage]:
-        """Break the text on the lesion into lines; they are shorter beside an enhancement curve."""
+        """Return the text on the lesion broken into lines, which are shorter beside an enhancement
+        curve.
+        """
         beside = self.view.curve is not None and not layout.curve_below
         return wrapped(self.passages, _INNER - 5 - (_CURVE[0] if beside else 0), _TEXT)
 
@@ -692,7 +694,11 @@ _FIRST_COLUMN = 33.0
 
 
 def _earlier_words(earlier: EarlierView) -> list[Passage]:
-    """Return the text on the earlier study: facts of both studies, and sentences."""
+    """Return two paragraphs on the earlier study of a man.
+
+    The first has facts, each with its value in the earlier and in the latest study. The second has
+    sentences that compare the studies.
+    """
     facts = []
     for name, earlier_value, latest_value in earlier.facts:
         facts.append(f"{name} {earlier_value} → {latest_value}")
@@ -743,7 +749,7 @@ def _row(paper: Paper, cells: Sequence[str], places: Sequence[float], colour: st
 
 
 def _in_columns(cells: Sequence[str], places: Sequence[float], colour: str) -> list[list[Passage]]:
-    """Break the cells of a row into lines that fit their columns."""
+    """Return, for each cell of a row of a table, its text broken into lines that fit its column."""
     ends = [*places[1:], _INNER]
     columns = []
     for cell, start, end in zip(cells, places, ends, strict=True):

@@ -496,8 +496,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     codes = soft_labels(p[labelled], half_width, boundary, precision).kinds
     kinds[labelled] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
-    # These two kinds are set last. Histology that overrides the readers makes a label certain,
-    # whatever the readers' scores are.
+    # The two kinds of certain labels are set last. Histology that overrides the readers makes a
+    # label certain, whatever the readers' scores are.
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
     return pd.Series(kinds, index=labels.index)

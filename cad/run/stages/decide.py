@@ -191,7 +191,11 @@ def decide_regions(
 
 
 def _withheld(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the decision columns of a region whose model may not decide on real men."""
+    """Return the decision columns of a region whose model may not decide on real men.
+
+    ``row`` is the region's row of results. The decision is empty, and its reason says that the
+    model was trained on simulated men.
+    """
     # The classes that conformal prediction leaves possible are not shown. Like the thresholds, they
     # hold only for men like those of the training, and these men were simulated.
     return {**_decision_columns("", row), "decision_reason": SIMULATED_TRAINING, "plausible": ""}

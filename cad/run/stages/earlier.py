@@ -246,8 +246,10 @@ def _pairs_of_studies(loaded: Loaded, measured: Measured) -> list[Pair]:
 def _still_current(
     loaded: Loaded, measured: Measured, pairs: Sequence[Pair]
 ) -> dict[str, list[EarlierRow]]:
-    """Return, by man, the rows of an earlier run that still hold: neither of the two studies
-    changed.
+    """Return, by man, the rows of an earlier run that need not be computed again.
+
+    Each row compares a man's two latest studies. It is kept if both studies are the same as in the
+    earlier run and have not changed since.
     """
     if not loaded.options.resume:
         return {}
@@ -287,8 +289,8 @@ def _in_cohort_order(
     out of date, because the cohort's tables may have changed since. A new row has no PSA yet.
     """
     rows = []
-    # The comparisons become ready in any order, but the pairs of studies have the order of the
-    # cohort.
+    # The comparisons of studies become ready in any order. Their rows are put into the order of
+    # ``pairs``, which is the order of the cohort.
     for pair in pairs:
         stated = _stated_psa(loaded, pair.earlier)
         for row in rows_of_men[pair.latest.participant_id]:

@@ -75,7 +75,7 @@ class Emitted:
     patients: list[str] = field(default_factory=list)
 
     def as_dict(self) -> JsonObject:
-        """Return the content as values that JSON can hold, for ``--json``."""
+        """Return what the command prints as values that JSON can hold, for ``--json``."""
         results = read_results(self.out)
         hidden = held_back(results)
         return {
@@ -120,9 +120,9 @@ class Emitted:
         return "\n".join([*lines, f"open {folder.page('index.html')}"])
 
     def _failed(self) -> list[str]:
-        """Return the failures that nobody has acknowledged as lines.
+        """Return lines of text on the failures that nobody has acknowledged.
 
-        Regions of one study with the same reason share a line.
+        Regions of one study that failed for the same reason share a line.
         """
         rois: dict[tuple[str, str, str], list[str]] = {}
         for f in [*self.kinds.new, *self.kinds.repeated]:
@@ -210,7 +210,8 @@ def begin(loaded: Loaded, measured: Measured) -> None:
         When no study could be measured. The run folder then has no results of an earlier run, and
         ``failures.csv`` says why.
     """
-    # This comes first, so that a run that is killed from here on does not count as finished.
+    # The mark of a finished run is removed first. So a run that is killed from here on does not
+    # count as finished.
     loaded.folder.complete.unlink(missing_ok=True)
     # Reports of the earlier results must not stand beside the new results.
     for delivered in (loaded.folder.objects, loaded.folder.bundles):
@@ -291,7 +292,8 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         seconds = time.perf_counter() - begun
         judged = replace(judged, timings={**judged.timings, "earlier": seconds})
     emitted = _write(loaded, measured, judged, earlier)
-    # The mark comes last, so that wherever it exists all other files are complete.
+    # The mark of a finished run is written last. So wherever it exists, all other files are
+    # complete.
     records.write_complete(loaded.folder, _hash_of_inputs(loaded, measured))
     return emitted
 

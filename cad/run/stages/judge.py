@@ -113,7 +113,7 @@ def judge(
     folds: OutOfFold | None = None,
     null: PermutationNull | None = None,
 ) -> tuple[pd.DataFrame, Summary]:
-    """Join probabilities to what the cohort's tables say of its regions, and measure them.
+    """Measure how good probabilities are, and join them to what the tables say of the regions.
 
     Parameters
     ----------

@@ -252,7 +252,10 @@ def predict(
 def _predicted_men(
     loaded: Loaded, risk: Risk, bundles: Sequence[Bundle]
 ) -> tuple[pd.DataFrame, PatientLevel]:
-    """Return the men with their lower thresholds, and measures of their probabilities."""
+    """Return a table of the men, and measures of the men's probabilities.
+
+    The table has the added column ``lower``: the threshold below which a man may be called benign.
+    """
     settings = loaded.settings.validate_
     decision = loaded.settings.decision
     men = risk.men.assign(lower=decision.thresholds[0])
@@ -649,7 +652,10 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
-    """Return for each region how it was measured in another way than the training regions."""
+    """Return for each region a note on how it was measured otherwise than the training regions.
+
+    The note is empty for a region that was measured in the same way.
+    """
     trained = bundle.metadata.get("provenance") or {}
     notes = []
     for row in provenance.to_dict("records"):

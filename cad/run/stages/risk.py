@@ -82,7 +82,8 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
         years and ``psa_density`` in ng/mL2. ``man_truth`` is 1 or 0 by the histology of the whole
         prostate, where it was examined beyond the outlined regions. Values are NaN where unknown.
     belief : ndarray, shape (n,)
-        Belief of each region, on the scale of a model that leaves nobody out.
+        Belief of each region. Out-of-fold beliefs are to be given without the base rates of their
+        folds (:func:`cad.learning.joint_model.teaching_beliefs`).
 
     Examples
     --------

@@ -153,7 +153,11 @@ def _measured_study(
 def _redrawn_copies(
     study: Study, features: StudyFeatures, settings: PipelineSettings
 ) -> dict[str, np.ndarray]:
-    """Measure redrawn copies of the regions, if the settings select stable features."""
+    """Return the features of randomly redrawn copies of the regions, as arrays by name.
+
+    The result is empty unless the settings ask for stable features only, or if no copy can be
+    measured.
+    """
     if not settings.features.robustness.stable_only or features.rows.empty:
         return {}
     from cad.mri.features.robustness import Perturbation, perturbed_features

@@ -129,8 +129,9 @@ def judge_folds(
     table = aggregated.table
     source = aggregated.source
     lacks = _rows_without_image(loaded, aggregated)
-    # The learner gave these regions a belief from medians that replace the features of the missing
-    # image. A prediction gives such regions no belief, so the validation leaves them out, too.
+    # Some regions lack an image that other regions have. The learner gave them a belief from
+    # medians that replace the features of this image. A prediction gives such regions no belief, so
+    # the validation leaves them out, too.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,
@@ -210,9 +211,9 @@ def judge_folds(
 def _validated_men(
     loaded: Loaded, aggregated: Aggregated, risk: Risk
 ) -> tuple[pd.DataFrame, PatientLevel]:
-    """Return the cohort's men with their thresholds, and measures of their probabilities.
+    """Return a table of the cohort's men, and measures of the men's probabilities.
 
-    The column ``lower`` has the threshold below which a man may be called benign.
+    The table has the added column ``lower``: the threshold below which a man may be called benign.
     """
     settings = loaded.settings.validate_
     decision = loaded.settings.decision
@@ -327,8 +328,9 @@ def _chosen_thresholds(
 ) -> tuple[operating.OperatingChoice | None, list[str]]:
     """Choose the thresholds with which decisions reach the predictive values that a site aims at.
 
-    The result is None where no predictive value is aimed at, and where the aim cannot be pursued,
-    with the reason. The thresholds then follow from the costs of errors.
+    Return the thresholds, and notes. The thresholds are None if the site aims at no predictive
+    value. They are also None if the aim cannot be pursued; a note then says why. In either case the
+    thresholds of the run follow from the costs of errors.
     """
     settings = loaded.settings.decision
     table = aggregated.table
@@ -344,7 +346,7 @@ def _chosen_thresholds(
 def _validated_rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> RivalTable | None:
-    """Validate other learners (rivals) on the same folds, and compare the learner with them.
+    """Return a comparison of the learner with other learners (rivals) on the learner's own folds.
 
     The result is None where the learner has no probabilities.
     """
@@ -352,8 +354,8 @@ def _validated_rivals(
     settings = loaded.settings
     if not np.isfinite(folds.probability).any():
         return None
-    # A grid search may have given the steps before the learner other values than the settings
-    # state.
+    # The rivals get the steps before the learner that were fitted in each fold. A grid search may
+    # have given these steps other parameters than the settings state.
     fronts = {}
     for fold in folds.folds:
         if isinstance(fold.estimator, Pipeline):

@@ -280,7 +280,7 @@ def _encoding_of(content: bytes) -> str:
 
 
 def _text_records(text: str, separator: str, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return the number and the cells of every row of a CSV text that is not blank."""
+    """Return the number and the cells of each row of a CSV text; blank rows are left out."""
     if text.count("\n") > MAX_ROWS:
         raise CadError(f"{text.count(chr(10)):,} rows, at most {MAX_ROWS:,} are read")
     first_line = text.partition("\n")[0].strip().strip('"').lower()
@@ -461,7 +461,8 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
-    # Only a workbook that is loaded as a whole knows its merged cells, which takes long.
+    # To check merged cells, the workbook must be loaded as a whole, which takes long. So this is
+    # done only if the workbook has merged cells.
     if title in sheets and has_merged_cells:
         _check_merged(load_workbook(io.BytesIO(content), data_only=True)[title])
     records = []
@@ -514,7 +515,10 @@ def _sheet_rows(sheet: Any) -> list[tuple[int, list[Any]]]:
 
 @door_in_child("workbook", seconds=_SHEET_SECONDS, gigabytes=_SHEET_GIGABYTES, needs="openpyxl")
 def _check_formulas(content: bytes, title: str) -> None:
-    """Raise an error for a formula without a stored value, which would be read as an empty cell."""
+    """Raise an error if a sheet of a workbook has a formula without a stored value.
+
+    Such a formula would be read as an empty cell.
+    """
     from openpyxl import load_workbook
 
     formulas = load_workbook(io.BytesIO(content), read_only=True, data_only=False)[title]

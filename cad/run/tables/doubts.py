@@ -213,7 +213,7 @@ def _doubt_row_number(name: str, values: np.ndarray, cells: Cells) -> None:
 
 
 def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Roles) -> None:
-    """Raise an error for whole numbers that count the patients in the order of the table.
+    """Raise an error for a column of whole numbers that count the patients in the table's order.
 
     Such a column probably numbers the patients and measures nothing.
     """
@@ -236,7 +236,7 @@ def _doubt_patient_number(name: str, values: np.ndarray, cells: Cells, roles: Ro
 
 
 def _doubt_date(name: str, values: np.ndarray, cells: Cells) -> None:
-    """Raise an error for numbers that are all dates, such as 20240131."""
+    """Raise an error for a column whose numbers are all dates, such as 20240131."""
     dates = values[np.isfinite(values)]
     if (
         len(dates) < _LEAST
@@ -326,7 +326,11 @@ def _doubt_labels(
     columns: int,
     cells: Cells,
 ) -> None:
-    """Raise an error for a feature that is nearly equal to the label, or to its opposite."""
+    """Raise an error for a feature that is nearly equal to the label, or to its opposite.
+
+    ``of`` names the label in the message. ``columns`` is the number of columns that are tried: with
+    more columns, one of them is more often equal to the label by chance.
+    """
     both = np.isfinite(values) & np.isfinite(labels)
     x = values[both]
     y = labels[both]

@@ -229,7 +229,9 @@ def _columns_of_scores(regions: Regions, bundle: Bundle) -> pd.DataFrame:
         probability = np.full(len(regions.X), np.nan)
         some = regions.X.notna().any(axis=1).to_numpy()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RangeWarning)  # the notes say the same
+            # `predict_table` writes a note on rows that lie far from the training's range, so the
+            # same warning is not shown.
+            warnings.simplefilter("ignore", RangeWarning)
             if some.any():
                 probability[some] = bundle.probability(regions.X[some])
         return pd.DataFrame({"probability": probability})

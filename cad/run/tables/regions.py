@@ -227,7 +227,7 @@ def _check_classes(
 ) -> None:
     """Raise an error if all labels are of one class."""
     classes = np.unique(truth[np.isfinite(truth)])
-    # Histology with two classes may state only one of them if readers' scores serve as labels.
+    # If readers' scores serve as labels, the histology may state only one of its two classes.
     # Grades that all give the same class are always an error. The usual cause is that no grade
     # reaches the lowest malignant grade.
     if roles.histology is not None and len(classes) == 1 and (not roles.scores or regions.graded):
@@ -638,7 +638,8 @@ def _features_of(regions: Regions, place: int) -> str:
 def _doubt_readings(regions: Regions, roles: Roles, cells: Cells) -> None:
     """Raise an error if most rows have the same features as another row of the same patient.
 
-    In such a table a row seems to be one reading of a region, and not one region.
+    A row of such a table seems to be one reading of a region, and not one region. Only tables with
+    scores are checked.
     """
     rows = pd.util.hash_pandas_object(regions.X, index=False).to_numpy()
     frame = pd.DataFrame({"patient": regions.patients.to_numpy(), "row": rows})

@@ -152,7 +152,10 @@ def numbers(cells: Cells, name: str, meaning: Meaning) -> np.ndarray:
 
 
 def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
-    """Return a column of plain numbers; None where a cell is anything else."""
+    """Return a column of plain numbers as an array, with NaN for missing values.
+
+    The result is None if any cell is neither a plain number nor a missing value.
+    """
     if meaning.decimal_comma:
         return None
     absent = column.map(meaning.absent).to_numpy(bool)
@@ -165,7 +168,11 @@ def _quick_numbers(column: pd.Series, meaning: Meaning) -> np.ndarray | None:
 
 
 def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good: int) -> CadError:
-    """Return the error for cells of a feature that are not numbers, with advice."""
+    """Return the error for cells of a feature that are not usable numbers, with advice.
+
+    ``wrong`` has the indices of the rows with such cells, and ``good`` is the number of cells that
+    are numbers.
+    """
     cell = str(cells.table[name].iloc[wrong[0]])
     place = f"column {name!r}, row {cells.rows[wrong[0]]}: {_short(cell)}"
     value = meaning.number(cell)
@@ -250,9 +257,10 @@ def _quoted_number(cell: str) -> str:
 
 
 def _digits(cell: str) -> str:
-    """Return a number that is written with other digits or a typographic minus, with plain signs.
+    """Return a number in plain digits, with a plain minus, from a cell that writes it otherwise.
 
-    The text is empty if the cell is no such number.
+    Such a cell has the digits of another script or a typographic minus. The text is empty for any
+    other cell.
     """
     plain = ""
     for sign in cell.replace("\u2212", "-").replace("\u2013", "-"):

@@ -24,8 +24,8 @@ from cad.run.execution.task import StudyOutcome
 from cad.run.execution.worker import Confined
 from cad.run.reports.candidates_page import candidates_page
 
-# Modules that a child process loads before it is restricted to a few folders. This process then
-# opens the source.
+# Modules that the child process, which opens the source, loads before it is restricted to a few
+# folders.
 _LOADED = (
     "cad.dicom.into.conversion",
     "cad.dicom.into.file_cohort",
@@ -201,5 +201,5 @@ def write_rules_confined(
 
 
 def page_of(rules: Path) -> Path:
-    """Return the path of the page that shows the candidates for a rules file."""
+    """Return the path of the page that shows the series from which a rules file has to choose."""
     return rules.with_name(f"{rules.name}.html")

@@ -97,9 +97,9 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            # The results hold the belief of the region with its own outline. The same belief was
-            # computed again among those of the other outlines, and may differ in the last bit. The
-            # interval shall contain both values.
+            # The results hold the belief of the region with its own outline. This belief was
+            # computed again together with the beliefs for the redrawn outlines. The two values may
+            # differ in the last bit, and the interval shall contain both.
             outline_low=np.minimum(low, results["belief"]),
             outline_median=median,
             outline_high=np.maximum(high, results["belief"]),

@@ -138,7 +138,8 @@ def _combinations(
     content = bundle.metadata.get("combinations")
     if content is None or before is None:
         return None
-    # From images alone, the new log-odds of a region are intercept + slope times its old log-odds.
+    # For a region that is judged from images alone, the new log-odds are intercept + slope times
+    # the old log-odds.
     slope = float(joint.estimate[0, BELIEF] / before.estimate[0, BELIEF])
     intercept = float(joint.estimate[0, INTERCEPT] - slope * before.estimate[0, INTERCEPT])
     moved = moved_combinations(typed(Combinations, content), intercept, slope)

@@ -163,9 +163,11 @@ def suggest(
 def _greedy(
     x: np.ndarray, q: np.ndarray, n_readers: np.ndarray, mean: np.ndarray, count: int
 ) -> list[tuple[int, float]]:
-    """Choose rows one after the other, each as the one whose reading removes most variance.
+    """Choose regions (rows) one by one, each time the one whose reading removes most variance.
 
-    Return the chosen rows, each with the share of the weighted variance that its reading removes.
+    The variance is that of what a model could learn of all regions; the module's description
+    defines it. Return the numbers of the chosen rows, each with the share of the remaining weighted
+    variance that its reading removes.
 
     Parameters
     ----------

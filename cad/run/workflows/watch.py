@@ -42,7 +42,7 @@ WATCHED = Kind("what nights leave of their men", lambda folder: False)
 # A man's numbers are compared with those of earlier men with a scanner of the same maker. At least
 # this number of earlier men is needed.
 BASELINE = 60
-# Number of the latest men for whom the mean share of features far from the training is shown.
+# The share of features far from the training is shown as the mean over this number of latest men.
 _LATEST = 20
 _CLIP = 1e-6
 # Value of each decision on the drift chart of decisions. Refer and no decision have the value
@@ -105,7 +105,10 @@ class Watched:
 
 
 def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: int) -> list[Watched]:
-    """Return the numbers of a finished prediction for every man.
+    """Return what a finished prediction says of every man: beliefs, decisions, probabilities,
+    inputs.
+
+    There is one object for each model and man with a probability.
 
     Parameters
     ----------
@@ -118,7 +121,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
     role : str
         :data:`CHAMPION` or :data:`SHADOW`.
     night : int
-        Number of the day.
+        Number of the day on which the men were scored (:class:`Watched`).
 
     Raises
     ------
@@ -432,8 +435,8 @@ def contests(rows: Sequence[Watched], truths: Sequence[Truth]) -> list[Contest]:
     Returns
     -------
     list of Contest
-        One comparison for each challenger, sorted by its name. There is none for a challenger if no
-        region with known histology was scored by both it and the champion.
+        One comparison for each shadow model, sorted by the model's name. A shadow model is left out
+        if no region with known histology was scored by both this model and the champion.
     """
     by_model: dict[str, dict[tuple[str, str], float]] = {}
     names: dict[str, set[str]] = {}

@@ -94,13 +94,14 @@ def conformal_p_values(
 def _equal_in_patient(
     typical: np.ndarray, groups: np.ndarray, new: np.ndarray, of: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count the calibration regions of each new region's patient that are at most as typical.
+    """Count for each new region the calibration regions of its patient that are no more typical.
 
-    ``typical`` and ``new`` say how typical of the class the calibration regions and the new regions
-    are; a counted region is no more typical than the new region. ``groups`` and ``of`` are the
-    patients of the calibration regions and of the new regions. The result is two arrays of shape
-    (m,): the counts, and the numbers of all calibration regions of the new regions' patients. All
-    scores are sorted by patient and then by rank, so one search counts within each patient.
+    ``typical`` and ``new`` say how typical of a class the calibration regions and the new regions
+    are. A calibration region is counted if it is at most as typical as the new region. ``groups``
+    and ``of`` are the patients of the calibration regions and of the new regions. The result is two
+    arrays with an entry for each new region, shape (m,): the count, and the number of all
+    calibration regions of its patient. All scores are sorted by patient and then by rank, so one
+    search counts within each patient.
     """
     # Scores are replaced by their ranks, which are integers, so no digit of a score is lost.
     # Patient number times the number of ranks, plus the rank, sorts by patient first and by score

@@ -89,8 +89,8 @@ class Side:
         """Return the predictive value that can be promised.
 
         It is the aim, if the aim could be promised. If the threshold comes from the costs, it is
-        the lower bound. It is NaN if the aim could not be promised, or if no region gets this
-        decision.
+        ``bound``, the lower 95 % bound of the predictive value. It is NaN if the aim could not be
+        promised, or if no region gets this decision.
         """
         if self.aim is None:
             return self.bound
@@ -367,9 +367,11 @@ def choose_thresholds(
 
 
 def _sizes_of_shares(value: np.ndarray) -> np.ndarray:
-    """Return how many of the sorted regions there are up to the end of each share.
+    """Return the sizes of the sets of most certain regions that are tested, in ascending order.
 
-    Regions of equal value are in the same share.
+    ``value`` has the regions' values in ascending order. The sets have about 1, 2, 3, ... of
+    :data:`SHARES` equal parts of the regions. A set that has one region has all regions of the same
+    value.
     """
     n = len(value)
     whole = np.flatnonzero(np.append(np.diff(value) > 0, True)) + 1

@@ -107,8 +107,8 @@ def measure_men(
         Values by which men are ordered for AUC and average precision, larger for more suspicious;
         the probabilities when not given.
     bootstraps, seed : int
-        Number of bootstrap resamples of men, and their seed. They are for all intervals but that of
-        the AUC.
+        Number of bootstrap resamples of men, and their seed. The resamples give all intervals
+        except that of the AUC, which is a jackknife interval.
     n_folds : int, optional
         In a validation, the number of parts of the men that were left out in turn. See
         :func:`~cad.learning.evaluation.measures.intervals.clustered_auc`.

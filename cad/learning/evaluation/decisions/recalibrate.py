@@ -26,7 +26,10 @@ class Recalibration:
     slope: float
 
     def probability(self, q: np.ndarray) -> np.ndarray:
-        """Return recalibrated probabilities in the shape of ``q``; NaN stays NaN."""
+        """Return the recalibrated probabilities for the probabilities ``q``, in the same shape.
+
+        NaN stays NaN.
+        """
         z = logit(np.clip(np.asarray(q, float), CLIP, 1 - CLIP))
         moved: np.ndarray = expit(self.intercept + self.slope * z)
         return moved

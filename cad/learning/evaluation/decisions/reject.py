@@ -140,13 +140,12 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
 def reject_curve(
     truth: ArrayLike, probability: ArrayLike, costs: DecisionSettings, points: int = 40
 ) -> dict[str, list[float]]:
-    """Return error rate and cost as a function of the reject rate, from many referred regions to
-    few.
+    """Return error rate and cost at falling reject rates, that is, shares of referred regions.
 
     Each point of the curve has other thresholds: those that are best if the costs of referring are
-    multiplied by a number, the ``scale``. The scale grows from near 0 to just below the value from
-    which on it does not lower the cost to refer a region. The ``cost`` of a point is computed with
-    the costs as given.
+    multiplied by a number, the ``scale``. The scale grows from near 0. It ends just below the value
+    at which referring costs so much that it no longer lowers the total cost. The ``cost`` of a
+    point is computed with the costs as given.
 
     Parameters
     ----------

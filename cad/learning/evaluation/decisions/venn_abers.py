@@ -134,7 +134,10 @@ def leave_patient_out_venn_abers(
 
 @dataclass(frozen=True)
 class VennAbersCheck:
-    """Hold how many probabilities lie in their Venn-Abers intervals.
+    """Hold how many regions have a probability that lies in their Venn-Abers interval.
+
+    The ends of this interval are calibrated probabilities: that of the region if it is counted as
+    benign, and that if it is counted as malignant (:func:`venn_abers`).
 
     Parameters
     ----------

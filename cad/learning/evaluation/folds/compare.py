@@ -148,7 +148,7 @@ def hochberg(p: ArrayLike) -> np.ndarray:
     Parameters
     ----------
     p : array, shape (m,)
-        NaN stays NaN and is not counted.
+        p-values of the tests. NaN stays NaN and is not counted as a test.
 
     Examples
     --------

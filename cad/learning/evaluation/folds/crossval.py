@@ -149,9 +149,10 @@ class OutOfFold:
         One for each left-out patient (or site), sorted by name.
     centred : ndarray, shape (n,)
         Log-odds of ``probability`` minus the base of the row's fold, plus the mean of all folds'
-        bases. For a learner without probabilities the decision value takes the place of the
-        log-odds. Measures that rank rows of different folds, or fit a slope to them, are computed
-        from these values (:mod:`cad.learning.evaluation.measures.centring`).
+        bases. A base is the log-odds of the mean label of the fold's training rows. For a learner
+        without probabilities the decision value takes the place of the log-odds. Measures that rank
+        rows of different folds, or fit a slope to them, are computed from these values
+        (:mod:`cad.learning.evaluation.measures.centring`).
     """
 
     probability: np.ndarray
@@ -163,8 +164,9 @@ class OutOfFold:
     def on_common_base(self) -> np.ndarray:
         """Return the probabilities as if all folds had the same base, shape (n,).
 
-        The model of all patients has such a base. So thresholds and calibrations for *new* patients
-        are chosen from these probabilities. They are NaN where there is no probability.
+        The base of a fold is the log-odds of the mean label of its training rows. The model of all
+        patients has one base for everybody. So thresholds and calibrations for *new* patients are
+        chosen from these probabilities. They are NaN where there is no probability.
         """
         return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
 
@@ -386,7 +388,8 @@ def centred_scores(
     probability, decision : ndarray
         Probabilities and decision values. Decision values are used if no row has a probability.
     base : array, or float
-        Base of the model that predicted each row, as in :class:`Fold`.
+        For each row the base of the model that predicted it: the log-odds of the mean label of the
+        model's training rows, or for decision values their mean on the training rows.
     common : float
         A number that is added to all scores.
 
@@ -411,6 +414,7 @@ def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
     Parameters
     ----------
     fitted : estimator or pipeline
+        Estimator that was fitted to the rows ``X``.
     X : array or DataFrame, shape (n, d)
         Labelled training rows.
     labels : ndarray, shape (n,)
@@ -448,6 +452,7 @@ def fit_keywords(
     Parameters
     ----------
     estimator : estimator or pipeline
+        Unfitted or fitted; only the parameters of its ``fit`` are looked at.
     eta, groups : ndarray, shape (n,), or None
         Uncertainty of the labels, and the patient of every row; None is never passed on.
 
@@ -485,7 +490,8 @@ def fit_keywords(
 def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
     """Fit a clone of an estimator without one group, and predict that group.
 
-    If the fit fails, the fold has the error instead of predictions. ``table`` are the fields of
+    ``name`` is the group, and ``keep`` says whether the fold keeps the fitted estimator. If the fit
+    fails, the fold has the error instead of predictions. ``table`` are the fields of
     :class:`_FoldData`. They are separate arguments, because Dask then sends each large array to a
     worker only once for all folds.
     """

@@ -77,8 +77,9 @@ class Disagreement:
     draws: int
 
     def sentence(self) -> str:
-        """Return a sentence that says whether disagreement helps, harms, or whether this is not
-        known.
+        """Return a sentence that says whether the readers' disagreement helps or harms the learner.
+
+        The sentence may also say that this is not known.
         """
         verdict = "It is not known whether disagreement helps"
         if self.lower > 0:
@@ -215,10 +216,12 @@ def _predicted_by_spread(
 
 
 def _weighed(p: Array, probability: Array, owner: NDArray[Any]) -> Disagreement | None:
-    """Return the result, given the predictions with each version of the spreads.
+    """Return by how much the readers' spreads help, given the predictions with each version of
+    them.
 
-    The first version has the true spreads, the last version has no spread. The versions between
-    these two are permutations.
+    ``probability`` has a line for each version: first the true spreads, then permutations of the
+    spreads, last no spread. ``owner`` names the patient of each region. The result is None if a
+    prediction is missing.
     """
     if not np.isfinite(probability).all():
         return None

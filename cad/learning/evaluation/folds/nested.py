@@ -238,7 +238,8 @@ def _fold_losses(
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
     except crossval.FIT_ERRORS:
         return [float("inf")] * len(points)
-    # predict_grid does the work that all grid points share only once.
+    # Work that several grid points share, such as a kernel matrix, is done only once by
+    # predict_grid.
     if hasattr(learner, "predict_grid"):
         try:
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)

@@ -83,9 +83,10 @@ class SharedFolds:
     ) -> SharedFolds | None:
         """Return the shared folds of an estimator, or None if labellings cannot share work.
 
-        They cannot share work if a label is missing, because the training rows then differ between
-        labellings. They can share it only in a pipeline whose steps before the last do not use
-        labels.
+        A labelling is one set of labels for the rows. Labellings share the fits of all steps before
+        the learner. They can share these fits only in a pipeline whose steps before the last do not
+        use labels. They cannot share them if a label is missing, because the training rows then
+        differ between labellings.
 
         Parameters
         ----------
@@ -233,6 +234,7 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     groups : array, shape (n,)
         The patient of every row.
     rng : Generator
+        Source of the random draws.
 
     Returns
     -------
@@ -267,6 +269,7 @@ def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     groups : array, shape (n,)
         The patient of every row.
     rng : Generator
+        Source of the random draws.
 
     Returns
     -------
@@ -348,7 +351,11 @@ class PermutationNull:
     schemes: dict[str, NullScheme]
 
     def as_dict(self) -> JsonObject:
-        """Return the content for ``metrics.json``: the fields, and a key for each scheme."""
+        """Return the outcome of the test for ``metrics.json``.
+
+        The result has the fields of this object, and in place of ``schemes`` a key for each scheme
+        of permutation.
+        """
         common = {"observed": self.observed, "n": self.n, "against": self.against}
         return {**common, **{name: asdict(scheme) for name, scheme in self.schemes.items()}}
 
@@ -449,7 +456,8 @@ def permutation_null(
             rng = np.random.default_rng([seed, number, k])
             permutations.append(_PERMUTE[scheme](owner, rng))
     sources = np.array(permutations)
-    # ``shared`` is None if a step uses labels, or if fits cannot share work for another reason.
+    # ``shared`` is None if a step of the pipeline before the learner uses labels, or if fits under
+    # different labels cannot share work for another reason.
     shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
     batches: Iterable[tuple[int, np.ndarray]]
     if shared is None:
@@ -478,9 +486,9 @@ def _loop(
     eta: np.ndarray | None,
     patients: np.ndarray,
 ) -> np.ndarray:
-    """Return the scores of a validation in which row i has the label of row ``source[i]``.
+    """Validate the estimator with row i having the label of row ``source[i]``; return the scores.
 
-    The shape is (1, n).
+    They are the out-of-fold scores of the rows, shape (1, n), and NaN if the validation fails.
     """
     spread = None if eta is None else eta[source]
     try:
@@ -493,7 +501,11 @@ def _loop(
 
 
 def _aucs_of_labellings(scores: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the AUC of every labelling; NaN if its validation failed."""
+    """Return the AUC of every labelling, which is one set of labels for the same rows.
+
+    ``scores`` and ``truth`` have a line for each labelling. The AUC is NaN if the validation with
+    this labelling failed.
+    """
     areas = []
     for score, classes in zip(scores, truth, strict=True):
         usable = np.isfinite(score) & np.isfinite(classes)

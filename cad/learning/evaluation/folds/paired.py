@@ -448,7 +448,11 @@ def _paired_difference(
 def _auc_difference(
     y: np.ndarray, q: np.ndarray, base: np.ndarray, patient: np.ndarray
 ) -> tuple[float, float]:
-    """Return the difference of two AUCs, and its variance by leaving out each patient in turn."""
+    """Return the AUC of the scores ``q`` minus the AUC of the scores ``base``, and its variance.
+
+    The variance comes from leaving out each patient in turn. Both numbers are NaN if ``y`` has one
+    class only.
+    """
     if y.all() or not y.any():
         return float("nan"), float("nan")
     value, without, _ = auc_without_each_patient(y, q, patient)

@@ -169,7 +169,8 @@ class StabilitySelector(_Selector):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> StabilitySelector:
-        """Choose the columns to keep.
+        """Choose the columns that are chosen most often on random halves of the patients; return
+        self.
 
         Parameters
         ----------
@@ -178,7 +179,8 @@ class StabilitySelector(_Selector):
         y : array, shape (n,)
             Labels in [0, 1]; above .5 is malignant.
         groups : array, shape (n,), optional
-            The patient of every row; a half has all rows of its patients.
+            The patient of every row; all rows of a patient are in the same half. Without groups
+            every row counts as a patient of its own.
         """
         values, positive = self._checked(X, y)
         owner = np.arange(len(values)) if groups is None else np.asarray(groups)

@@ -50,16 +50,18 @@ _SETTLED = 1e-12
 
 @dataclass(frozen=True)
 class Anytime:
-    """Hold a confidence sequence: an interval after every patient.
+    """Hold a confidence sequence: after every patient, an interval of the mean difference so far.
+
+    Each patient has one difference, for example of two models' Brier scores.
 
     Parameters
     ----------
     mean : ndarray, shape (n,)
-        Mean difference of the first patient, the first two patients, and so on.
+        Mean difference of the first patient, of the first two patients, and so on.
     low, high : ndarray, shape (n,)
         Ends of the interval after each patient.
     level : float
-        Probability with which all intervals hold.
+        Probability with which all intervals hold together.
     """
 
     mean: Array
@@ -69,7 +71,10 @@ class Anytime:
 
     @property
     def decided(self) -> int:
-        """Return after how many patients an interval first excluded zero; 0 if none did."""
+        """Return after how many patients the interval of the mean difference first excluded 0.
+
+        The result is 0 if the interval never excluded 0.
+        """
         excludes = np.flatnonzero((self.low > 0) | (self.high < 0))
         if not len(excludes):
             return 0
@@ -82,8 +87,9 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Parameters
     ----------
     cost : ndarray, shape (n, k)
-        For each patient and rate, the sum of the rate's costs over the patients up to this one (see
-        the module's docstring).
+        For each patient and rate, the sum of the rate's costs over the patients up to this one. A
+        patient's cost is taken off rate * (d_i - m_i), so that the exponential does not grow on
+        average.
     rates, weights : ndarray, shape (k,)
         Rates > 0, and their weights, which sum to 1.
     threshold : float
@@ -92,7 +98,9 @@ def mixture_bound(cost: Array, rates: Array, weights: Array, threshold: float) -
     Returns
     -------
     ndarray, shape (n,)
-        After each patient, the bound of the sum of d_i - m_i over the patients so far.
+        After each patient, the bound s of the sum of d_i - m_i over the patients so far. d_i is a
+        patient's number, such as a difference of two models' Brier scores, and m_i its expectation
+        before his truth is known.
 
     Examples
     --------
@@ -173,8 +181,8 @@ def confidence_sequence(
     cost = _cost_by_rate(d - guess, high - low).cumsum(axis=0)
     weights = np.full(len(RATES), 1.0 / len(RATES))
     radius = mixture_bound(cost, RATES, weights, 2.0 / (1.0 - level)) / count
-    # The mean of the expectations m_i also lies between the mean of the least possible differences
-    # and the mean of the largest possible differences.
+    # The mean of the expectations m_i cannot lie below the mean of the least possible differences,
+    # or above the mean of the largest ones. The interval is cut off there.
     mean_low = low.cumsum() / count
     mean_high = high.cumsum() / count
     return Anytime(
@@ -183,7 +191,11 @@ def confidence_sequence(
 
 
 def _cost_by_rate(residual: Array, width: Array) -> Array:
-    """Return the cost of every patient at every rate, shape (n, k)."""
+    """Return the cost of every patient at each of the k rates in ``RATES``, shape (n, k).
+
+    The module's docstring defines costs and rates. ``residual`` is each patient's difference minus
+    its guess, and ``width`` the width of the range in which the difference lies.
+    """
     share = width[:, None] * RATES
     hoeffding = share**2 / 8
     bernstein = share < _BERNSTEIN

@@ -223,7 +223,7 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _roc_curve(cases: Cases) -> dict[str, np.ndarray]:
-    """Return the ROC curve.
+    """Return the points of the ROC curve: its rates and thresholds, as arrays by name.
 
     If the regions are ordered by centred log-odds, the thresholds are converted to probabilities.
     """

@@ -55,7 +55,7 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     shift : float
         Mean of z; 0 without a change.
     allowance : float
-        The amount taken off every night.
+        The amount that is taken off S every night.
 
     Returns
     -------
@@ -71,10 +71,10 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
     centre = limit * (nodes + 1) / 2
     weight = limit * node_weights / 2
     move = shift - allowance
-    # L(s) is the average number of nights until an alarm, counted from a night with the sum s. It
-    # fulfils an integral equation. L(s) is 1 + L(0) P(s + z - k <= 0) plus an integral over u. The
-    # integrand is L(u) times the density of s + z - k at u. z is the number of one night and k the
-    # allowance.
+    # L(s) is the average number of nights until an alarm, counted from a night on which the sum is
+    # s. It fulfils an integral equation: L(s) is 1 + L(0) P(s + z - k <= 0) plus an integral over
+    # u. The integrand is L(u) times the density of s + z - k at u. Here z is the number that the
+    # chart gets for the next night, and k is the allowance.
     start = np.append(centre, 0.0)
     matrix = np.zeros((_NODES + 1, _NODES + 1))
     matrix[:, :_NODES] = norm.pdf(centre[None, :] - start[:, None] - move) * weight[None, :]
@@ -85,15 +85,17 @@ def average_run_length(limit: float, shift: float = 0.0, allowance: float = ALLO
 
 @lru_cache
 def limit_of(nights: float, allowance: float = ALLOWANCE) -> float:
-    """Return the limit with which a one-sided chart has a given average run length without a
-    change.
+    """Return the limit with which a one-sided chart has a given average run length.
+
+    The run length is the number of nights until the chart's sum exceeds the limit, although nothing
+    has changed: a false alarm (:func:`average_run_length`).
 
     Parameters
     ----------
     nights : float
         Average run length, between 2 and 10^8 nights.
     allowance : float
-        The amount taken off every night.
+        The amount that is taken off the chart's sum every night.
 
     Raises
     ------
@@ -157,14 +159,17 @@ def sequential_ranks(values: ArrayLike, strata: ArrayLike, baseline: int, seed: 
 
 @dataclass(frozen=True)
 class Chart:
-    """Hold one chart: its nights, its two sums and its limit.
+    """Hold one chart, which follows a measure of the men of each night and raises alarms.
+
+    An alarm is raised on a night on which one of the chart's two cumulative sums exceeds the limit.
 
     Parameters
     ----------
     nights : ndarray of int, shape (k,)
         Nights on which a man was ranked.
     scores : ndarray, shape (k,)
-        The number of each night; it is standard normal as long as nothing changes.
+        For each night one number, computed from the ranks of its men. It is standard normal as long
+        as nothing changes.
     upper, lower : ndarray, shape (k,)
         Sum that detects a rise, and sum that detects a fall, after each night.
     limit : float
@@ -179,7 +184,7 @@ class Chart:
 
     @property
     def alarm(self) -> int:
-        """Return the first night on which a sum exceeds the limit; -1 if none does."""
+        """Return the first night on which either sum exceeds the limit; -1 without such a night."""
         beyond = np.flatnonzero(np.maximum(self.upper, self.lower) > self.limit)
         if not len(beyond):
             return -1
@@ -233,16 +238,16 @@ def night_scores(ranks: ArrayLike, nights: ArrayLike) -> tuple[NDArray[np.int64]
 def chart(
     nights: NDArray[np.int64], scores: Array, limit: float, allowance: float = ALLOWANCE
 ) -> Chart:
-    """Return the two cumulative sums of nightly numbers.
+    """Return two cumulative sums of nightly numbers: one detects a rise, the other a fall.
 
     Parameters
     ----------
     nights, scores : ndarray, shape (k,)
-        The results of :func:`night_scores`.
+        Nights, and the number of each night, from :func:`night_scores`.
     limit : float
-        Limit of both sums (:func:`limit_of`).
+        Limit of both sums (:func:`limit_of`). A sum above the limit is an alarm.
     allowance : float
-        The amount taken off every night.
+        Amount that is taken off both sums every night.
 
     Examples
     --------

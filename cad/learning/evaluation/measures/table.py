@@ -111,9 +111,10 @@ class Measure(MeasureWords):
 
 
 def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
-    """Return ``needs`` and ``function`` of a :class:`Measure` of any score against the truth.
+    """Return the fields ``needs`` and ``function`` for a :class:`Measure` such as the AUC.
 
-    ``others`` are further arguments of ``measure``.
+    ``measure`` compares the order of the regions with the truth. It needs no probability, so any
+    score will do. ``others`` are its further arguments.
     """
     return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
 

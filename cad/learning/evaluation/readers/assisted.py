@@ -34,7 +34,8 @@ from cad.learning.evaluation.measures.metrics import CLIP
 from cad.learning.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.learning.logistic import fit_logistic
 
-# Least number of regions with histology in each class to which weights are fitted.
+# Weights are fitted only if histology found at least this number of malignant and of benign
+# regions.
 FEW = 5
 # Smallest weight c of the classifier's log-odds. With it the classifier still orders regions to
 # which a reader gave the same score.
@@ -348,7 +349,8 @@ def fit_combinations(
     middle = _scale(s)
     scale = _scale(z)
     both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
-    # Each reader has two columns for his deviations, with 0 in the rows of other readers.
+    # A reader's intercept and weight are the common ones plus his own deviations. For his
+    # deviations each reader has two columns, which are 0 in the rows of other readers.
     deviating = np.zeros((len(y), len(names), 2))
     deviating[np.arange(len(y)), reader] = both
     design = np.hstack([both, deviating.reshape(len(y), -1)])

@@ -55,7 +55,12 @@ class Ceiling:
     share: Interval
 
     def sentence(self) -> str:
-        """Return one sentence with the main numbers; empty if no number is known."""
+        """Return one sentence that compares the classifier with the readers; empty if no number is
+        known.
+
+        It has up to three numbers: the AUC against histology, the squared distance to the readers'
+        mean, and the share of this distance that is the readers' own scatter.
+        """
         clauses = []
         if np.isfinite(self.auc.value):
             clauses.append(

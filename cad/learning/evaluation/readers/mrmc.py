@@ -160,8 +160,8 @@ def obuchowski_rockette(
     residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
     ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
     # cov2 is the covariance of the AUCs of two readers under one treatment, cov3 under two
-    # treatments. The true cov2 is at least cov3. If the estimates are not, their difference counts
-    # as 0, because otherwise the error would be too small (Hillis).
+    # treatments. The true cov2 is at least cov3. If the estimate of cov2 is below that of cov3,
+    # their difference counts as 0. Otherwise the error would be too small (Hillis).
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
@@ -260,17 +260,18 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
 
 
 def _pair_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return sums of products of an entry of a and an entry of b, by which indices are equal.
+    """Return the sums of the products a[i] b[j] over pairs of entries, in eight groups of pairs.
 
-    The result has shape (2, 2, 2). On each of the three axes, place 0 is for entries whose indices
-    on this axis differ, and place 1 for entries whose indices are equal.
+    ``a`` and ``b`` have three axes each. A group has the pairs whose indices i and j are equal on
+    the same axes. The result has shape (2, 2, 2): on each axis, place 0 is for pairs whose indices
+    on this axis differ, and place 1 for pairs whose indices are equal.
     """
     total = np.zeros((2, 2, 2))
     for same in product((0, 1), repeat=3):
         summed_axes = tuple(axis for axis in range(3) if not same[axis])
         total[same] = np.sum(a.sum(axis=summed_axes) * b.sum(axis=summed_axes))
-    # At first, place 0 of an axis has all pairs of entries. The pairs of equal index are
-    # subtracted.
+    # So far, place 0 of an axis has all pairs. The pairs with equal indices on this axis are
+    # subtracted, so that only pairs with different indices remain.
     for axis in range(3):
         total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
     return total

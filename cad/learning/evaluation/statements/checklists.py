@@ -80,7 +80,10 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
 
 
 def _of_nobody(name: str, number: str, facts: RunFacts) -> bool:
-    """Return whether an item asks how images were measured, but the run measured none."""
+    """Return whether an item of a checklist asks how images were measured in a run without images.
+
+    ``name`` is the checklist, and ``number`` the item.
+    """
     return not facts.pictured and number in table_beside(__file__)["of_images"][name]
 
 

@@ -32,9 +32,10 @@ class RunFacts:
     metrics: Summary
 
     def settings(self, *path: str) -> Json:
-        """Return a section of the pipeline's settings.
+        """Return a section of the pipeline's settings, as the run recorded it.
 
-        It is empty if the run did not record the section.
+        ``path`` has the names that lead to the section, the outermost first. The result is empty if
+        the run did not record this section.
         """
         section = self.run.get("settings") or {}
         for name in path:
@@ -79,7 +80,7 @@ class RunFacts:
     def steps(self) -> dict[str, Json]:
         """Return the steps before the learner, by the names of their classes.
 
-        Of several steps of one class it is the first.
+        If several steps have one class, the first of them stands for all.
         """
         by_name: dict[str, Json] = {}
         for step in self.fitted.get("steps") or []:
@@ -126,8 +127,9 @@ class RunFacts:
 
     @property
     def comparison(self) -> Comparison | None:
-        """Return the measures against histology, or against the readers if histology is not
-        known.
+        """Return the measures of the predictions against histology.
+
+        If histology is not known, these are the measures against the readers' consensus, or None.
         """
         return self.metrics.histology or self.metrics.consensus
 
@@ -156,7 +158,7 @@ class RunFacts:
 
     @property
     def simple_rivals(self) -> list[str]:
-        """Return the rivals whose names say that they are simple."""
+        """Return the names of the simple rivals: names with "logistic", "linear" or "mean"."""
         simple = []
         for name in self.rivals:
             if any(word in name.lower() for word in _SIMPLE):
@@ -165,7 +167,7 @@ class RunFacts:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Return the costs from which decisions follow.
+        """Return the costs from which decisions follow, by the name of the setting.
 
         Other settings of the section ``decision``, such as an aim or the prevalence, are left out.
         """

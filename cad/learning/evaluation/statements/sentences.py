@@ -312,7 +312,8 @@ def _failures(facts: RunFacts) -> str:
     ]
     histology = facts.metrics.histology
     if histology is not None and histology.operating_points:
-        # The three operating points have the thresholds P-, .5 and P+, in this order.
+        # The three operating points have these thresholds, in this order: the lower threshold of
+        # the decision, .5, and the upper threshold.
         middle = histology.operating_points[1]
         sentences.append(f"At .5: {middle['fp']} false positives, {middle['fn']} false negatives.")
     if facts.pictured:

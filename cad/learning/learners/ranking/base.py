@@ -144,8 +144,9 @@ class Ranker(BinaryLearner):
                 f"{rows.shape[0]} x {rows.shape[1]}",
                 "give the kernel between the training points",
             )
-            # Of a precomputed kernel the columns of the removed rows are removed, too. _widen then
-            # turns the positions of support rows among the used rows into positions among all rows.
+            # Rows of weight 0 are left out of a precomputed kernel matrix, and so are their
+            # columns. _fit_scores numbers support rows among the used rows; _widen turns these
+            # numbers into numbers among all rows.
             self._fit_scores(rows[np.ix_(used, used)], sign[used], weight[used])
             self._widen(used, len(rows))
         else:
@@ -174,7 +175,9 @@ class Ranker(BinaryLearner):
 
     @abstractmethod
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
-        """Learn from rows with sign +1, -1 or 0 and weight > 0."""
+        """Learn from rows of weight > 0, whose sign is +1 (positive), -1 (negative) or 0 (no
+        label).
+        """
 
     @abstractmethod
     def _scores(self, X: Floats) -> Floats:
@@ -188,9 +191,10 @@ class Ranker(BinaryLearner):
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, used: NDArray[np.intp], n: int) -> None:
-        """Renumber the support rows of a fit to the rows ``used`` of a precomputed kernel.
+        """Renumber the support rows of a learner with a precomputed kernel.
 
-        Their numbers afterwards are positions among all n rows.
+        The learner was fitted to the rows ``used`` alone, and numbers its support rows among these.
+        Afterwards the numbers are positions among all n rows.
         """
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
@@ -265,8 +269,9 @@ class Ranker(BinaryLearner):
         """
         if not self._kernel_is_precomputed():
             return X[rows]
-        # A learner that was fitted to all used rows expects all columns of the kernel (_widen). A
-        # learner of one fold expects the columns of its training rows only.
+        # A learner that was fitted to all used rows numbers its support rows among all rows, so it
+        # gets all columns of the kernel matrix. A learner of one fold numbers them among its
+        # training rows, so it gets the columns of these rows.
         return X[rows] if train is used else X[np.ix_(rows, train)]
 
     def _out_of_fold(

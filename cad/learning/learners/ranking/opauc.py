@@ -102,7 +102,7 @@ class OPAUC(Ranker):
 def opauc_path(
     X: Floats, sign: Floats, weight: Floats, etas: ArrayLike, lambdas: ArrayLike
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit OPAUC for every pair of a learning rate and a penalty factor lambda.
+    """Fit OPAUC (one-pass optimisation of the AUC) for all pairs of learning rate and penalty.
 
     Parameters
     ----------
@@ -147,10 +147,10 @@ def opauc_path(
 def _pass_moments(
     X: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit all pairs of settings in one pass; they share the mean and covariance of both classes.
+    """Fit OPAUC for all pairs of a learning rate and a penalty factor in one pass over the rows.
 
-    For the parameters see :func:`opauc_path`; ``steps`` and ``lams`` are its ``etas`` and
-    ``lambdas``.
+    All pairs share the running mean and covariance of each class. Parameters and results are those
+    of :func:`opauc_path`; ``steps`` and ``lams`` are its ``etas`` and ``lambdas``.
     """
     n, d = X.shape
     a = len(steps)
@@ -213,10 +213,12 @@ def _pass_moments(
 def _pass_factor(
     gram: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit all pairs of settings by coefficients of the rows (w = X' coefficients) instead of w.
+    """Fit every pair of a step size and a penalty, with a coefficient for each row.
 
-    Only ``gram``, the inner products X X' of the rows, is used. The other parameters are as in
-    :func:`_pass_moments`.
+    The weights w of the features are X' times these coefficients. The features X themselves are not
+    needed: ``gram`` has the inner products X X' of the rows. The other parameters are as in
+    :func:`_pass_moments`. The result has the coefficients, shape (steps, lams, n), and whether each
+    fit diverged.
     """
     n = len(gram)
     a = len(steps)

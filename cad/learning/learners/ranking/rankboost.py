@@ -172,7 +172,8 @@ def boost(
     totals = _sums(v, role)
     share = np.zeros(2)
     share[0] = 1.0
-    # Pseudo rows of one class alone make no pair, and their mean loss would be 0 / 0.
+    # Pseudo-labelled rows (unlabelled rows with the class of a neighbour) count only if both
+    # classes are among them. With one class they make no pair, and their mean loss would be 0 / 0.
     if totals[2] > 0 and totals[3] > 0:
         share[1] = discount
     pairs = totals[0] * totals[1]
@@ -231,10 +232,11 @@ def _sums(v: Floats, role: Ints) -> Floats:
 def _advantages(
     role: Ints, v: Floats, share: Floats, sums: Floats, totals: Floats, loss: float, out: Floats
 ) -> None:
-    """Write to ``out`` the advantage that each row gives to a stump which is 1 for it.
+    """Write to ``out`` how much each row adds to the advantage of a stump that is 1 for the row.
 
-    A positive gives the weight of its pairs with all negatives, as a share of the loss. A negative
-    gives minus the weight of its pairs with all positives, also as a share of the loss.
+    The advantage of a stump says how well it ranks positives above negatives. A positive adds the
+    weight of its pairs with all negatives, as a share of the loss. A negative adds minus the weight
+    of its pairs with all positives, also as a share of the loss.
     """
     for i in range(len(v)):
         k = role[i]
@@ -249,10 +251,12 @@ def _advantages(
 def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, int, float]:
     """Return the advantage of the best stump, its feature and its threshold.
 
-    The feature is -1 if there is no stump.
+    A stump is 1 for rows whose feature is above the threshold, else 0. Its advantage is the sum of
+    ``advantage`` over the rows for which it is 1. The feature is -1 if there is no stump.
 
-    The best stump has the largest absolute advantage. The loop over a feature runs from its largest
-    value down, so the advantage of a stump is a running sum.
+    The best stump has the largest absolute advantage. ``values`` and ``order`` have, for each
+    feature, the sorted values and their rows. The loop over a feature runs from its largest value
+    down, so the advantage of a stump is a running sum.
     """
     d, n = values.shape
     best = 0.0
@@ -280,13 +284,15 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
 
 @njit(cache=True)
 def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Floats) -> float:
-    """Write the sum of weights of each role to ``sums``, rescale v and return the loss.
+    """Rescale the weights ``v`` of the rows, write their sum by role to ``sums``, return the loss.
 
-    The weight of a pair is the product of the weights of a positive and a negative. So the weights
-    of all positives may be divided by a factor if those of all negatives are multiplied by it. This
-    keeps both in the range of floating-point numbers.
+    The roles are positive and negative, each for labelled and for pseudo-labelled rows. The weight
+    of a pair is the product of the weights of a positive and a negative. So the weights of all
+    positives may be divided by a factor if those of all negatives are multiplied by it. This keeps
+    both in the range of floating-point numbers.
     """
-    # A loop is used, because assigning a slice costs four seconds of compile time.
+    # The sums are copied by a loop, because numba takes four seconds to compile the assignment of a
+    # slice.
     for k, value in enumerate(_sums(v, role)):
         sums[k] = value
     after = 0.0
@@ -386,8 +392,9 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        # Rows without a role, which are neither labelled nor claimed by a labelled row, are
-        # removed. Otherwise their values would be used for thresholds.
+        # A row without a role is not labelled, and is not among the k nearest unlabelled rows of
+        # any labelled row. Such rows are removed, because otherwise their values would be used for
+        # thresholds.
         used = role >= 0 if self.discount > 0 else sign != 0
         self._boost(X[used], role[used], weight[used], float(self.discount))
 
@@ -416,8 +423,8 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     unlabelled = np.flatnonzero(sign == 0)
     if not len(unlabelled):
         return role
-    # Labelled rows choose unlabelled rows, and not the reverse. So there are at most k times as
-    # many claims as labelled rows, however many rows are unlabelled.
+    # Each labelled row claims k unlabelled rows; unlabelled rows claim nothing. So n labelled rows
+    # make at most k n claims, however many rows are unlabelled.
     distance = cdist(X[labelled], X[unlabelled])
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
     # The distance is infinite where a row is not claimed, so argmin gives the nearest of the

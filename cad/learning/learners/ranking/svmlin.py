@@ -253,8 +253,10 @@ class SVMLin(Ranker):
         lambda_ = float(self.lambda_)
         lambda_u = float(self.lambda_u)
         w: Any = start
-        # p are the probabilities that unlabelled rows are positive. At a high temperature the
-        # entropy alone decides, and it is largest when all p equal the share of positives.
+        # p are the probabilities that unlabelled rows are positive. The temperature is the weight
+        # of the entropy of p in the objective, and falls during the fit. It is so high at first
+        # that the entropy alone decides, and the entropy is largest when all p equal the share of
+        # positives.
         p: Floats = np.full(len(free_rows), share)
         # Each unlabelled row stands twice in ``stacked``: as +1 with cost p, and as -1 with cost 1
         # - p. The expected loss is then the loss of an ordinary SVM with squared hinge.
@@ -334,9 +336,9 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     down = np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
     down = down[np.argsort(price[down], kind="stable")][:most]
-    # The row with label +1 of highest price is paired with the row with label -1 of lowest price,
-    # then the next two rows, and so on. The gain falls from pair to pair, so the pairs worth
-    # exchanging come first.
+    # The row with label +1 of highest price (loss as +1 minus loss as -1) is paired with the row
+    # with label -1 of lowest price, then the next two rows, and so on. The gain falls from pair to
+    # pair, so the pairs worth exchanging come first.
     pairs = min(len(up), len(down))
     gain = price[up[:pairs]] - price[down[:pairs]]
     # A gain that may be a rounding error does not count, because otherwise a pair could be
@@ -348,10 +350,11 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
 
 
 def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
-    """Return p = sigmoid((advantage - nu) / T), with the number nu for which the mean of p is
-    ``share``.
+    """Return the probability p of the positive class for each unlabelled row.
 
-    T is the temperature, and the mean is weighted by ``cost``.
+    p is sigmoid((advantage - nu) / T), with T the ``temperature``. ``advantage`` is a row's loss as
+    -1 minus its loss as +1. The number nu is such that the mean of p, weighted by ``cost``, is
+    ``share``.
     """
     # The mean of p falls as nu rises, so the nu for which this mean is ``share`` is found by
     # bisection.

@@ -168,10 +168,11 @@ def _factorise_free(
 
 
 def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) -> None:
-    """Change the duals of row ``j`` and of the free row of the same point.
+    """Change the duals of row ``j`` and of a free row of the same point, in place.
 
-    The point's coefficient stays the same. Both duals change until one of them meets a bound. The
-    row of the other dual is the free row afterwards.
+    A free row is one whose dual may change in a step. The coefficient of the point in the decision
+    function stays the same. Both duals change until one of them meets a bound. The row whose dual
+    lies between its bounds then is the free row of the point.
     """
     for k in np.flatnonzero((rows.point[free] == rows.point[j]) & (free != j)):
         i = free[k]
@@ -191,16 +192,17 @@ def _exchange(rows: Rows, gamma: Array, free: NDArray[np.int64], j: np.int64) ->
 def _violations(rows, iterate, free, size, tol, new, bad, taken):  # type: ignore[no-untyped-def]
     """Find the rows that violate their constraint most, and put their numbers into ``new``.
 
-    Return the largest violation and the number of rows in ``new``. Only rows at a bound are put
-    there, and none of a point that has a free row. If there is no such row, the number is 0, and
-    ``new`` begins with the row that violates its constraint most of all.
+    Return the largest violation and how many rows were put into ``new``. A row is free if its dual
+    lies strictly between its bounds, 0 and its cost. Rows that are free are not put into ``new``,
+    nor is another row of a point that has a free row. If no row can be put there, 0 is returned as
+    the number, and ``new`` begins with the row that violates its constraint most of all.
     """
     for i in range(len(taken)):
         taken[i] = 0.0
     for j in range(len(bad)):
         missed = rows.r[j] + rows.q[j] * iterate.u[1] - iterate.f[rows.point[j]] - iterate.u[0]
-        # A row whose dual gamma is 0 must be on or beyond its margin. A row whose dual is its cost
-        # c must be on its margin or short of it.
+        # A row whose dual variable gamma is 0 must be on or beyond its margin. A row whose gamma is
+        # its cost c must be on its margin or short of it.
         bad[j] = missed * rows.sign[j] if iterate.gamma[j] <= 0.0 else -missed * rows.sign[j]
     for k in range(size):
         bad[free[k]] = abs(bad[free[k]])
@@ -245,7 +247,7 @@ def _to_full_step(  # type: ignore[no-untyped-def]
     size : int
         Number of free rows at the start.
     rows, iterate, unmet, tol
-        The same as in :func:`active_set`.
+        Constraints, variables, fixed sums and tolerance, as in :func:`active_set`.
     kernel : KernelRows
         Kernel rows in memory, including the kernel rows of the free rows.
     new : ndarray of int64
@@ -308,8 +310,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         u[1] += length * (goal[1] - u[1])
         balance[0] *= 1.0 - length
         balance[1] *= 1.0 - length
-        # The dual of the row that limits the step is set to exactly its bound, because 0 < gamma <
-        # c defines the free rows.
+        # The dual variable gamma of the row that limits the step is set to exactly its bound,
+        # because 0 < gamma < c defines the free rows.
         j = free[blocked]
         gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
         _remove(L, size, blocked)
@@ -317,8 +319,8 @@ def _to_full_step(  # type: ignore[no-untyped-def]
         for k in range(blocked, size):
             free[k] = free[k + 1]
             tight[k] = tight[k + 1]
-    # The decision values f = K A'gamma are updated for the duals that changed, by a product with
-    # few kernel rows.
+    # The decision values f = K A'gamma are updated for the dual variables gamma that changed, by a
+    # product with few kernel rows.
     add_rows(kernel, change, iterate.f)
     violation, count = _violations(rows, iterate, free, size, tol, new, bad, change)
     for i in range(len(change)):
@@ -330,14 +332,15 @@ def _to_full_step(  # type: ignore[no-untyped-def]
 def _step_direction(L, free, size, rows, u, balance, tight, work):  # type: ignore[no-untyped-def]
     """Solve the linear system of a step; return the new b and s, and whether they can be used.
 
-    The step is written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate
-    results.
+    b is the intercept and s the scale. The step, a change of the coefficients of the free rows, is
+    written to ``work[0]``; ``work[1]`` and ``work[2]`` are memory for intermediate results.
 
-    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). f are the
-    decision values without intercept, and r + s q the decision values with intercept on the margins
-    of the rows (:class:`.Rows`). b and s are the numbers for which the step makes both balances 0.
-    The vectors L^-1 (r - f), L^-1 1 and L^-1 q are enough to find them, so one backward
-    substitution is needed instead of three.
+    L L' is the kernel block of the free rows, so step = (L L')^-1 (r - f + s q - b 1). f
+    (``tight``) are the decision values without intercept. On the margins of the rows, the decision
+    values with intercept are r + s q (:class:`.Rows`). The equations of b and s each have an error,
+    a balance. b and s are the numbers for which the step makes both balances 0. The vectors L^-1 (r
+    - f), L^-1 1 and L^-1 q are enough to find them, so one backward substitution is needed instead
+    of three.
     """
     b = u[0]
     s = u[1]
@@ -406,7 +409,8 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 def _append_rows(L, size, block, ridge):  # type: ignore[no-untyped-def]
     """Add rows to the Cholesky factor L of ``size`` rows.
 
-    ``block``, shape (new, size + new), has the kernel values of the new rows.
+    ``block``, shape (new, size + new), has the kernel values of the new rows. ``ridge`` is added to
+    their diagonal elements. No diagonal element of L is less than the root of ``ridge``.
     """
     for i in range(len(block)):
         place = size + i

@@ -91,7 +91,8 @@ def solve_cvxopt(
         # objective.
         P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
     q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
-    # Ex = 0 says that B'gamma = a - b for each scalar, with the variables a and b of its bounds.
+    # Each row of Ex = 0 is the optimality condition of one scalar (the intercept or the scale):
+    # B'gamma = a - b, where a and b are the variables of the scalar's upper and lower bound.
     E = np.zeros((k, size))
     E[:, :m] = B.T
     E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0

@@ -66,10 +66,10 @@ def smo_by_blocks(
     iterate : Iterate
         Start that fulfils the constraints of the dual problem, changed in place.
     scale : ndarray, shape (3,)
-        Three numbers that give the scale s, as in :func:`~cad.learning.learners.solvers.smo.smo`:
-        s = max(0, anchor + rho * total). The first two belong to the term (s - anchor)^2 / (2 rho)
-        of the objective. The third, total, is the sum over the rows of their coefficients of s
-        times their dual variables; it is updated in place.
+        The numbers anchor, rho and total, which give the scale s = max(0, anchor + rho * total), as
+        in :func:`~cad.learning.learners.solvers.smo.smo`. anchor and rho belong to the term
+        (s - anchor)^2 / (2 rho) of the objective. total is a sum over the rows: each row's
+        coefficient of s times its dual variable. It is updated in place.
     eps : float
         Violation at which to stop.
     limit : int
@@ -148,8 +148,8 @@ def _next_block(
 ) -> NDArray[np.int64]:
     """Return the points of the next block, in ascending order.
 
-    They are the points whose rows violate their constraints most, and some points of the last
-    block.
+    The solver changes the duals of one block of points at a time. The next block has the points
+    whose constraints are violated most, and some points of the last block.
     """
     point = rows.point
     half = max(1, int(_NEW * size) // 2) if len(last) else max(1, size // 2)

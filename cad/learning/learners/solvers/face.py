@@ -8,11 +8,13 @@ from scipy.optimize import linprog
 
 from cad.learning.learners.solvers.problem import Problem, Solution
 
-# A dual whose distance from a bound is below this share of its cost counts as being at the bound.
+# A dual variable counts as being at a bound if its distance from the bound is below this share of
+# its cost.
 _AT_BOUND = 1e-7
 # Tolerance of the constraints on the intercept b and the scale s, in units of the margin.
 _SLACK = 1e-9
-# Largest relative rise of the objective, a tenth of the tolerance of the solvers.
+# Largest rise of the objective, as a share of it, that the chosen intercept and scale may cause. It
+# is a tenth of the tolerance of the solvers.
 _RISE = 1e-7
 
 

@@ -89,9 +89,10 @@ class Kernel:
         return np.column_stack([2.0 * self.gamma * X, squares, np.ones(len(X))])
 
     def right(self, Y: Array) -> Array:
-        """Return the right factor of the rows of Y, for ``finish(left(X) @ right(Y).T)``.
+        """Return the right factor of the rows of Y.
 
-        The factor is Y itself, shape (m, d), except for "rbf": there its shape is (m, d + 2).
+        The kernel values of X and Y are ``finish(left(X) @ right(Y).T)``. The factor is Y itself,
+        shape (m, d), except for "rbf": there its shape is (m, d + 2).
         """
         if self.name != "rbf":
             return Y
@@ -454,7 +455,8 @@ def _prove_semi_definite(block: Array, size: float) -> None:
 
     ``size`` is the largest absolute value on the diagonal of the matrix.
 
-    The upper triangle of ``block`` is overwritten by its factor.
+    The upper triangle of ``block`` is overwritten by a Cholesky factor: that of the block with
+    1e-8 times ``size`` added to its diagonal.
     """
     ridge = 1e-8 * max(size, 1e-300)
     diagonal = block.diagonal().copy()

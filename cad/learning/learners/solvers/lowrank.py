@@ -35,8 +35,8 @@ _CLOSE = 0.999
 _ENOUGH = (1e-4, 1e-7, 1e-11)
 # Number of points whose weighted features are computed together, so that they stay in the cache.
 _POINTS = 2000
-# Largest relative gap of the exact solution at which the guess of the rows on their margin counts
-# as right.
+# The solver guesses which rows lie exactly on their margin, and solves the problem for these rows.
+# The guess counts as right if the relative gap of primal and dual objective is at most this.
 _EXACT = 1e-9
 # Largest residual, in units of the margin, at which the equations of the rows on their margin count
 # as solved.
@@ -93,7 +93,10 @@ def solve_low_rank(
     state = _start_of_duals(Z, problem)
 
     def system(give: Array) -> Array:
-        """Return Z' diag(give) Z, of which only the lower triangle is set."""
+        """Return Z' diag(give) Z, of which only the lower triangle is set.
+
+        Z are the coefficients of the rows (constraints), and ``give`` has a weight for each row.
+        """
         made = np.zeros((Z.shape[1], Z.shape[1]), order="F")
         # ``give`` has a weight per row (constraint) of the problem. The upper left block is the sum
         # of give_j l_i l_i', where row j is about point i and l_i is row i of the factor. The sign
@@ -152,8 +155,10 @@ class _State:
 
 
 def _start_of_duals(Z: Array, problem: Problem) -> _State:
-    """Return a start: duals are in the middle between their bounds, surplus and shortfall at least
-    1.
+    """Return the state from which the interior-point method starts.
+
+    Each dual lies in the middle between its bounds. The surplus and the shortfall of a row say how
+    far it lies beyond its margin or misses it; both start at 1 or more.
     """
     n_scalars = len(problem.lower)
     # The scalars are the intercept and, if the scale is learned, the scale s.
@@ -188,8 +193,9 @@ class _Change:
     price: float
 
     def reach(self, state: _State) -> float:
-        """Return the share of the change, at most 1, after which a variable of the state meets a
-        bound.
+        """Return how much of this change, at most 1, can be made before a variable meets its bound.
+
+        The variables are those of ``state``, primal and dual.
         """
         worst = max(
             -(self.gamma / state.gamma).min(),
@@ -203,9 +209,10 @@ class _Change:
         return float(1.0 / worst)
 
     def complementarity(self, state: _State, length: float) -> float:
-        """Return the complementarity after a step of this length.
+        """Return gamma'v + (c - gamma)'xi + s price after the share ``length`` of this change.
 
-        It is gamma'v + (c - gamma)'xi + s price.
+        This sum of the products of variables and multipliers is the complementarity. It is 0 at the
+        optimum.
         """
         total = (state.gamma + length * self.gamma) @ (state.v + length * self.v)
         total += (state.back - length * self.gamma) @ (state.xi + length * self.xi)
@@ -214,7 +221,7 @@ class _Change:
         return float(total)
 
     def apply(self, state: _State, length: float) -> None:
-        """Move the state by a step of this length."""
+        """Add ``length`` times this change to the variables and duals of the state, in place."""
         state.x += length * self.x
         state.gamma += length * self.gamma
         state.back -= length * self.gamma
@@ -225,7 +232,11 @@ class _Change:
 
 
 def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _State) -> None:
-    """Change the state by one step, which consists of a predictor and a corrector."""
+    """Change the state by one step of the interior-point method: a predictor and a corrector.
+
+    ``Z`` is the matrix of the rows' constraints, with a column for each variable of x.
+    ``system_of`` returns Z' diag(w) Z for weights w of the rows.
+    """
     t = problem.t
     c = problem.c
     gamma = state.gamma
@@ -257,7 +268,9 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     def solve(to_v: Array, to_xi: Array, to_s: float) -> _Change:
         """Return the step that changes the products of variables and duals by given amounts.
 
-        The products are gamma v, (c - gamma) xi and s price.
+        For every row (constraint) they are gamma v and (c - gamma) xi: its dual gamma, surplus v,
+        cost c and shortfall xi. For the scale s the product is s times its multiplier ``price``.
+        ``to_v``, ``to_xi`` and ``to_s`` are the amounts.
         """
         h = off_rows - to_xi / back + to_v / gamma
         right = off_x + Z.T @ (give * h)
@@ -274,7 +287,8 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     ahead = solve(-gamma * v, -back * xi, -s * price)
     remaining = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(remaining, 0.0) / mu) ** 3
-    # The predictor step would leave products of two changes. The corrector subtracts them.
+    # After a full predictor step, each product of a variable and its dual would still be the
+    # product of their two changes. The corrector subtracts it.
     change = solve(
         centre - gamma * v - ahead.gamma * ahead.v,
         centre - back * xi + ahead.gamma * ahead.xi,

@@ -46,8 +46,9 @@ def finite_newton(
     for _ in range(MAX_NEWTON):
         aim = _aim(rows, y, cost, lambda_, f, chosen)
         f_aim = rows @ aim
-        # The quadratic holds as long as the same rows miss their margin. If these rows also miss
-        # their margin at the minimum of the quadratic, this minimum is the solution.
+        # The objective equals a quadratic function as long as the same rows miss their margin.
+        # ``aim`` is the minimum of this function. If the same rows miss their margin at ``aim``, it
+        # is the solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
         step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)
@@ -117,11 +118,13 @@ def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
 def _exact_step(
     y: Floats, cost: Floats, lambda_: float, w: Floats, aim: Floats, f: Floats, f_aim: Floats
 ) -> float:
-    """Return t such that w + t (aim - w) is the minimum on the line from ``w`` through ``aim``.
+    """Return the number t for which the objective is least at the point w + t (aim - w).
 
-    The derivative along the line is piecewise linear and rises; its slope changes where a row meets
-    its margin. These places are visited in ascending order, up to the one before which the
-    derivative becomes 0.
+    The objective is that of :func:`finite_newton`, whose arguments have the same names. ``f`` and
+    ``f_aim`` are the decision values of the rows at ``w`` and at ``aim``. The derivative of the
+    objective along the line is piecewise linear and rises. Its slope changes at each place where a
+    row meets its margin. These places are visited in ascending order of t, until the derivative
+    becomes 0.
     """
     n = len(y)
     # The derivative of the objective along w + t step is ``value`` at t = 0. It rises by ``slope``

@@ -52,7 +52,7 @@ _RIDGES = (0.0, 1e-14, 1e-12, 1e-10)
 
 @dataclass(frozen=True)
 class PairwiseProblem:
-    """Hold the problem of SVMROC or SSLROC.
+    """Hold the optimisation problem of SVMROC or SSLROC, two SVMs of [W14] that rank.
 
     The points are in this order: positives, negatives, unlabelled points. Every row (constraint) of
     the problem is about a pair of points.
@@ -106,7 +106,9 @@ class PairwiseProblem:
 
     @cached_property
     def cost(self) -> Floats:
-        """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
+        """Return the cost of every row (constraint), shape (rows,), in the order that :attr:`sizes`
+        names.
+        """
         p, q, m = np.split(self.weight, [self.n_positive, self.n_positive + self.n_negative])
         # Each row is a constraint on a pair of points. Its weight is the product of the weights of
         # the two points.
@@ -119,24 +121,30 @@ class PairwiseProblem:
 
     @cached_property
     def target(self) -> Floats:
-        """Return the margin of every row, shape (rows,), in the order of :attr:`sizes`."""
+        """Return the right side of every row's constraint, shape (rows,), in the order of
+        :attr:`sizes`.
+        """
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
     @cached_property
     def pull(self) -> Floats:
-        """Return the largest possible pull on each soft label d.
+        """Return a bound of the derivative of the Lagrangian by each soft label d, shape
+        (unlabelled,).
 
-        A row of an unlabelled point pulls on its d with ``margin`` times the row's multiplier. The
-        multiplier is at most the row's cost, so the result is ``margin`` times the sum of the
-        costs.
+        Each row (constraint) on an unlabelled point adds ``margin`` times its multiplier to the
+        derivative, positive or negative. The multiplier is at most the cost of the row. So the
+        bound is ``margin`` times the sum of the costs of the point's rows.
         """
         _, of_negative, of_positive = self.blocks(self.cost)
         total: Floats = of_negative.sum(axis=1) + of_positive.sum(axis=0)
         return self.margin * total
 
     def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return a vector over the rows as three matrices, one for each kind of row in
-        :attr:`sizes`.
+        """Return numbers of all rows (constraints) as three matrices, one for each kind of pair.
+
+        ``value`` has one number per row. The kinds are positive and negative, unlabelled and
+        negative, and positive and unlabelled. Each matrix has a row for each first point and a
+        column for each second point.
         """
         p = self.n_positive
         q = self.n_negative
@@ -147,7 +155,9 @@ class PairwiseProblem:
         return value[:second].reshape(p, q), *of_unlabelled
 
     def general(self) -> Problem:
-        """Return the problem in the general form, a :class:`Problem`, for the reference solver."""
+        """Return this problem as a :class:`Problem`, with sparse matrices, for the reference
+        solver.
+        """
         p = self.n_positive
         q = self.n_negative
         m = self.n_unlabelled
@@ -247,8 +257,8 @@ class _State:
 
     At the optimum w = L'A'gamma, with the matrix A of the rows' coefficients of f. Yet w is a
     variable of its own, because the steps of gamma have larger rounding errors. When w was computed
-    from gamma, 101 of 5,400 large test problems did not reach the wanted gap. With w as a variable,
-    1 problem does not reach it.
+    from gamma, 101 of 5,400 large test problems did not reach the wanted duality gap. With w as a
+    variable, 1 problem does not reach it.
     """
 
     w: Floats
@@ -259,10 +269,11 @@ class _State:
 def _constraint_values(
     problem: PairwiseProblem, value: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the four parts of ``value``, the x or y of a :class:`_State`, as views into it.
+    """Return the four parts of ``value``, the x or the y of a :class:`_State`, as views into it.
 
-    The parts of y are multipliers of the rows, soft labels d, 1 - d, and multipliers of the
-    shortfalls. The parts of x are the numbers whose products with them are 0 at the optimum.
+    The parts of y are the multipliers of the rows (constraints), the soft labels d, the numbers 1 -
+    d, and the multipliers of the rows' shortfalls. x has a number for each number of y; at the
+    optimum the product of the two is 0.
     """
     rows = len(problem.cost)
     m = problem.n_unlabelled
@@ -271,9 +282,10 @@ def _constraint_values(
 
 
 def _start_inside(problem: PairwiseProblem) -> _State:
-    """Return a start strictly between all bounds.
+    """Return a start of the interior-point method, strictly between all bounds.
 
-    The multipliers of 0 <= d <= 1 are a fixed share of the largest pull of the rows on d.
+    d are the soft labels of the unlabelled points. The multipliers of their bounds 0 <= d <= 1 are
+    a fixed share of the largest pull that the rows can have on d (``pull`` of the problem).
     """
     n = len(problem.factor)
     cost = problem.cost
@@ -290,8 +302,9 @@ def _start_inside(problem: PairwiseProblem) -> _State:
     return _State(np.zeros(problem.factor.shape[1]), x[:used], y[:used])
 
 
-# Rows come in three blocks: (positive, negative), (unlabelled, negative), (positive, unlabelled). A
-# loop handles one block at a time, so that inner loops read neighbours in memory.
+# A row is a constraint on a pair of points. Rows come in three blocks, by the kinds of the two
+# points: (positive, negative), (unlabelled, negative), (positive, unlabelled). A loop handles one
+# block at a time, so that inner loops read neighbours in memory.
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -335,7 +348,7 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, error_model="numpy")
 def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
-    """Return the left sides A f + B d of all rows.
+    """Return the left sides A f + B d of all rows (constraints A f + B d >= margins).
 
     ``f``, shape (n,), are scores and ``d``, shape (n - p - q,), soft labels; p and q are the
     numbers of positives and negatives.
@@ -367,15 +380,19 @@ def _factorise(
     """Return three parts of the Newton equations after the soft labels d are eliminated.
 
     The parts are the Cholesky factor of I + L' S L, the cross terms of scores and soft labels, and
-    the diagonal of the part of d. S is the matrix of all rows after d is eliminated.
+    the diagonal of the part of d. L is the problem's factor of the kernel matrix, and S the matrix
+    of all rows after d is eliminated.
 
-    A row acts as a spring between two points, with ``stiffness``, so without d the rows are the
-    Laplacian of a weighted graph. The springs of an unlabelled point i do not end at the point
-    itself. They end at a node at f_i - M d_i, which another spring, of strength theta / M^2,
-    connects to the point. When this node is eliminated, the result is a graph again (the star-mesh
+    A row acts as a spring between two points. The springs' strengths are ``stiffness``. So without
+    d the matrix of the rows is the Laplacian of a weighted graph. The springs of an unlabelled
+    point i do not end at the point itself. They end at a node at f_i - M d_i, with f_i the score
+    and M the problem's ``margin``. Another spring, of strength ``theta`` / M^2, connects this node
+    to the point. When the node is eliminated, the result is a graph again (the star-mesh
     transform). Its weights are sums, products and quotients of positive numbers, so no precision is
-    lost by cancellation. The cross terms are A' W B, divided by the diagonal of d, with W the
-    diagonal matrix of ``stiffness``.
+    lost by cancellation.
+
+    The cross terms are A' W B, divided by the diagonal of d. A and B are the rows' coefficients of
+    the scores and of d, and W is the diagonal matrix of ``stiffness``.
     """
     n = len(problem.factor)
     p = problem.n_positive
@@ -423,12 +440,14 @@ def _cholesky(system: Floats) -> Floats:
 
 
 def _step(problem: PairwiseProblem, state: _State, smallest: float, careful: bool) -> float:
-    """Change the state by one step, in place.
+    """Change the state of the interior-point method by one step, in place.
+
+    The state has variables x and their multipliers y, among other numbers.
 
     Parameters
     ----------
     smallest : float
-        Least sum of the products x y at which the step aims; at the optimum the sum is 0.
+        The step aims at no smaller sum of the products x y than this; at the optimum the sum is 0.
     careful : bool
         Whether the corrector multiplies the predictor's second-order products by the squared length
         of the predictor's step. Without this factor the solver takes fewer steps, but does not

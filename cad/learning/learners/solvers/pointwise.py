@@ -40,9 +40,10 @@ _MOST_DIMENSIONS = 500
 _ROUNDS = 40
 # Largest number of free rows of the active-set method, which is the size of its Cholesky factor.
 _MAX_FREE = 3000
-# If pairs are moved by blocks, the active-set method is tried below the violation _PART_EPS. It
-# works on the points that may still change, if they are at most _MAX_PART. If other points then
-# violate their constraints, they are added and it runs again, at most _PART_ROUNDS times in all.
+# If pairs are moved by blocks, the active-set method is tried when the violation is below
+# _PART_EPS. It then works on those points alone that may still change, if there are at most
+# _MAX_PART of them. Other points that violate their constraints afterwards are added. Then the
+# method runs again, at most _PART_ROUNDS times in all.
 _PART_EPS = 0.05
 _PART_ROUNDS = 8
 _MAX_PART = 8500
@@ -151,7 +152,11 @@ class _Work:
         self.scale = np.array([_FIRST_SCALE, rho, 0.0])
 
     def pairs(self, eps: float, limit: int) -> float:
-        """Move pairs until the violation is below ``eps``; return the remaining violation."""
+        """Solve by sequential minimal optimisation, which changes the duals of two rows at a time.
+
+        It stops when no constraint is violated by more than ``eps``, or after ``limit`` changes.
+        The result is the largest violation that remains.
+        """
         moves = 0
         while self.store is not None:
             made, violation, unfetched = smo(
@@ -215,7 +220,7 @@ class _Work:
     def in_feature_space(self, limit: int) -> Solution | None:
         """Return the solution by the interior-point method in feature space.
 
-        The result is None if the space has too many dimensions (more than ``limit`` or 500), or if
+        The result is None if the space has more than ``limit`` or more than 500 dimensions, or if
         the method fails.
         """
         factor = self.gram.factor(min(_MOST_DIMENSIONS, limit))
@@ -229,10 +234,10 @@ class _Work:
     def finish_part(self, eps: float) -> Solution | None:
         """Return the exact solution by the active-set method on the points that may still change.
 
-        The kernel matrix of these points fits the memory; the duals of all other points stay the
-        same. If other points then violate their constraints, they are added and the problem is
-        solved again. The result is None if the points become too many or the active-set method
-        fails.
+        There are so few of these points that their kernel matrix fits the memory. The duals of all
+        other points stay the same. If one of the other points then violates its constraint, it is
+        added to the points that may change, and the problem is solved again. The result is None if
+        there are too many points that may change, or if the active-set method fails.
         """
         points = np.zeros(0, dtype=np.int64)
         trial = self.iterate.copy()
@@ -282,7 +287,9 @@ class _Work:
 
 
 def _alternate(work: _Work, polish: bool) -> Solution:
-    """Alternate between moves of pairs and the exact methods until a solution is found.
+    """Alternate between moves of pairs and exact methods until one finds a solution; return it.
+
+    A move changes the duals of a pair of rows (constraints).
 
     Each round moves pairs until the violation is below a limit, and then tries the active-set
     method. The limit of the next round is a tenth of this limit, or a third if pairs are moved by

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 # An objective or balance below this share of the sum of costs may be only a rounding error.
 _FLOOR = 1e-9
 # The violation of the optimality (KKT) conditions by a row is measured relative to the row's cost.
-# If the cost is below this share of the largest dual, the share of the largest dual takes its
+# If the cost is below this share of the largest dual variable, this share of it takes the cost's
 # place. Otherwise the violation would be mostly a rounding error.
 _UNSEEN = 1e-5
 
@@ -255,8 +255,8 @@ def certify(
     if problem.r == 1:
         gamma = np.minimum(gamma, problem.c)
     u = np.minimum(np.maximum(u, problem.lower), problem.upper)
-    # Duals are clipped to their bounds before they are used, so that the dual objective is a valid
-    # lower bound.
+    # Dual variables are clipped to their bounds before they are used. Only then is the dual
+    # objective a lower bound of the primal objective.
     beta = problem.coefficients(gamma)
     slack = problem.slack(f, u)
     half_norm = float(0.5 * beta @ f)
@@ -366,7 +366,7 @@ def pointwise_problem(
     """
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
-    # The intercept is free, and the scale is not negative.
+    # The intercept has no bounds, and the scale s must be at least 0.
     if scale is None:
         B = sign[:, None]
         lower = np.array([-np.inf])

@@ -114,7 +114,7 @@ class Iterate(NamedTuple):
     u: Array
 
     def copy(self) -> Iterate:
-        """Return an iterate with copies of the three arrays."""
+        """Return an iterate with copies of the three arrays ``gamma``, ``f`` and ``u``."""
         return Iterate(self.gamma.copy(), self.f.copy(), self.u.copy())
 
 
@@ -184,7 +184,8 @@ class RowStore:
             slot = np.arange(n)
             self._used = n
         else:
-            # Pages of an empty array use no memory until something is written to them.
+            # A part of an empty array takes no memory until something is written to it, so the
+            # array may be large.
             values = np.empty((min(n, int(1e6 * budget_mb / (8 * n))), n))
             slot = np.full(n, -1)
             self._used = 0
@@ -205,12 +206,13 @@ class RowStore:
         missing = points[slot[points] < 0]
         if not len(missing):
             return True
-        # A move of a pair needs a single row, and there are thousands of moves, so np.unique is
-        # skipped.
+        # For a single row np.unique is skipped, because a move of a pair needs only one row and
+        # there are thousands of moves.
         if len(missing) > 1:
             missing = np.unique(missing)
         end = self._used + len(missing)
-        # No row is ever dropped: a support vector's row is needed until the end.
+        # No stored row of the kernel matrix is ever dropped, because the row of a support vector is
+        # needed until the end.
         if end > len(values):
             return False
         self._gram.rows(missing, out=values[self._used : end])

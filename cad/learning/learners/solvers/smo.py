@@ -27,7 +27,10 @@ _NO_NAN = {"nnan", "nsz"}
 
 @numba.njit(cache=True, fastmath=_NO_NAN)
 def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-def]
-    """Move pairs of rows until the largest violation is below ``eps``.
+    """Change the duals of two rows at a time until the largest violation is below ``eps``.
+
+    This is sequential minimal optimisation. A violation says how far the intercepts that two rows
+    (constraints) allow contradict each other.
 
     Parameters
     ----------
@@ -47,7 +50,7 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     eps : float
         Violation at which to stop.
     limit : int
-        Largest number of moves.
+        Largest number of moves; a move changes the duals of one pair of rows.
 
     Returns
     -------
@@ -86,12 +89,12 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
     unfetched = -1
     while True:
         # With the proximal term of the scale (see the module's docstring), s is the scale that is
-        # optimal for the present duals.
+        # optimal for the present dual variables.
         s = max(0.0, anchor + rho * total)
         # v_j is the intercept at which row j lies on its margin. ``best`` is the largest v_j of the
-        # rows whose dual may change so that the coefficient of their point grows. ``lowest`` is the
-        # least v_j of the rows whose dual may change so that this coefficient falls. At the optimum
-        # there is an intercept b with best <= b <= lowest.
+        # rows whose dual variable may change so that the coefficient of their point grows.
+        # ``lowest`` is the least v_j of the rows whose dual variable may change so that this
+        # coefficient falls. At the optimum there is an intercept b with best <= b <= lowest.
         best = -np.inf
         lowest = np.inf
         for j in range(m):
@@ -111,8 +114,8 @@ def smo(kernel, rows, iterate, scale, eps, limit):  # type: ignore[no-untyped-de
             unfetched = a
             break
         column_a = values[slot[a]]
-        # If the duals of rows i and j are changed, the objective gains difference^2 / curvature /
-        # 2.
+        # If the dual variables of rows i and j are changed, the dual objective gains difference^2 /
+        # curvature / 2.
         k_aa = bend[i]
         q_i = q[i]
         most_gain = 0.0
@@ -184,9 +187,9 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 def between(best, lowest):  # type: ignore[no-untyped-def]
     """Return the number halfway between two bounds of the intercept.
 
-    In a solution ``best`` is the lower bound and ``lowest`` the upper bound. Before, ``best`` is
-    the larger one. If one bound is infinite, the result is the other bound. If both bounds are
-    infinite, the result is 0.
+    In a solution ``best`` is the lower bound and ``lowest`` the upper bound. Until a solution is
+    reached, ``best`` is larger than ``lowest``. If one bound is infinite, the result is the other
+    bound. If both bounds are infinite, the result is 0.
     """
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
@@ -197,8 +200,10 @@ def between(best, lowest):  # type: ignore[no-untyped-def]
 
 @inner()
 def _move(gamma, c, j, step, to_bound):  # type: ignore[no-untyped-def]
-    """Add ``step`` to the dual of row j, or set the dual to exactly its bound if ``to_bound`` is
-    true.
+    """Add ``step`` to the dual of row j, in place.
+
+    If ``to_bound`` is true, the dual is set to exactly the bound that the step reaches: the row's
+    cost c or 0.
     """
     gamma[j] += step
     if to_bound:

@@ -158,7 +158,9 @@ def population_input(
     haematocrit: float,
     blood: Callable[[np.ndarray, float], np.ndarray] = parker_blood,
 ) -> InputFunction:
-    """Return a population's curve in plasma, sampled at the frames and finely between them.
+    """Return the concentration of contrast agent in a population's arterial plasma over time.
+
+    The concentration is given at the times of the frames and at times close together between them.
 
     Parameters
     ----------
@@ -167,7 +169,8 @@ def population_input(
     delay : float
         When the bolus reaches the artery, seconds on the frames' clock.
     haematocrit : float
-        Share of blood that is cells, 0 to 1: plasma is whole blood / (1 - haematocrit).
+        Share of blood that is cells, 0 to 1. The concentration in plasma is that in whole blood
+        divided by 1 - haematocrit.
     blood : function
         Takes times and a delay (s) and returns the concentration in whole blood (mM): Parker's
         curve, or another population's.
@@ -248,7 +251,7 @@ class ArterialInput:
     plasma: np.ndarray | None = None
 
     def inlet(self, delay: float) -> InputFunction:
-        """Return the input function at a delay, in seconds."""
+        """Return the input function of tissue that the bolus reaches ``delay`` seconds later."""
         if self.plasma is not None:
             return sampled_input(self.times, self.plasma, delay)
         blood = {"parker": parker_blood, "georgiou": georgiou_blood}[self.name]

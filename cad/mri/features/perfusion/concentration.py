@@ -110,8 +110,8 @@ def concentration_from_signal(
     usable = (baseline > 0) & (t1 > 0)
     r10 = 1.0 / np.where(usable, t1, np.nan)
     e10 = np.exp(-repetition_time * r10)
-    # The scale is 1 / (S0 sin(a)), with S0 from the baseline signal. Times the signal it is x, the
-    # signal as a fraction of the signal of fully relaxed spins.
+    # S0 sin(a) is the signal that fully relaxed spins would give at the flip angle a. Its inverse,
+    # ``scale``, follows from the baseline signal. ``x`` is the signal divided by S0 sin(a).
     scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
     x = np.asarray(signal, float) * scale[..., None]
     x = np.where(x < 1, x, np.nan)

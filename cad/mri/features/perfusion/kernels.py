@@ -265,7 +265,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
         if model == BRIX:
             _brix_curve(p[v], grid.times, out[v], jac)
             continue
-        # The rate kep = Ktrans / ve would be infinite for ve = 0.
+        # For ve = 0 the rate kep = Ktrans / ve would be infinite, so ve counts as at least ve_min.
         convolve(p[v, 0] / max(p[v, 1], ve_min), grid, h, slope)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
@@ -384,8 +384,8 @@ def linear_rows(
     for v in range(n_voxels):
         y = curves[v]
         for r in range(n_fixed, n_columns):
-            # The curve's first own row is its integral over time. The second row is the integral of
-            # the first.
+            # The rows after the fixed ones are computed from the voxel's curve: first its integral
+            # over time, then the integral of this integral.
             source = y if r == n_fixed else rows[r - 1]
             total = 0.0
             rows[r, 0] = 0.0

@@ -56,7 +56,7 @@ class Kinetics:
 
     @cached_property
     def inlet(self) -> aif.InputFunction | None:
-        """Return the arterial input at the study's own delay; None where there is none."""
+        """Return the arterial input, moved by the study's delay; None if the study has no input."""
         return None if self.arterial is None else self.arterial.inlet(self.arterial.delay)
 
     def concentration(
@@ -347,8 +347,9 @@ def _t1_from_flip_angles(
             "the repetition time of the flip-angle images is missing",
             hint="add RepetitionTime (seconds) to their JSON sidecars",
         )
-    # The signals are resampled to the dynamic grid, and T1 is fitted to the result. This is right
-    # for larger voxels, which show the mean of signals and not the mean of T1.
+    # The signals are resampled to the dynamic grid before T1 is fitted, because a voxel of the
+    # dynamic series may be larger than theirs. A larger voxel shows the mean of the signals in it,
+    # and not the mean of T1.
     signals = np.stack([on_grid(v, dynamic.grid).array[needed] for _, v in study.vfa])
     angles = np.array([a for a, _ in study.vfa])
     fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=None if b1 is None else b1[needed])

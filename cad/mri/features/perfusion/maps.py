@@ -113,9 +113,9 @@ class PerfusionMaps:
     def early(self) -> np.ndarray:
         """Return the early enhanced image, shape (z, y, x), on the grid of the dynamic series.
 
-        The image is the mean signal of the frames in the first minute after the bolus arrives, as a
-        multiple of ``reference_baseline``. Where no frame lies in this minute, the first later
-        frame is taken.
+        The image is the mean signal of the frames in the first minute after the bolus arrives,
+        divided by ``reference_baseline``, the mean signal of the gland or the regions before the
+        bolus. If no frame lies in this minute, the first later frame is taken.
         """
         late = np.flatnonzero(self.times > self.arrival)
         early = late[self.times[late] <= self.arrival + EARLY_S]

@@ -518,8 +518,8 @@ def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> Kine
     usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.frame_index))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
-    # The fitted curve of a failed estimate does not belong to the returned parameters, nor does
-    # that of a refined one. These curves are computed again at the end.
+    # If an estimate failed or is refined below, its curve in ``fitted`` does not belong to the
+    # returned parameters. Such curves (``stale``) are computed again at the end.
     stale = failed.copy()
     # A linear estimate outside the physical range says nothing about the tissue. If the curve
     # enhances, it is then fitted by the refinement within the bounds, even if the settings demand

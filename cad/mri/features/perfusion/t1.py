@@ -146,7 +146,10 @@ def _check(signals: np.ndarray, flip_angles: np.ndarray, tr: float) -> tuple[str
 
 
 def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Fit E1 = exp(-TR / T1) and the signal scale S0 by reweighted linear least squares."""
+    """Return E1 = exp(-TR / T1) and the signal scale S0 of each voxel.
+
+    They are fitted by reweighted linear least squares to the signals at several flip angles (rad).
+    """
     y = signals / np.sin(angles)
     x = signals / np.tan(angles)
     e1 = np.full(signals.shape[1:], 0.995)
