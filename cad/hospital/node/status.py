@@ -27,8 +27,8 @@ from cad.hospital.node.queue import Queue
 from cad.hospital.node.receiver import Receiver
 from cad.hospital.node.settings import NodeSettings
 
-# Number of the latest studies from whose results drift (a change of scanner or patients) can be
-# seen.
+# Number of the latest studies whose results the status page summarises. A change of scanner or
+# patients (drift) can be seen in these results.
 _MEN = 100
 _HOUR = 3600.0
 _SECONDS = 10.0  # most seconds that one request may take
