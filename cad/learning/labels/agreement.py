@@ -67,9 +67,9 @@ class ReaderAgreement:
         Names of the readers whose scores equal this reader's scores in all common regions, where
         chance does not explain this.
     odd : bool
-        Whether these regions do not show that the reader adds anything to the other readers. The 99
-        % interval of his correlation then reaches down to 0 or below, and the 95 % interval lies
-        below half of ``others``.
+        True if the reader counts as adding nothing to the other readers. This is so if three
+        conditions hold: there are three readers or more, the 99 % interval of his correlation
+        reaches down to 0 or below, and its 95 % interval lies below half of ``others``.
     """
 
     reader: str
