@@ -626,7 +626,13 @@ class AveragedProbabilisticSVC(KernelMachine):
 
 @dataclass(frozen=True)
 class _Task:
-    """Hold the data that all settings share: squared distances by scaling, labels and weights."""
+    """Hold the data that the P-SVMs of all settings share.
+
+    ``distances`` maps the name of each scaling to the squared distances between the regions whose
+    features were scaled in this way. ``p``, ``spread`` and ``weight`` have the readers' mean, the
+    readers' spread and the sample weight of each region. ``boundary``, ``solver`` and ``tol`` are
+    the parameters of the learner.
+    """
 
     distances: dict[str, Array]
     p: Array
