@@ -286,7 +286,10 @@ class Queue:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """Run a ``with`` block as one transaction of the database, which the block gets."""
+        """Run the ``with`` block as one transaction, and give the block the connection to the database.
+
+        An exception in the block undoes all changes that the block has made.
+        """
         with self._sound(), self._lock:
             # The transaction takes SQLite's write lock at once. If it took the lock only at its
             # first change, this would fail where another connection has written in between.
