@@ -286,7 +286,7 @@ class Queue:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """Run the ``with`` block as one transaction, and give the block the connection to the database.
+        """Run the ``with`` block as one transaction, and give it the connection to the database.
 
         An exception in the block undoes all changes that the block has made.
         """
