@@ -379,8 +379,8 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     >>> round(kl([0.5, 1.0], [0.5, 0.5]), 3)
     0.693
     """
-    # Like the KL that [N14] prints, the result is a sum over the regions. So it grows with the number
-    # of regions, as a mean would not.
+    # Like the KL that [N14] prints, the result is a sum over the regions. So it grows with the
+    # number of regions, as a mean would not.
     return _weighted_sum(weight, divergences(t, q))
 
 
