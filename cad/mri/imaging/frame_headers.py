@@ -35,8 +35,8 @@ from cad.mri.imaging.units import factor_between, plain_unit
 
 _TABLES = table_beside(__file__)
 # Each of these tables maps a field of a frame (such as ``flip_angle``) to the DICOM keyword of the
-# header element that the field is read from (``FlipAngle``). The table ``lists`` maps a field to the
-# keyword and the number of values.
+# header element that the field is read from (``FlipAngle``). The table ``lists`` maps a field to
+# the keyword and the number of values.
 _KINDS = ("singles", "texts", "uids", "numbers", "milliseconds", "orders", "counts", "clocks")
 _LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS: list[str] = []
