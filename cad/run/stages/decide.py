@@ -36,7 +36,8 @@ SET_ERROR = 0.1
 the classes that are not ruled out at 90 % confidence.
 """
 LATELY = 100
-"""Number of the latest men of the cohort in whose results drift is measured."""
+"""Number of the latest men of a cohort whose results show whether scanner or patients have changed.
+"""
 REAL_MEN = 30
 """Least number of men with histology on whom a model of simulated patients must be recalibrated
 before it decides on a real man.
