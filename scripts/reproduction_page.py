@@ -63,8 +63,8 @@ number, the paper's sentence about it is the claim. The verdicts are:
 - **shuffled labels too**: the claim comes out, but with labels in random order it also comes out in
   more than one of twenty runs. Such a result is no evidence for a method.
 - **not in most other draws**: the claim comes out on the seeds of this page, but in less than half
-  of other draws of the data. The other draws have a tenth or a fifth of the seeds of this page, so
-  that they may not show a small effect.
+  of other draws of the data. The other draws have only a tenth or a fifth of the seeds of this
+  page. So a small effect may not show in them.
 - **no control**: the claim comes out, but was not run with other draws and with shuffled labels.
 - **by construction**: the claim follows from the formulas, whatever the decision values are.
 - **another cohort**: the numbers are of the paper's own patients, whose data nobody else has.
