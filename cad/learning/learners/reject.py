@@ -109,9 +109,9 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
     if not r <= delta0 <= 1 - r:
         raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
     pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
-    # The symmetric loss of docs/methods.md 3 is W(y, H(r) f / r) / H(r). y is the class, H the
-    # entropy and W the loss of the rows "symmetric reject" of docs/methods.md 2. So the decision
-    # value f times H(r) / r is the logit.
+    # The symmetric loss is W(y, H(r) f / r) / H(r) (docs/methods.md 3). y is the class, f the
+    # decision value, H the entropy, and W the loss of :func:`asymmetric_rule` for the costs
+    # (1, 1, r, r), whose decision values are log-odds. So H(r) / r times f are log-odds.
     return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
 
 
