@@ -430,17 +430,17 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
 
 
 def symmetric_half_width(r: float) -> float:
-    """Return the largest absolute decision value that the symmetric rule rejects.
+    """Return the largest absolute decision value, of the cost-based SVM, that the symmetric rule
+    rejects.
 
-    [A14] compares two rules to reject, a symmetric and a cost-based rule. The symmetric rule
-    rejects decision values from -δ₀ to δ₀, with δ₀ = ½ in the units of its own loss. This function
-    converts the ½ to the units of the cost-based rule's decision values.
+    [A14] has two rules to reject, a cost-based and a symmetric one, each with an SVM of its own.
+    The losses of the two SVMs differ only in scale: ψ_r(y f) = W(y, H(r) f / r) / H(r). Here ψ_r is
+    the loss of the symmetric rule's SVM, W that of the cost-based rule's SVM, y the class (1 or
+    -1), f the symmetric SVM's decision value and H the binary entropy (docs/methods.md 3). So the
+    cost-based SVM's decision value is H(r) / r times f.
 
-    Both rules minimise the same loss, apart from the scales of loss and decision value: ψ_r(y f) =
-    W(y, H(r) f / r) / H(r). Here y is the class (1 or -1), f the decision value, ψ the symmetric
-    rule's loss, W the cost-based rule's loss and H the binary entropy (docs/methods.md 3). The two
-    rules therefore differ only in the largest decision value that they reject; at r = .2415 they
-    coincide.
+    The symmetric rule rejects rows with f between -δ₀ and δ₀, where δ₀ = ½. This function returns
+    H(r) / r times ½. At r = .2415 both rules reject the same rows.
 
     Parameters
     ----------
