@@ -49,7 +49,7 @@ class SkillTable(TypedDict):
     """Hold the results of :func:`reader_skill` as they stand in ``metrics.json``.
 
     ``table`` has a row for each reader. ``against`` names the truth that the readers were measured
-    against. ``sentence`` names the readers who add nothing to the others.
+    against. ``sentence`` names the readers who add nothing to the other readers.
     """
 
     against: str
@@ -60,7 +60,7 @@ class SkillTable(TypedDict):
 def reader_skill(
     grades: Array, readers: list[str], truth: Array, patients: ArrayLike
 ) -> tuple[pd.DataFrame, str, str]:
-    """Measure every reader: sensitivity, specificity, and how much the reader adds to the others.
+    """Measure every reader: sensitivity, specificity, and what the reader adds to other readers.
 
     Parameters
     ----------
@@ -84,7 +84,8 @@ def reader_skill(
         Laplace). ``adds`` says whether ``weight_lower`` is above 0. Where histology does not have
         both classes, ``weight`` is NaN and ``adds`` None. ``correlation`` is the correlation with
         the others' weighted mean, with its 95 % interval. ``share`` is the reader's share of the
-        consensus by agreement. ``odd`` says whether the reader adds nothing to the others.
+        consensus by agreement. ``odd`` says whether the reader adds nothing to the other
+        readers, judged without histology.
     sentence : str
         Sentences that name the readers of whom these regions show no contribution, by histology and
         by agreement. They also name the readers whose scores are copies.
@@ -190,9 +191,11 @@ def _skill_sentence(table: pd.DataFrame, pooled: PooledReaders) -> str:
             "against the mean of the others."
         )
     if len(table) == 1:
-        return "One reader: there are no others to add to."
+        return "There is one reader, and so no other reader to add to."
     idle = table.loc[~table["adds"].astype(bool), "reader"].tolist()
     if not idle:
-        return "Every reader adds to the others."
-    verb = "adds" if len(idle) == 1 else "add"
-    return f"{', '.join(idle)} {verb} nothing to the others that these regions can show."
+        return "Every reader adds to the other readers."
+    named = f"the reader {idle[0]} adds"
+    if len(idle) > 1:
+        named = f"the readers {', '.join(idle)} add"
+    return f"These regions do not show that {named} anything to the other readers."

@@ -67,7 +67,7 @@ def test_a_reader_of_noise_loses_weight_and_is_named() -> None:
     assert table["weight"].idxmin() == "noise"
     assert table["adds"].tolist() == [True, True, True, False]
     assert sentence.startswith(
-        "noise adds nothing to the others that these regions can show. noise"
+        "These regions do not show that the reader noise adds anything to the other readers. noise"
     )
     assert table["odd"].tolist() == [False, False, False, True]
     used = np.isfinite(grades[:, 0])
@@ -128,7 +128,7 @@ def test_odd_panels() -> None:
     one = np.where(truth == 1, 0.75, 0.25)[:, None]
     # Always right at .75: pooled is surer than that.
     assert PooledReaders().fit(one, truth).predict(one).p[truth == 1].min() > 0.75
-    assert "no others" in reader_skill(one, ["a"], truth, np.arange(200))[1]
+    assert "no other reader" in reader_skill(one, ["a"], truth, np.arange(200))[1]
     equal = np.repeat(one, 3, axis=1)
     np.testing.assert_allclose(np.ptp(PooledReaders().fit(equal, truth).coefficients_[2:]), 0)
     binary = np.repeat(truth[:, None], 7, axis=1)
