@@ -1160,8 +1160,9 @@ class _SiteMove:
 class _Likelihood:
     """Hold the data of the likelihood, which is integrated over a man's shared effect.
 
-    There are n regions, m men and p parameters. The last parameter is the logarithm of the standard
-    deviation of this effect.
+    There are n regions, m men and p parameters. The effect of a man is a random number that all his
+    regions share. The last parameter, plus ``log_effect``, is the logarithm of its standard
+    deviation.
     """
 
     design: np.ndarray  # (n, p)
@@ -1170,8 +1171,8 @@ class _Likelihood:
     belongs: sparse.csr_array  # (m, n)
     leak_design: np.ndarray  # (m, p)
     leak_offset: np.ndarray  # (m,)
-    # A constant that is added to the last parameter, the logarithm of the effect's standard
-    # deviation.
+    # A constant that is added to the last parameter. Their sum is the logarithm of the standard
+    # deviation of the men's effects; a man's effect is a random number that all his regions share.
     log_effect: float
     # (m,) whether a man is known to be free of cancer, also outside his regions
     free_men: np.ndarray
@@ -1192,8 +1193,8 @@ class _Likelihood:
         ``use`` says for each region whether it is used. ``design`` has, for each region, the terms
         of its log-odds. ``leak_design`` and ``leak_offset`` have, for each man, the terms of his
         leak's log-odds and a number that is added to these. If ``leak_design`` is None, the model
-        has no leak, and ``truth_of_man`` is not used. ``log_effect`` is added to the logarithm of
-        the effect's standard deviation.
+        has no leak, and ``truth_of_man`` is not used. ``log_effect`` is added to the last
+        parameter, which gives the logarithm of the standard deviation of the men's effects.
         """
         free_men = np.zeros(data.men, dtype=bool)
         leaking_men = np.zeros(data.men, dtype=bool)
@@ -1253,8 +1254,9 @@ class _Likelihood:
         hessian += _outer_sum(
             self.leak_design, nodes.posterior * nodes.leak_curvature, nodes.effect
         )
-        # A man's effect t is a standard normal value times the exponential of the last parameter.
-        # The exponential adds a second derivative.
+        # A man's effect t is a standard normal value times a standard deviation, which is the
+        # exponential of the last parameter plus ``log_effect``. The exponential adds a second
+        # derivative by the last parameter.
         by_effect = self.belongs @ nodes.slope + nodes.leak_slope
         hessian[-1, -1] -= float((nodes.posterior * nodes.effect * by_effect).sum())
         if self.leaking_men.any():
@@ -1301,7 +1303,8 @@ class _Likelihood:
         Parameters
         ----------
         value : ndarray, shape (p,)
-            Parameters of a set; the last is the logarithm of the effect's standard deviation.
+            Parameters of a set. The last one, plus ``log_effect``, is the logarithm of the standard
+            deviation of the men's effects.
         """
         effect = np.exp(self.log_effect + value[-1]) * _POINTS
         log_odds = (self.design @ value)[:, None] + effect
