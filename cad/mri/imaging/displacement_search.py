@@ -48,9 +48,12 @@ _BINS = 16
 # Least standard error that is stated. It is the error of the search in simulated men, whose
 # displacement is known (docs/displacement.md).
 _FLOOR_MM = 0.3
-# With fewer voxels, the peak among 33 x 33 shifts is due to chance. The ADC map shows the gland as
-# T2 does, so that fewer voxels are enough, if the peak is sharp (docs/displacement.md).
+# Least number of voxels with which the displacement of an ADC map is measured. With still fewer
+# voxels, chance decides which shift shares most information with T2. Other images need
+# ``ENOUGH_VOXELS`` (5,000). An ADC map needs fewer, because it shows the gland as T2 does
+# (docs/displacement.md).
 _LEAST_OF_ADC = 2000
+# Largest standard error of a displacement that is measured with fewer than ``ENOUGH_VOXELS``.
 _MOST_UNSURE_MM = 1.5
 
 
