@@ -377,30 +377,50 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
 def _factorise(
     problem: PairwiseProblem, stiffness: Floats, theta: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Return three parts of the Newton equations after the soft labels d are eliminated.
+    """Solve the Newton equations of one step for the soft labels d; return what remains of them.
 
-    The parts are the Cholesky factor of I + L' S L, the cross terms of scores and soft labels, and
-    the diagonal of the part of d. L is the problem's factor of the kernel matrix, and S the matrix
-    of all rows after d is eliminated.
+    The unknowns are the scores f of the n points and the soft labels d of the m unlabelled points.
+    A row (constraint) has the left side A f + B d. W is the diagonal matrix of ``stiffness``. The
+    matrix of the equations has the blocks
 
-    A row acts as a spring between two points. The springs' strengths are ``stiffness``. So without
-    d the matrix of the rows is the Laplacian of a weighted graph. The springs of an unlabelled
-    point i do not end at the point itself. They end at a node at f_i - M d_i, with f_i the score
-    and M the problem's ``margin``. Another spring, of strength ``theta`` / M^2, connects this node
-    to the point. When the node is eliminated, the result is a graph again (the star-mesh
-    transform). Its weights are sums, products and quotients of positive numbers, so no precision is
-    lost by cancellation.
+    - A' W A for the scores,
+    - A' W B for a score and a soft label,
+    - D = B' W B + diag(``theta``) for the soft labels, a diagonal matrix.
 
-    The cross terms are A' W B, divided by the diagonal of d. A and B are the rows' coefficients of
-    the scores and of d, and W is the diagonal matrix of ``stiffness``.
+    To eliminate d changes the block of the scores into S = A' W A - A' W B D^-1 B' W A. This
+    difference would lose precision by cancellation. So S is computed in another way. A row acts as
+    a spring whose strength is its entry of ``stiffness``. Labelled points are nodes at the places
+    f. An unlabelled point i has two nodes: one at f_i, and one at f_i - M d_i, where the springs of
+    its rows end; M is the problem's ``margin``. A spring of strength ``theta`` / M^2 joins the two.
+    The nodes at f_i - M d_i are then eliminated, which gives springs between the other nodes (the
+    star-mesh transform). Their strengths are sums, products and quotients of positive numbers. S is
+    the Laplacian matrix of this graph.
+
+    Parameters
+    ----------
+    problem : PairwiseProblem
+        The problem, with its factor L of the kernel matrix.
+    stiffness : ndarray, shape (rows,)
+        Weight of each row in the Newton equations.
+    theta : ndarray, shape (m,)
+        What the bounds 0 <= d <= 1 add to the diagonal of D.
+
+    Returns
+    -------
+    chol : ndarray, shape (r, r)
+        Cholesky factor of I + L' S L.
+    lean : ndarray, shape (n, m)
+        A' W B D^-1.
+    diagonal : ndarray, shape (m,)
+        Diagonal of D.
     """
     n = len(problem.factor)
     p = problem.n_positive
     margin = problem.margin
     labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = problem.blocks(stiffness)
-    # Each row acts as a spring between two nodes. Column i has the strengths of the springs from
-    # the node of unlabelled point i to the positives and the negatives.
+    # Each row acts as a spring between two nodes. Column i of ``star`` has the strengths of the
+    # springs from the node at f_i - M d_i to the positives and the negatives.
     star = np.concatenate([of_positive, of_negative.T])
     diagonal = theta / margin**2
     total = star.sum(axis=0)
@@ -412,8 +432,8 @@ def _factorise(
     weight[:labelled, labelled:] = share * diagonal
     weight[labelled:, :labelled] = weight[:labelled, labelled:].T
     np.fill_diagonal(weight, 0.0)
-    # ``weight`` has the springs between nodes. With minus the sum of each column on the diagonal it
-    # is -S, with S the matrix of all rows after the soft labels are eliminated.
+    # ``weight`` has the strengths of the springs between the n points, after the soft labels are
+    # eliminated. With minus the sum of each column on the diagonal it is -S (see the docstring).
     np.fill_diagonal(weight, -weight.sum(axis=0))
     system = -(problem.factor.T @ weight @ problem.factor)
     lean = np.concatenate([share, np.diag(-total / (total + diagonal))]) / margin
