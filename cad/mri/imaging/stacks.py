@@ -68,11 +68,13 @@ class Stack:
 
     @property
     def order_of_numbers(self) -> np.ndarray | None:
-        """Return the slices' order by InStackPositionNumber, if their positions have another one.
+        """Return the slices in the order of InStackPositionNumber, if it contradicts their places.
 
-        The result is None where the two orders agree or are each other's reverse, or where the
-        slices have no numbers or belong to several stacks of their file. Frames with one number
-        keep the order of their positions.
+        The slices of a stack are sorted by their places (ImagePositionPatient). If their numbers
+        rise, or fall, from each slice to the next, numbers and places agree, and the result is
+        None. It is also None if a slice has no number, or if the slices are of several stacks or
+        files. Otherwise the result has the indices of the slices, sorted by number. Slices with
+        equal numbers stay in the order of their places.
         """
         stacks_of_files = {(item.path, item.stack_id) for item in self.slices}
         stated = [item.stack_position for item in self.slices]
