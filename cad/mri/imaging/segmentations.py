@@ -381,7 +381,11 @@ def _first(values: np.ndarray) -> str:
 
 
 def _plane(drawn: list[_Drawn], path: Path, names: dict[int, str]) -> Volume:
-    """Return the first frame as a volume of one slice of 1 mm; refuse frames of other planes."""
+    """Return the first frame of the SEG as a volume of one slice, 1 mm thick.
+
+    An error is raised if another frame is not parallel to the first, lies beside it, or has pixels
+    of another size.
+    """
     first = drawn[0]
     normal = np.cross(first.axes[0], first.axes[1])
     plane = Volume(
@@ -413,12 +417,12 @@ def _roi(item: _Drawn, names: dict[int, str]) -> str:
 
 
 def _along(plane: Volume, position: np.ndarray) -> float:
-    """Return how far a position lies from a plane, in mm along its normal."""
+    """Return how far a position lies from a plane, in mm along the plane's normal (signed)."""
     return float((position - plane.origin) @ plane.direction[:, 2])
 
 
 def _is_parallel(plane: Volume, image: Frame) -> bool:
-    """Tell whether an image that says where it lies has the normal of a plane, in either sense."""
+    """Tell whether an image is parallel to a plane; False if it does not say where it lies."""
     if image.position is None or image.orientation is None:
         return False
     x, y = np.array(image.orientation, float).reshape(2, 3)
@@ -433,7 +437,7 @@ def _is_normal(direction: np.ndarray, plane: Volume) -> bool:
 
 
 def _named(item: _Drawn, images: Sequence[Frame]) -> list[Frame]:
-    """Return the images that a frame names, of those that say where they lie."""
+    """Return the images that a frame of the SEG names as drawn on, if they say where they lie."""
     named = []
     for uid, number in item.sources:
         same = [image for image in images if image.sop_uid == uid]
@@ -448,9 +452,9 @@ def _named(item: _Drawn, images: Sequence[Frame]) -> list[Frame]:
 def _check_sources(
     drawn: list[_Drawn], images: Sequence[Frame], path: Path, names: dict[int, str]
 ) -> None:
-    """Refuse a frame that lies in another plane than all images that it names.
+    """Refuse a frame of the SEG that lies in another plane than every image that it names.
 
-    Images of another orientation are not compared.
+    An image of another orientation than the frame is not compared with it.
     """
     for item in drawn:
         normal = np.cross(item.axes[0], item.axes[1])
@@ -476,16 +480,18 @@ def _check_sources(
 
 
 def _has_axes(item: _Drawn, image: Frame) -> bool:
-    """Tell whether the rows and columns of an image run as those of a frame."""
+    """Tell whether rows and columns of a frame of the SEG have the directions of an image's."""
     axes = np.array(image.orientation, float).reshape(2, 3)
     return bool(np.abs(axes - item.axes).max() <= ORIENTATION_TOLERANCE)
 
 
 def _check_sides(item: _Drawn, image: Frame, path: Path, names: dict[int, str]) -> None:
-    """Refuse a frame that reaches beyond its image, or has the pixels of it in another size.
+    """Refuse a frame of the SEG that does not fit the image on which it was drawn.
 
-    Its position, its PixelSpacing, or its Rows and Columns are wrong. A frame that is a part of the
-    image is read, and one with pixels of another size and number.
+    In two cases the frame's position, PixelSpacing, or Rows and Columns must be wrong. First, it
+    has pixels of the image's size and reaches beyond the image. Second, it begins at the image's
+    first pixel and has as many rows and columns, but pixels of another size. A frame that covers
+    only a part of the image is read, and so is a frame with pixels of another size and number.
     """
     if image.pixel_spacing is None:
         return
@@ -518,10 +524,11 @@ def _slices(
     path: Path,
     names: dict[int, str],
 ) -> _Slices:
-    """Return the slices that the frames fill; refuse frames that lie between them.
+    """Return the slices that the frames of the SEG fill; refuse frames that lie between slices.
 
-    They are those of the series that the SEG was drawn on, or of ``drawn_on`` where this is not
-    known. If the SEG states another distance of slices, it has slices of its own.
+    The slices are those of the series on which the SEG was drawn, or those of ``drawn_on`` if this
+    series is not known. If the SEG states another distance between slices than theirs, it has
+    slices of its own.
     """
     stated = _stated_distance(dataset, "SpacingBetweenSlices")
     thickness = _stated_distance(dataset, "SliceThickness")
