@@ -42,6 +42,8 @@ from cad.learning.learners.averaged import AveragedProbabilisticSVC
 FOLDS = 8
 SITE_MEN, SITE_DRAWS = 50, 30
 SLOPES = (0.8, 1.25)
+THRESHOLDS = np.arange(1, 61) / 100
+"""Thresholds of the decision curve. Few would biopsy a region only above a probability of .6."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ def cohorts(count: int = 20, men: int = 49, folder: Path | None = None) -> dict[
     count, men : int
         Number of cohorts, and of men in each.
     folder : Path, optional
-        Folder that gets ``calibration.csv``: the new men's regions in ten groups by each number.
+        Folder that gets two tables of the new men's regions: ``calibration.csv``, ten groups by
+        each number, and ``decision_curve.csv``, the net benefit of each number at each threshold.
     """
     work = (delayed(_one_cohort)(700 + seed, men) for seed in range(count))
     rows: list[dict[str, Any]] = Parallel(n_jobs=2)(work)
@@ -161,6 +164,8 @@ def cohorts(count: int = 20, men: int = 49, folder: Path | None = None) -> dict[
     if folder is not None:
         groups = _groups(rows)
         write_csv(folder / "calibration.csv", groups, list(groups.columns))
+        benefit = _net_benefit(rows)
+        write_csv(folder / "decision_curve.csv", benefit, list(benefit.columns))
     out["nested minus left out, mean absolute"] = _nested_difference(rows)
     return out
 
@@ -174,6 +179,23 @@ def _groups(rows: list[dict[str, Any]]) -> pd.DataFrame:
         curve = metrics.calibration_curve(truth, _pooled(rows, "new men", key))
         tables.append(pd.DataFrame(curve).round(4).assign(number=name))
     return pd.concat(tables, ignore_index=True)
+
+
+def _net_benefit(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return the net benefit of the new men's regions at each threshold, a column per number."""
+    truth = _pooled(rows, "new men", "truth")
+    names = {
+        "probability": "probability with readers' scores",
+        "images": "probability from images",
+        "readers": "readers' mean",
+    }
+    table = pd.DataFrame({"threshold": THRESHOLDS})
+    for key, name in names.items():
+        curve = metrics.decision_curve(truth, _pooled(rows, "new men", key), THRESHOLDS)
+        table[name] = curve["model"]
+    table["treat all"] = curve["all"]
+    table["treat none"] = curve["none"]
+    return table.round(5)
 
 
 def _one_cohort(seed: int, men: int) -> dict[str, Any]:

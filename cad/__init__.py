@@ -11,10 +11,10 @@ public names are:
 
 import sys
 
-from cad.base.moved import MOVED, MovedModules, where_it_is
+from cad.base.renamed import RenamedModules, renamed_module
 from cad.base.version import __version__
 
-sys.meta_path.append(MovedModules)
+sys.meta_path.insert(0, RenamedModules())
 
 _MODULES = ("plot", "learners", "evaluation")
 _NAMES = (
@@ -39,12 +39,10 @@ __all__ = [*_NAMES, *_MODULES, "__version__"]
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in _MODULES:
+    if name in _MODULES or renamed_module(f"cad.{name}"):
         return import_module(f"cad.{name}")
     if name in _NAMES:
         return getattr(import_module("cad.run.api"), name)
-    if f"cad.{name}" in MOVED:
-        raise AttributeError(where_it_is(f"cad.{name}"))
     raise AttributeError(f"module 'cad' has no attribute {name!r}")
 
 

@@ -57,6 +57,31 @@ def roc(table: pd.DataFrame) -> Figure:
     return figure
 
 
+def decision_curve(table: pd.DataFrame) -> Figure:
+    """Draw the net benefit of each number, of treating all regions and of treating none."""
+    figure = Figure(figsize=(6.4, 4.0))
+    axes = figure.subplots()
+    styles = {
+        "probability with readers' scores": {"color": BLUE, "linewidth": 2.2},
+        "probability from images": {"color": BLUE, "linestyle": "--"},
+        "readers' mean": {"color": RED},
+        "treat all": {"color": GREY},
+        "treat none": {"color": GREY, "linestyle": ":"},
+    }
+    for name, style in styles.items():
+        axes.plot(table["threshold"], table[name], label=name, **style)
+    highest = table[list(styles)].to_numpy().max()
+    axes.set(
+        xlabel="threshold: regions with at least this probability are treated",
+        ylabel="net benefit per region",
+        xlim=(0, table["threshold"].max()),
+        ylim=(-0.25 * highest, 1.05 * highest),
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper right", fontsize=9)
+    return figure
+
+
 def coverage(table: pd.DataFrame) -> Figure:
     """Draw how often each interval holds the true AUC, with the chance of that share."""
     figure = Figure(figsize=(7, 3.6))
@@ -102,6 +127,7 @@ def effects(table: pd.DataFrame) -> Figure:
 PICTURES: dict[str, tuple[str, Callable[[pd.DataFrame], Figure]]] = {
     "calibration": ("calibration", calibration),
     "roc": ("calibration", roc),
+    "decision_curve": ("decision_curve", decision_curve),
     "coverage": ("coverage", coverage),
     "effects": ("effects", effects),
 }

@@ -18,6 +18,8 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_validator,
@@ -26,6 +28,7 @@ from pydantic import (
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_YAML, check_depth, read_bytes, reading
+from cad.base.renamed import with_new_keys
 from cad.base.terms.features import FAMILY_NAMES, MAPS, SERIES_IMAGES
 from cad.base.terms.modality import LEAST_ADC
 
@@ -583,6 +586,25 @@ class PipelineSettings(Section):
     decision: DecisionSettings = DecisionSettings()
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    _notes_on_old_keys: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _accept_old_keys(cls, content: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Read keys under their old names, too, and keep a note on each old name."""
+        notes: tuple[str, ...] = ()
+        if isinstance(content, dict):
+            content, notes = with_new_keys(content)
+        settings = handler(content)
+        if notes:
+            settings._notes_on_old_keys = notes
+        return settings
+
+    @property
+    def notes_on_old_keys(self) -> tuple[str, ...]:
+        """Return a sentence for each key that the pipeline file has under its old name."""
+        return self._notes_on_old_keys
 
 
 class _SafeYaml(yaml.SafeLoader):

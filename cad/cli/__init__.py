@@ -56,7 +56,8 @@ def main() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
-        app(standalone_mode=True)
+        with common.notes_on_old_names():
+            app(standalone_mode=True)
     except (CadError, OSError) as error:
         # These words are added to errors such as a full disk or a refused permission. After such an
         # error the finished files are whole, so that the user can continue.

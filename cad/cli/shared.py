@@ -6,7 +6,9 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +17,7 @@ import typer
 
 from cad.base.errors import CadError
 from cad.base.files import plain
+from cad.base.renamed import RenamedWarning
 from cad.base.share import find
 
 if TYPE_CHECKING:
@@ -330,6 +333,27 @@ def say(text: str, *, err: bool = False) -> None:
     With ``err``, the text goes to standard error and not to standard output.
     """
     typer.echo(plain(text), err=err)
+
+
+@contextmanager
+def notes_on_old_names() -> Iterator[None]:
+    """Print warnings of old names as notes of the command, inside a ``with`` block.
+
+    Other warnings are shown as before.
+    """
+    with warnings.catch_warnings():
+        show_other = warnings.showwarning
+
+        def show_warning(
+            message: Warning | str, category: type[Warning], *where: Any, **options: Any
+        ) -> None:
+            if issubclass(category, RenamedWarning):
+                say(f"cad: note: {message}", err=True)
+            else:
+                show_other(message, category, *where, **options)
+
+        warnings.showwarning = show_warning
+        yield
 
 
 def show(result: Any, as_json: bool, text: Callable[[Any], str] = str) -> None:

@@ -396,7 +396,11 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "sites": int(people["site"].nunique()) or None if "site" in people else None,
             "features": tables.count_features(loaded.folder, loaded.columns),
         },
-        "warnings": [*judged.summary.warnings, *judged.notes],
+        "warnings": [
+            *judged.summary.warnings,
+            *judged.notes,
+            *loaded.settings.notes_on_old_keys,
+        ],
         "simulated": judged.simulated,
         "cohort_simulated": loaded.cohort.simulated,
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from evidence_pictures import PICTURES, coverage, draw, roc
+from evidence_pictures import PICTURES, coverage, decision_curve, draw, roc
 
 from cad.base.errors import CadError
 
@@ -57,6 +57,43 @@ def test_a_curve_goes_through_the_shares_above_each_border() -> None:
     _, curve = roc(pd.DataFrame(groups)).axes[0].get_lines()
     # Above the border are 3 of 4 regions with cancer, and 2 of 11 benign ones.
     np.testing.assert_allclose(curve.get_xydata(), [[0, 0], [2 / 11, 3 / 4], [1, 1]])
+
+
+def test_a_decision_curve_shows_each_number_and_both_rules_without_a_number(
+    repository: Path,
+) -> None:
+    table = pd.read_csv(repository / "docs" / "evidence" / "decision_curve.csv")
+    axes = decision_curve(table).axes[0]
+    drawn = {str(line.get_label()): line for line in axes.get_lines()}
+    assert list(drawn) == [name for name in table.columns if name != "threshold"]
+    for name, line in drawn.items():
+        np.testing.assert_array_equal(line.get_xdata(), table["threshold"])
+        np.testing.assert_array_equal(line.get_ydata(), table[name])
+    assert (table["treat none"] == 0).all()
+    # By hand: with the share m of malignant regions, to treat all has m - (1 - m) t / (1 - t).
+    odds = table["threshold"] / (1 - table["threshold"])
+    share = (table["treat all"] + odds) / (1 + odds)
+    np.testing.assert_allclose(share, share[0], atol=3e-5)
+
+
+def test_rows_that_were_measured_on_different_days_state_the_day(repository: Path) -> None:
+    page = (repository / "docs" / "evidence.md").read_text(encoding="utf-8")
+    tables = re.findall(r"(?:^\|.+\n)+", page, re.MULTILINE)
+    n_days = 0
+    for table in tables:
+        head, _, *rows = (line.strip("| \n").split(" | ") for line in table.splitlines())
+        for name in ("day", "command"):
+            if name not in head:
+                continue
+            for row in rows:
+                cell = row[head.index(name)]
+                n_days += name == "day"
+                assert re.fullmatch(r"2\d Nov", cell) if name == "day" else cell != "", row
+    assert n_days == 25
+    for section in page.split("\n## ")[1:]:
+        dates = section.split("\n\n")[1]
+        if re.search(r"\d (to|and) \d", dates):
+            assert "| day |" in section, section.splitlines()[0]
 
 
 def test_every_section_of_the_evidence_states_when_it_was_measured(repository: Path) -> None:

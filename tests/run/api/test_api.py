@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from sklearn.preprocessing import StandardScaler
 import cad
 import cad.run.api
 from cad.base.errors import CadError
-from cad.base.moved import MOVED
 from cad.base.settings import LabelSettings
 from cad.base.share import shared
 from cad.evidence.phantom import simulate
@@ -53,30 +51,6 @@ def test_every_public_name_is_there_documented_and_typed() -> None:
     assert set(cad.__all__) == set(dir(cad))
     with pytest.raises(AttributeError, match="no attribute 'measures'"):
         _ = cad.measures  # type: ignore[attr-defined]
-
-
-def test_a_module_of_version_0_1_is_refused_with_its_new_place() -> None:
-    place = "of version 0.1 is cad.base.errors since version 1.0"
-    with pytest.raises(ModuleNotFoundError, match=place):
-        importlib.import_module("cad.errors")
-    with pytest.raises(ModuleNotFoundError, match=place):
-        exec("from cad import errors", {})  # noqa: S102
-    with pytest.raises(AttributeError, match=place):
-        _ = cad.errors  # type: ignore[attr-defined]
-    with pytest.raises(ModuleNotFoundError, match=r"cad\.labels .* cad\.learning\.labels"):
-        importlib.import_module("cad.labels.pooled")
-    with pytest.raises(ModuleNotFoundError, match=r"No module named 'cad\.never'"):
-        importlib.import_module("cad.never")
-
-
-def test_every_new_place_of_a_module_exists_and_no_old_one() -> None:
-    package = Path(cad.__file__).parent
-    for old, new in MOVED.items():
-        path = package.parent / new.replace(".", "/")
-        assert path.is_dir() or path.with_suffix(".py").is_file(), new
-        earlier = package / old.removeprefix("cad.")
-        assert not (earlier / "__init__.py").exists(), old
-        assert not earlier.with_suffix(".py").exists(), old
 
 
 def test_the_reference_covers_every_public_name(repository: Path) -> None:

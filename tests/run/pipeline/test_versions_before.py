@@ -93,6 +93,22 @@ def test_a_model_of_before_predicts_beliefs(
     assert any("written by an earlier version" in text for text in warnings)
 
 
+@pytest.mark.filterwarnings("default::cad.base.renamed.RenamedWarning")
+def test_a_pipeline_file_with_an_old_key_runs_with_a_note(
+    cohort: Path, quick_pipeline: Path, tmp_path: Path, main_here: Callable[..., Any]
+) -> None:
+    pipeline = tmp_path / "before.yaml"
+    pipeline.write_text(quick_pipeline.read_text() + "labels: {eta_min: 0.2}\n")
+    ended = main_here("run", pipeline, "--cohort", cohort, "-o", tmp_path / "run")
+    assert ended.returncode == 0, ended.stderr
+    note = "labels.eta_min is labels.eta0 since version 1.0"
+    assert f"cad: note: {note}" in ended.stderr
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["settings"]["labels"]["eta0"] == 0.2
+    assert "eta_min" not in record["settings"]["labels"]
+    assert [text for text in record["warnings"] if note in text] != []
+
+
 def test_a_model_of_before_gives_the_numbers_of_before() -> None:
     """For the features that version 0.1 measured, its table has the probabilities."""
     assert verify_bundle(MODEL) < 1e-8
