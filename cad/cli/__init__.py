@@ -128,6 +128,25 @@ def simulate(
     motion: Annotated[
         float, typer.Option("--motion", min=0.0, max=20.0, help="Factor on how far men move.")
     ] = 1.0,
+    blur: Annotated[
+        tuple[float, float, float],
+        typer.Option("--blur", help="FWHM of a blur of T2, diffusion and DCE, mm, each up to 10."),
+    ] = (0.0, 0.0, 0.0),
+    noise: Annotated[
+        tuple[float, float, float],
+        typer.Option(
+            "--noise", help="SD of noise added to T2, diffusion and DCE: share of signal, up to 1."
+        ),
+    ] = (0.0, 0.0, 0.0),
+    interpolation: Annotated[
+        float,
+        typer.Option(
+            "--interpolation",
+            min=1.0,
+            max=4.0,
+            help="Stored voxels for each sampled one, along each axis: correlates added noise.",
+        ),
+    ] = 1.0,
     jobs: common.Jobs = 1,
 ) -> None:
     """Write a simulated cohort of any size."""
@@ -135,7 +154,15 @@ def simulate(
     from cad.evidence.phantom import simulate as simulate_cohort
     from cad.evidence.phantom.simulator import Variation
 
-    variation = Variation(readers, displacement, not no_gas, motion)
+    variation = Variation(
+        readers,
+        displacement,
+        not no_gas,
+        motion,
+        blur_mm=blur,
+        noise=noise,
+        interpolation=interpolation,
+    )
     simulate_cohort(
         out, patients=patients, seed=seed, jobs=jobs, prevalence=prevalence, variation=variation
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from cad.cli import app
+from cad.base.errors import CadError
+from cad.cli import app, simulate
 from cad.evidence.phantom import simulator
 from cad.evidence.phantom.protocols import LIGHT
 from cad.folders.cohort import read_cohort
@@ -18,6 +20,8 @@ from cad.mri.imaging.study import Study
 from cad.mri.imaging.study_files import read_study
 
 SEED = "8"  # of a man with gas in the rectum
+NO_BLUR = ("--blur", "0", "0", "0")
+NO_NOISE = ("--noise", "0", "0", "0")
 STILL = ("--no-gas", "--motion", "0")
 
 
@@ -81,3 +85,63 @@ def test_gas_and_motion_are_left_out_one_by_one(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         simulator.present(usual.t2w).array, simulator.present(lying_still.t2w).array
     )
+
+
+@pytest.mark.usefixtures("light")
+def test_blur_and_noise_reach_the_images(tmp_path: Path) -> None:
+    usual = made(tmp_path / "usual")
+    same = made(tmp_path / "same", *NO_BLUR, *NO_NOISE, "--interpolation", "1")
+    blurred = made(tmp_path / "blurred", "--blur", "4", "0", "0")
+    noisy = made(tmp_path / "noisy", "--noise", "0.2", "0", "0", "--interpolation", "1.5")
+    for path in sorted((tmp_path / "usual").rglob("*")):
+        if path.is_file():
+            twin = tmp_path / "same" / path.relative_to(tmp_path / "usual")
+            assert twin.read_bytes() == path.read_bytes(), path
+    plain = simulator.present(usual.t2w).array.astype(float)
+    np.testing.assert_array_equal(plain, simulator.present(same.t2w).array)
+    slopes = []
+    for study in (usual, blurred, noisy):
+        array = simulator.present(study.t2w).array.astype(float)
+        slopes.append(np.diff(array, axis=2).std())
+    assert slopes[1] < 0.8 * slopes[0]
+    assert slopes[2] > 1.2 * slopes[0]
+    for study in (blurred, noisy):
+        np.testing.assert_array_equal(
+            simulator.present(usual.adc).array, simulator.present(study.adc).array
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--blur", "-1", "0", "0"), "blur_mm of T2 is -1, and must be from 0 to 10"),
+        (("--blur", "0", "nan", "0"), "blur_mm of diffusion is nan, and must be from 0 to 10"),
+        (("--blur", "2"), "requires 3 arguments"),
+        (("--noise", "0", "0", "1.2"), "noise of dynamic series is 1.2, and must be from 0 to 1"),
+        (("--noise", "0.1", "0", "0", "--interpolation", "9"), "'--interpolation'"),
+        (("--interpolation", "2"), "noise is 0"),
+        (("--displacement", "nan"), "'--displacement'"),
+    ],
+)
+def test_bad_numbers_are_refused_before_anything_is_written(
+    tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    out = tmp_path / "cohort"
+    result = CliRunner().invoke(app, ["simulate", str(out), "--patients", "1", *options])
+    # `cad` turns a CadError into a message and the exit code 2, as typer does with bad options.
+    assert result.exit_code == 2 or isinstance(result.exception, CadError)
+    assert message in result.output + str(result.exception)
+    assert not out.exists()
+
+
+def test_the_command_has_the_limits_of_the_simulator() -> None:
+    ranges = {}
+    for name, annotated in get_type_hints(simulate, include_extras=True).items():
+        if name in ("displacement", "motion", "interpolation"):
+            (option,) = annotated.__metadata__
+            ranges[name] = (option.min, option.max)
+    assert ranges == {
+        "displacement": simulator.LIMITS["displacement_mm"],
+        "motion": simulator.LIMITS["motion"],
+        "interpolation": simulator.LIMITS["interpolation"],
+    }

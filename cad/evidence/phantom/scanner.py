@@ -10,7 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from cad.evidence.phantom import params, physics
-from cad.evidence.phantom.acquisition import acquire, distort, draw_motion
+from cad.evidence.phantom.acquisition import (
+    UNCHANGED,
+    Worsening,
+    acquire,
+    blur_filter,
+    distort,
+    draw_motion,
+    interpolated_noise,
+)
 from cad.evidence.phantom.protocols import Protocol
 from cad.evidence.phantom.scene import BACKGROUND, View
 from cad.mri.imaging.volume import Dynamic, Volume
@@ -67,7 +75,13 @@ def draw_injection(rng: np.random.Generator) -> Injection:
     )
 
 
-def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generator) -> Volume:
+def t2_image(
+    view: View,
+    protocol: Protocol,
+    gain: float,
+    rng: np.random.Generator,
+    worse: Worsening = UNCHANGED,
+) -> Volume:
     """Return the T2-weighted image of a view, stored as unsigned 16-bit integers.
 
     Parameters
@@ -80,6 +94,8 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
         Factor on all intensities, different from patient to patient: T2 has no absolute scale.
     rng : Generator
         Source of the random noise.
+    worse : Worsening
+        Blur and noise beyond those of the protocol.
     """
     table = view.scene.table()
     repetition, echo = protocol.t2_times
@@ -96,11 +112,12 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     level = _T2_LEVEL * gain / physics.spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
-    return view.volume(_stored(acquire(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
+    sd = protocol.noise[0] * _T2_LEVEL * gain
+    return view.volume(_stored(_acquired(view, clean, sd, rng, worse, _T2_LEVEL * gain)))
 
 
 def diffusion_images(
-    view: View, protocol: Protocol, rng: np.random.Generator
+    view: View, protocol: Protocol, rng: np.random.Generator, worse: Worsening = UNCHANGED
 ) -> tuple[Volume, list[tuple[float, Volume]]]:
     """Return the ADC map (1e-6 mm2/s) of a view and the diffusion images that it is computed from.
 
@@ -112,6 +129,8 @@ def diffusion_images(
         Protocol of the site; b-values and noise are read.
     rng : Generator
         Source of the random noise.
+    worse : Worsening
+        Blur and noise beyond those of the protocol.
 
     Returns
     -------
@@ -145,7 +164,8 @@ def diffusion_images(
         clean = distort(clean * np.exp(-b * change), shift, view.grid.spacing[1])
         clean *= view.sensitivity()
         # Scanners average more repetitions at high b-values. The noise is therefore halved.
-        images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
+        share = 1.0 if b < 400 else 0.5
+        images.append(_acquired(view, clean, share * sd, rng, worse, share * _DIFFUSION_LEVEL))
     low, high = protocol.b_values
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
     # In voxels without signal the ADC is computed from noise. Scanners store it there, too.
@@ -162,6 +182,7 @@ def dynamic_images(
     injection: Injection,
     rng: np.random.Generator,
     motion: float = 1.0,
+    worse: Worsening = UNCHANGED,
 ) -> tuple[Dynamic, list[tuple[float, Volume]]]:
     """Return the dynamic series and flip-angle images on one grid.
 
@@ -180,6 +201,8 @@ def dynamic_images(
         Source of the random noise and motion.
     motion : float
         Factor on how far the patient moves between frames.
+    worse : Worsening
+        Blur and noise beyond those of the protocol.
 
     Returns
     -------
@@ -209,14 +232,42 @@ def dynamic_images(
         )
         clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
         offset = (float(moved[i, 1]), float(moved[i, 0]))
-        frames[i] = _stored(acquire(clean.reshape(view.grid.shape), sd, rng, offset))
+        clean = clean.reshape(view.grid.shape)
+        frames[i] = _stored(_acquired(view, clean, sd, rng, worse, _DCE_LEVEL, offset))
     vfa = []
     for flip in protocol.flips:
         signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
         clean = np.bincount(voxels, signal, n) * sensitivity
-        image = acquire(clean.reshape(view.grid.shape), sd / 2, rng)
+        clean = clean.reshape(view.grid.shape)
+        image = _acquired(view, clean, sd / 2, rng, worse, _DCE_LEVEL / 2)
         vfa.append((flip, view.volume(_stored(image))))
     return Dynamic(frames, view.volume(frames[0]), times, repetition, protocol.flip), vfa
+
+
+def _acquired(
+    view: View,
+    clean: np.ndarray,
+    sd: float,
+    rng: np.random.Generator,
+    worse: Worsening,
+    level: float,
+    moved: tuple[float, float] = (0.0, 0.0),
+) -> np.ndarray:
+    """Return the magnitude image of a noise-free signal, worse than the protocol makes it.
+
+    ``level`` is the signal of which ``worse.noise`` is a share.
+    """
+    blur = None
+    if worse.blur_mm > 0:
+        x, y, _ = view.grid.spacing
+        blur = blur_filter(view.grid.shape[1:], (y, x), worse.blur_mm)
+    added = None
+    if worse.noise > 0:
+        # The added noise has a generator of its own, so that the protocol's noise stays as it is.
+        (generator,) = rng.spawn(1)
+        sd_added = worse.noise * level
+        added = interpolated_noise(view.grid.shape, sd_added, worse.interpolation, generator)
+    return acquire(clean, sd, rng, moved, blur, added)
 
 
 def _kinetics(

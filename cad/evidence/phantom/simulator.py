@@ -12,6 +12,7 @@ from cad.base.errors import CadError
 from cad.base.files import write_atomic
 from cad.base.reading import read_frame
 from cad.base.transactions import claimed, commit, is_ours, stage
+from cad.evidence.phantom.acquisition import Worsening
 from cad.evidence.phantom.anatomy import Anatomy, build_anatomy
 from cad.evidence.phantom.findings import TrueRegion, case_mix, draw_cloud, draw_regions
 from cad.evidence.phantom.outlines import draw_outlines, true_labels
@@ -30,6 +31,17 @@ from cad.mri.imaging.volume import Volume
 PURE = 0.95
 LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
 
+LIMITS = {
+    "displacement_mm": (0.0, 15.0),
+    "motion": (0.0, 20.0),
+    "blur_mm": (0.0, 10.0),
+    "noise": (0.0, 1.0),
+    "interpolation": (1.0, 4.0),
+}
+"""Least and largest value of the numbers of a :class:`Variation`, by name."""
+KINDS = ("T2", "diffusion", "dynamic series")
+"""Kinds of images, in the order of blur and noise."""
+
 
 @dataclass(frozen=True)
 class Variation:
@@ -46,12 +58,70 @@ class Variation:
         Whether gas in the rectum distorts diffusion images of some men.
     motion : float
         Factor on how far men move between and during series.
+    blur_mm : (float, float, float)
+        Full width at half maximum (FWHM) of a Gaussian with which T2, diffusion images and dynamic
+        series (with flip-angle images) are blurred in the slice, beyond the blur of their grids,
+        mm.
+    noise : (float, float, float)
+        Standard deviation of the noise that is added to T2, diffusion images and dynamic series, as
+        a share of the signal of the normal peripheral zone.
+    interpolation : float
+        How many times as many voxels are stored as were sampled, along each axis of a slice. It
+        correlates the added noise of neighbouring voxels.
+
+    Raises
+    ------
+    CadError
+        For a number outside of its limits, and for an interpolation without noise.
     """
 
     readers: int = 4
     displacement_mm: float = 0.0
     gas: bool = True
     motion: float = 1.0
+    blur_mm: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    noise: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    interpolation: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._check("displacement_mm", self.displacement_mm)
+        self._check("motion", self.motion)
+        self._check("interpolation", self.interpolation)
+        for kind, blur_mm, noise in zip(KINDS, self.blur_mm, self.noise, strict=True):
+            self._check("blur_mm", blur_mm, f" of {kind}")
+            self._check("noise", noise, f" of {kind}")
+        if self.interpolation > 1.0 and not any(self.noise):
+            raise CadError(
+                f"interpolation is {self.interpolation:g}, but noise is 0: interpolation "
+                "correlates the noise that is added, and changes nothing else",
+                hint="state noise, too, or leave interpolation out",
+            )
+
+    def _check(self, name: str, value: float, of: str = "") -> None:
+        """Raise an error where a number lies outside of its limits."""
+        low, high = LIMITS[name]
+        # The comparison is also false for NaN.
+        if not low <= value <= high:
+            raise CadError(
+                f"{name}{of} is {value:g}, and must be from {low:g} to {high:g}",
+                hint=f"simulate with a number from {low:g} to {high:g}",
+            )
+
+    def worsening(self, kind: str) -> Worsening:
+        """Return blur and noise of one kind of image.
+
+        Parameters
+        ----------
+        kind : str
+            One of ``KINDS``.
+
+        Returns
+        -------
+        Worsening
+            The kind's blur and noise, and the interpolation, which all kinds share.
+        """
+        place = KINDS.index(kind)
+        return Worsening(self.blur_mm[place], self.noise[place], self.interpolation)
 
 
 USUAL = Variation()
@@ -142,8 +212,8 @@ def simulate(
         Expected share of men with significant cancer; without it the share is 36 of 49, as in a
         clinical study.
     variation : Variation
-        Readers, displacement, gas and motion. Changing one of these leaves everything else of a man
-        as it is.
+        Readers, displacement, gas, motion, blur and noise. Changing one of these leaves everything
+        else of a man as it is.
 
     Raises
     ------
@@ -307,8 +377,15 @@ def make_patient(
     regions, outlines = _outlined_by_all(regions, outlines)
     injection = draw_injection(scene_rng)
     gain = float(np.exp(scene_rng.normal(0, 0.35)))
-    adc, diffusion = diffusion_images(views[1], protocol, noise)
-    dce, vfa = dynamic_images(views[2], protocol, injection, noise, variation.motion)
+    adc, diffusion = diffusion_images(views[1], protocol, noise, variation.worsening("diffusion"))
+    dce, vfa = dynamic_images(
+        views[2],
+        protocol,
+        injection,
+        noise,
+        variation.motion,
+        variation.worsening("dynamic series"),
+    )
     study_id = f"sub-{index + 1:04d}"
     rois = []
     for label, region in enumerate(regions, start=1):
@@ -316,7 +393,7 @@ def make_patient(
     study = Study(
         study_id,
         study_id,
-        t2w=t2_image(views[0], protocol, gain, noise),
+        t2w=t2_image(views[0], protocol, gain, noise, variation.worsening("T2")),
         adc=adc,
         dce=dce,
         vfa=vfa,

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.integrate import quad
+from scipy.special import j1
 
-from cad.evidence.phantom.acquisition import acquire, distort
+from cad.evidence.phantom.acquisition import acquire, blur_filter, distort, interpolated_noise
 from cad.evidence.phantom.physics import (
     extended_tofts,
     fine_grid,
@@ -134,3 +135,52 @@ def test_distortion_shifts_lines_and_keeps_the_signal():
     assert squeezed.sum() == pytest.approx(image.sum(), rel=0.03)
     assert squeezed.max() > 1.05
     assert distort(image, None, 2.0) is image
+
+
+def width_at_half(profile: np.ndarray, step: float) -> float:
+    """Return the full width at half maximum of a single peak."""
+    peak = int(profile.argmax())
+    half = profile[peak] / 2
+    above = np.flatnonzero(profile >= half)
+    first, last = above[0], above[-1]
+    rise = (profile[first] - half) / (profile[first] - profile[first - 1])
+    fall = (profile[last] - half) / (profile[last] - profile[last + 1])
+    return float((last - first + rise + fall) * step)
+
+
+@pytest.mark.parametrize("fwhm", [2.0, 3.0, 5.0])
+def test_a_point_is_as_wide_as_the_blur_that_was_asked_for(fwhm):
+    """Voxels are finer along x than along y; the width is in millimetres along both."""
+    spacing = (0.4, 0.2)
+    point = np.zeros((1, 96, 160))
+    point[0, 48, 80] = 1000.0
+    blur = blur_filter((96, 160), spacing, fwhm)
+    rng = np.random.default_rng(0)
+    sharp = acquire(point, 0.0, rng)[0]
+    blurred = acquire(point, 0.0, rng, blur=blur)[0]
+    # The sampling of k-space makes a point less than three voxels wide by itself. Where the blur is
+    # much wider than that, it alone makes the width.
+    for axis, step in enumerate(spacing):
+        assert width_at_half(sharp.sum(axis=1 - axis), step) < 3 * step
+        assert width_at_half(blurred.sum(axis=1 - axis), step) == pytest.approx(fwhm, rel=0.02)
+    assert blurred.sum() == pytest.approx(point.sum(), rel=0.001)
+
+
+@pytest.mark.parametrize("interpolation", [1.0, 1.5, 2.0])
+def test_added_noise_has_the_deviation_and_the_correlation_that_were_asked_for(interpolation):
+    added = interpolated_noise((20, 96, 104), 4.0, interpolation, np.random.default_rng(2))
+    assert added.real.std() == pytest.approx(4.0, rel=0.02)
+    assert added.imag.std() == pytest.approx(4.0, rel=0.02)
+    zero = acquire(np.zeros((20, 96, 104)), 0.0, np.random.default_rng(1), added=added)
+    assert zero.mean() == pytest.approx(4.0 * np.sqrt(np.pi / 2), rel=0.02)
+    strong = acquire(np.full((20, 96, 104), 200.0), 0.0, np.random.default_rng(1), added=added)
+    assert strong.std() == pytest.approx(4.0, rel=0.02)
+    for distance in (1, 2):
+        angle = np.pi * distance / interpolation
+        wanted = 2 * j1(angle) / angle
+        for first, second in (
+            (strong[:, :-distance], strong[:, distance:]),
+            (strong[:, :, :-distance], strong[:, :, distance:]),
+        ):
+            measured = np.corrcoef(first.ravel(), second.ravel())[0, 1]
+            assert measured == pytest.approx(wanted, abs=0.02)

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from cad.evidence.phantom.acquisition import Worsening
 from cad.evidence.phantom.params import HAEMATOCRIT, RELAXIVITY, TISSUES
 from cad.evidence.phantom.physics import extended_tofts, fine_grid, parker
 from cad.evidence.phantom.protocols import LIGHT, SAMPLE, Grid
@@ -84,6 +85,50 @@ def test_t2_contrast_is_that_of_the_spin_echo():
         value = t.density * (1 - np.exp(-repetition / t.t1)) * np.exp(-echo / t.t2)
         wanted *= value**sign
     assert cancer / pz == pytest.approx(wanted, rel=0.01)
+
+
+@pytest.mark.parametrize("fwhm", [2.0, 4.0])
+def test_an_edge_is_as_wide_as_the_blur_that_was_asked_for(fwhm):
+    """The slope of a straight edge is the line spread, whose width is measured in T2."""
+    scene = _scene("PZ")
+    half = Shape("cancer", (-500.0, 0, 0), (500.0, 1e6, 1e6), "PZ", power=40.0)
+    scene = dataclasses.replace(scene, shapes=[*scene.shapes, half])
+    step = 0.5
+    view = View(scene, Grid((1, 8, 128), (step, 1.0, 3.0)), np.zeros(3), np.zeros(3), (1, 1, 8))
+    widths = []
+    for worse in (Worsening(), Worsening(blur_mm=fwhm)):
+        image = t2_image(view, QUIET, 50.0, np.random.default_rng(0), worse)
+        slope = np.abs(np.diff(image.array[0, 4].astype(float)))[32:-32]
+        fine = np.linspace(0, len(slope) - 1, 100 * len(slope))
+        values = np.interp(fine, np.arange(len(slope)), slope)
+        widths.append((values >= values.max() / 2).sum() * (fine[1] - fine[0]) * step)
+    by_grid, both = widths
+    assert by_grid < 1.5
+    assert both == pytest.approx(fwhm, rel=0.02)
+
+
+def test_added_noise_is_a_share_of_the_signal_of_the_peripheral_zone():
+    """T2 has any gain; the high b-value and the flip angles get half of the noise."""
+    worse = Worsening(noise=0.1, interpolation=2.0)
+    grid = Grid((8, 64, 64), (2.0, 2.0, 3.6))
+    view = View(_scene("PZ"), grid, np.zeros(3), np.zeros(3), (1, 1, 1))
+    clean = _view(_scene("PZ"))
+    rng = np.random.default_rng(0)
+    t2 = t2_image(view, QUIET, 2.0, rng, worse).array.astype(float)
+    assert t2.std() / t2.mean() == pytest.approx(0.1, rel=0.05)
+    neighbours = np.corrcoef(t2[:, :, :-1].ravel(), t2[:, :, 1:].ravel())[0, 1]
+    assert neighbours == pytest.approx(0.722, abs=0.03)  # 2 J1(pi / 2) / (pi / 2)
+    injection = Injection(20.0, 2.0, 1.0)
+    (_, low), (_, high) = diffusion_images(view, QUIET, rng, worse)[1]
+    dce, vfa = dynamic_images(view, QUIET, injection, rng, worse=worse)
+    without, _ = dynamic_images(clean, QUIET, injection, rng)
+    before_agent = without.frames[0].mean()
+    # The magnitude of weak signals in noise is Rician: their deviation is a little lower.
+    assert low.array.std() == pytest.approx(0.1 * 300.0, rel=0.05)
+    assert high.array.std() == pytest.approx(0.05 * 300.0, rel=0.08)
+    assert dce.frames[0].std() == pytest.approx(0.1 * before_agent, rel=0.05)
+    for _, image in vfa:
+        assert image.array.std() == pytest.approx(0.05 * before_agent, rel=0.08)
 
 
 def test_partial_volume_is_the_share_of_points():
