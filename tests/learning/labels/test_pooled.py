@@ -166,7 +166,7 @@ def test_mean_and_spread_by_hand() -> None:
     np.testing.assert_allclose(belief.p, [0.3, 0.5, np.nan, 0.5])
     np.testing.assert_allclose(belief.eta, [np.sqrt(0.02), 0.125, np.nan, 0.5])
     assert MeanReaders(single=0.2).predict(grades).eta[1] == 0.2
-    assert MeanReaders().note == ""
+    assert MeanReaders().note == PooledReaders().note == ""
     assert belief.y.shape == (0,)
     assert belief.notes == ()
 
