@@ -1032,6 +1032,8 @@ def test_sentences_on_what_the_training_lacked() -> None:
     assert fit_joint(draw(48, men=29, leak=True)).notes == (
         "histology of 29 men: the priors carry much of the model",
     )
+    # A fact that is known of no man has the centre 0.
+    assert fit_joint(data).centre.tolist() == [0.0, 0.0]
     ill = replace(data, truth=np.ones(2))
     assert fit_joint(ill).notes[1] == "all 2 regions with histology are malignant"
     well = replace(data, truth=np.zeros(2))

@@ -149,12 +149,12 @@ def test_words_on_sites_and_measures() -> None:
 
 
 def test_weights_of_a_reader_with_the_tool_by_hand() -> None:
-    """The old tool counts .5 per log-odds; the new log-odds are 1 + 2 times the old ones."""
+    """The old tool counts .5 per log-odds; the new log-odds are .5 + 2 times the old ones."""
     own = Combination(intercept=-1.0, score=3.0, tool=0.5, n=40, positive=10)
     anyone = Combination(intercept=0.25, score=2.0, tool=1.0, n=80, positive=20)
-    moved = moved_combinations(Combinations({"r1": own}, anyone), 1.0, 2.0)
-    assert moved.readers == {"r1": replace(own, tool=0.25, intercept=-1.25)}
-    assert moved.anyone == replace(anyone, tool=0.5, intercept=-0.25)
+    moved = moved_combinations(Combinations({"r1": own}, anyone), 0.5, 2.0)
+    assert moved.readers == {"r1": replace(own, tool=0.25, intercept=-1.125)}
+    assert moved.anyone == replace(anyone, tool=0.5, intercept=0.0)
 
 
 def test_weights_follow_the_joint_model_of_images(bundle: Bundle) -> None:
