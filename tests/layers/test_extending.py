@@ -220,7 +220,7 @@ def regions_on_a_line(rng: np.random.Generator, patients: int, first: str) -> pd
 
 
 def test_a_new_learner_is_trained_stored_loaded_and_predicts(tmp_path: Path) -> None:
-    """What the tutorial tells a newcomer, with the text that it shows."""
+    """Do what the tutorial tells a newcomer, with the text that the page shows."""
     package = copied_package(tmp_path)
     learners = package / "learning" / "learners"
     (learners / "nearest.py").write_text(block("{code-cell}"), encoding="utf-8")
