@@ -79,6 +79,10 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 
+Step = tuple[str, int | None]
+"""A field of a node and, where it holds a list, a place in it."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """Hold one change of a module.
@@ -91,15 +95,33 @@ class Mutant:
         Function or class around it; empty at the top of the module.
     before, after : str
         The expression or statement, without and with the change.
-    tree : Module
-        The whole module with the change.
+    module : Module
+        The whole module without the change.
+    path : tuple of Step
+        Where in the module the changed node stands.
+    node : AST
+        What takes the node's place.
     """
 
     line: int
     place: str
     before: str
     after: str
-    tree: ast.Module
+    module: ast.Module
+    path: tuple[Step, ...]
+    node: ast.AST
+
+    @property
+    def tree(self) -> ast.Module:
+        """Return a copy of the whole module with the change.
+
+        The copy is made on each call. A large module has so many mutants that a copy for each of
+        them would fill the memory.
+        """
+        changed = copy.deepcopy(self.module)
+        _put(_at(changed, self.path[:-1]), self.path[-1], self.node)
+        ast.fix_missing_locations(changed)
+        return changed
 
     @property
     def name(self) -> str:
@@ -114,18 +136,12 @@ def mutants_of(source: str) -> list[Mutant]:
     for path, place in _nodes(tree, (), ""):
         node = _at(tree, path)
         for after in _changes(node):
-            changed = copy.deepcopy(tree)
-            holder = _at(changed, path[:-1])
-            _put(holder, path[-1], ast.copy_location(after, node))
-            ast.fix_missing_locations(changed)
+            ast.copy_location(after, node)
+            before = ast.unparse(node)
             mutants.append(
-                Mutant(node.lineno, place, ast.unparse(node), ast.unparse(after), changed)
+                Mutant(node.lineno, place, before, ast.unparse(after), tree, path, after)
             )
     return sorted(mutants, key=lambda mutant: mutant.line)
-
-
-Step = tuple[str, int | None]
-"""A field of a node and, where it holds a list, a place in it."""
 
 
 def _nodes(node: ast.AST, path: tuple[Step, ...], place: str) -> Iterator[tuple[Any, str]]:

@@ -258,8 +258,8 @@ def of_arrays(
         values = getattr(data, name)
         if not np.isin(values[np.isfinite(values)], (0.0, 1.0)).all():
             raise CadError(f"{name} is 0, 1 or unknown (NaN), and nothing between")
-    free = data.truth_of_man == 0
-    contradicted = np.flatnonzero(free & (np.bincount(index[data.truth == 1], minlength=men) > 0))
+    has_malignant = np.bincount(data.man[data.truth == 1], minlength=men) > 0
+    contradicted = np.flatnonzero((data.truth_of_man == 0) & has_malignant)
     if len(contradicted) > 0:
         raise CadError(
             f"man {contradicted[0]} is said to be free of cancer and has a malignant region",

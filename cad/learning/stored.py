@@ -207,7 +207,10 @@ def check_declared(
     if missing := sorted((needed | parameters) - set(attributes)):
         raise CadError(f"{name} lacks {', '.join(missing)}")
     if strange := sorted(set(attributes) - allowed):
-        raise CadError(f"{name} has no attribute {strange[0][:80]!r}")
+        raise CadError(
+            f"{name} has the attribute {strange[0][:80]!r}, which its `stored` does not declare",
+            hint="declare every attribute that fit sets (docs/extending.md)",
+        )
     columns = attributes.get("n_features_in_", width)
     if type(columns) is not int or not 0 < columns <= _MOST_COLUMNS:
         raise CadError(f"{name}.n_features_in_ = {str(columns)[:80]}, must be a number of columns")

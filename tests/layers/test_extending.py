@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
 CHANGES = {
@@ -137,9 +141,15 @@ print(json.dumps({
 """
 
 
-def test_the_steps_are_enough(tmp_path: Path) -> None:
-    package = tmp_path / "cad"
+def copied_package(folder: Path) -> Path:
+    """Copy the package, so that a Python started in the folder imports the copy."""
+    package = folder / "cad"
     shutil.copytree(ROOT / "cad", package, ignore=shutil.ignore_patterns("__pycache__"))
+    return package
+
+
+def test_the_steps_are_enough(tmp_path: Path) -> None:
+    package = copied_package(tmp_path)
     for name, changes in CHANGES.items():
         text = (package / name).read_text(encoding="utf-8")
         for old, new in changes:
@@ -167,6 +177,95 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
     assert found["unit"] == "1e-6 mm2/s"
     assert "digest.txt" in found["outputs"]
     assert "LogisticRegression, which a bundle cannot store" in found["refused"]
+
+
+NEW_LEARNER = (ROOT / "docs" / "tutorials" / "new-learner.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    """Return the first block of code of the tutorial in one language; commands have none."""
+    fenced = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    blocks = {}
+    for name, content in fenced.findall(NEW_LEARNER):
+        blocks.setdefault(name, content)
+    return blocks[language]
+
+
+def files_that_differ(package: Path) -> list[str]:
+    """Return the files of a copy that the package lacks or that have other bytes there."""
+    differ = []
+    for path in sorted(package.rglob("*")):
+        name = path.relative_to(package)
+        original = ROOT / "cad" / name
+        if path.is_dir() or "__pycache__" in name.parts:
+            continue
+        if not original.is_file() or original.read_bytes() != path.read_bytes():
+            differ.append(name.as_posix())
+    return differ
+
+
+def regions_on_a_line(rng: np.random.Generator, patients: int, first: str) -> pd.DataFrame:
+    """Draw three regions of each patient: one feature, and scores on which the readers agree."""
+    likely = rng.normal(size=3 * patients)
+    score = np.clip(np.round(3 + likely), 1, 5).astype(int)
+    return pd.DataFrame(
+        {
+            "participant_id": [f"{first}{i // 3:02}" for i in range(3 * patients)],
+            "adc_mean": 1200 - 200 * likely + rng.normal(0, 60, 3 * patients),
+            "r1": score,
+            "r2": score,
+            "r3": score,
+        }
+    )
+
+
+def test_a_new_learner_is_trained_stored_loaded_and_predicts(tmp_path: Path) -> None:
+    """Do what the tutorial tells a newcomer, with the text that the page shows."""
+    package = copied_package(tmp_path)
+    learners = package / "learning" / "learners"
+    (learners / "nearest.py").write_text(block("{code-cell}"), encoding="utf-8")
+    line = re.search(r'`("NearestReaders": "nearest",)`', NEW_LEARNER)
+    assert line
+    table = learners / "__init__.py"
+    text = table.read_text(encoding="utf-8")
+    changed = text.replace("_MODULES = {\n", f"_MODULES = {{\n    {line[1]}\n", 1)
+    table.write_text(changed, encoding="utf-8")
+    assert files_that_differ(package) == [
+        "learning/learners/__init__.py",
+        "learning/learners/nearest.py",
+    ]
+    (tmp_path / "nearest.yaml").write_text(block("yaml"), encoding="utf-8")
+    rng = np.random.default_rng(0)
+    training = regions_on_a_line(rng, 8, "A")
+    new = regions_on_a_line(rng, 2, "B")
+    training.to_csv(tmp_path / "regions.csv", index=False)
+    new.drop(columns=["r1", "r2", "r3"]).to_csv(tmp_path / "new.csv", index=False)
+    commands = block("").splitlines()
+    assert len(commands) == 2
+    for command in commands:
+        words = shlex.split(command)
+        assert words[0] == "cad"
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    metadata = json.loads((tmp_path / "MODEL" / "metadata.json").read_text())
+    assert metadata["structure"]["state"]["steps"]["list"][-1]["tuple"][1]["class"] == (
+        "NearestReaders"
+    )
+    # Where all readers agree on every region, all labels are equally sure. So a new region gets the
+    # plain mean of the labels of the five nearest training regions. A score of 1 to 5 is a label of
+    # 0 to 1.
+    scored = pd.read_csv(tmp_path / "scored.csv")
+    for row in range(len(new)):
+        distance = np.abs(training["adc_mean"] - new["adc_mean"][row])
+        nearest = np.argsort(distance)[:5]
+        expected = ((training["r1"][nearest] - 1) / 4).mean()
+        np.testing.assert_allclose(scored["belief"][row], expected, atol=1e-12)
 
 
 def test_every_place_that_a_page_names_is_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -774,3 +775,437 @@ def test_real_lesions_are_ranked_better_than_by_their_category(shared_data: Path
     assert lesions["AUC"] > lesions["AUC, men or category alone"] + 0.02
     men = result["by man"]["all men"]
     assert abs(men["AUC"] - men["AUC, men or category alone"]) < 0.02
+
+
+def likelihoods_of_men(
+    data: MenAndRegions, odds: np.ndarray, leak_odds: np.ndarray | None, effect: float
+) -> np.ndarray:
+    """Return each man's log-likelihood, written out anew: a sum over nodes of his effect.
+
+    ``odds`` of regions and ``leak_odds`` of men are without the man's effect. All truths of regions
+    are known.
+    """
+    points, mass = np.polynomial.hermite_e.hermegauss(15)
+    risk = expit(odds[:, None] + effect * points)
+    of_truth = np.where(data.truth[:, None] == 1, risk, 1 - risk)
+    product = np.ones((data.men, 15))
+    np.multiply.at(product, data.man, of_truth)
+    if leak_odds is not None:
+        leak = expit(leak_odds[:, None] + effect * points)
+        has_malignant = np.isin(np.arange(data.men), data.man[data.truth == 1])
+        product[data.truth_of_man == 0] *= 1 - leak[data.truth_of_man == 0]
+        leaking = (data.truth_of_man == 1) & ~has_malignant
+        product[leaking] *= leak[leaking]
+    return np.asarray(np.log(product @ (mass / mass.sum())))
+
+
+def gradient_of(loss: Callable[[np.ndarray], float], value: np.ndarray) -> np.ndarray:
+    """Return the gradient of a function by central differences."""
+    step = 1e-4 * np.eye(len(value))
+    return np.array([(loss(value + row) - loss(value - row)) / 2e-4 for row in step])
+
+
+def with_unknown(data: MenAndRegions) -> MenAndRegions:
+    """Let a third of the men lack their PSA density, and a fifth their age."""
+    number = np.arange(data.men)
+    return replace(
+        data,
+        density=np.where(number % 3 == 0, np.nan, data.density),
+        age=np.where(number % 5 == 0, np.nan, data.age),
+    )
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_the_fit_is_the_posterior_mode_and_its_covariance_the_sandwich(row: int) -> None:
+    """By differences of the posterior, written out anew from docs/methods.md 9."""
+    data = with_unknown(draw(41, men=30, leak=True))
+    model = fit_joint(data)
+    assert model.centre == pytest.approx([np.nanmean(data.density), np.nanmean(data.age)])
+    density = data.density - model.centre[0]
+    age = data.age - model.centre[1]
+    terms = ["intercept", "belief", "readers", "density", "age", "density unknown", "age unknown"]
+    prior = {
+        "intercept": (0.0, 1.5),
+        "belief": (1.0, 0.35),
+        "density": (0.0, 1.0),
+        "age": (0.0, 0.5),
+        "density unknown": (0.0, 0.5),
+        "age unknown": (0.0, 0.5),
+        "leak": (-3.0, 1.5),
+        "leak density": (0.0, 0.5),
+        "log effect": (-0.5, 1.0),
+    }
+    if row == 0:
+        terms.remove("readers")
+    else:
+        prior |= {"belief": (0.6, 0.5), "readers": (0.3, 0.5)}
+    names = [*terms, "leak", "leak density", "log effect"]
+    mean, sd = np.array([prior[name] for name in names]).T
+    columns = {
+        "intercept": np.ones(len(data.man)),
+        "belief": logit(data.belief),
+        "readers": data.readers,
+        "density": np.nan_to_num(density)[data.man],
+        "age": np.nan_to_num(age)[data.man],
+        "density unknown": np.isnan(density)[data.man],
+        "age unknown": np.isnan(age)[data.man],
+    }
+    design = np.column_stack([columns[name] for name in terms])
+
+    def of_men(value: np.ndarray) -> np.ndarray:
+        leak_odds = value[-3] + value[-2] * np.nan_to_num(density)
+        odds = design @ value[:-3]
+        return likelihoods_of_men(data, odds, leak_odds, float(np.exp(value[-1])))
+
+    def loss(value: np.ndarray) -> float:
+        return float(-of_men(value).sum() + (((value - mean) / sd) ** 2).sum() / 2)
+
+    places = [TERMS.index(name) for name in names]
+    fitted = model.estimate[row, places]
+    assert gradient_of(loss, fitted) == pytest.approx(0, abs=2e-5)
+    assert (model.estimate[row, np.setdiff1d(np.arange(10), places)] == 0).all()
+    size = len(names)
+    scores = np.empty((data.men, size))
+    hessian = np.empty((size, size))
+    step = 1e-3 * np.eye(size)
+    for i in range(size):
+        scores[:, i] = (of_men(fitted + step[i]) - of_men(fitted - step[i])) / 2e-3
+        for j in range(size):
+            signs = ((1, 1), (1, -1), (-1, 1), (-1, -1))
+            total = sum(
+                first * second * loss(fitted + first * step[i] + second * step[j])
+                for first, second in signs
+            )
+            hessian[i, j] = total / 4e-6
+    inverse = np.linalg.inv(hessian)
+    middle = 30 / 29 * scores.T @ scores + np.diag(sd**-2)
+    found = model.covariance[np.ix_(10 * row + np.array(places), 10 * row + np.array(places))]
+    np.testing.assert_allclose(found, inverse @ middle @ inverse, rtol=0.01, atol=1e-4)
+
+
+@pytest.mark.parametrize("leak", [False, True])
+def test_a_site_is_the_posterior_mode_of_its_changes(leak: bool) -> None:
+    """By differences, with the priors as :meth:`JointModel.recalibrated` writes them."""
+    model = model_of(effect=0.7, leak=-2.0 if leak else None)
+    site = draw(42, men=40, readers=False, intercept=-1.5, leak=leak)
+    odds = log_odds(model, site)
+    leak_odds = -2.0 + 0.4 * (site.density - model.centre[0])
+    mean = np.array([0.0, 1.0, 0.0, 0.0])
+    sd = np.array([1.0, 0.35, 0.5, 0.5])
+
+    def loss(change: np.ndarray) -> float:
+        a, c, outside, d = change
+        of_men = likelihoods_of_men(
+            site,
+            a + c * odds,
+            leak_odds + a + outside if leak else None,
+            0.7 * float(np.exp(d)),
+        )
+        return float(-of_men.sum() + (((change - mean) / sd) ** 2).sum() / 2)
+
+    moved = model.recalibrated(site)
+    c = moved.estimate[0, BELIEF] / 1.2
+    a = moved.estimate[0, INTERCEPT] + 0.4 * c
+    d = moved.estimate[0, EFFECT] - np.log(0.7)
+    outside = moved.estimate[0, LEAK] + 2 - a if leak else 0.0
+    assert gradient_of(loss, np.array([a, c, outside, d])) == pytest.approx(0, abs=2e-5)
+    assert np.abs([a, c - 1, d]).min() > 0.01
+    assert moved.estimate[0, [DENSITY, AGE]] == pytest.approx(c * np.array([0.7, 0.3]))
+    if leak:
+        assert outside != pytest.approx(0, abs=0.01)
+        assert moved.estimate[0, LEAK_DENSITY] == pytest.approx(0.4)
+
+
+def test_a_site_forgets_the_stated_prevalence_and_fits_nothing_else() -> None:
+    data = draw(15, men=60, readers=False)
+    shifted = fit_joint(data).shifted(0.5, data)
+    moved = shifted.recalibrated(draw(16, men=30, readers=False))
+    assert moved.prevalence is None
+    assert moved.shift == 0
+    assert (moved.estimate[~moved.free] == 0).all()
+    assert (moved.covariance[~moved.free.ravel()] == 0).all()
+    assert moved.taught.men == 30
+    assert from_dict(json.loads(json.dumps(moved.as_dict()))).as_dict() == moved.as_dict()
+    with pytest.raises(CadError, match=r"29 men with histology and a belief, 30 are needed"):
+        shifted.recalibrated(draw(16, men=29, readers=False))
+    assert shifted.recalibrated(draw(16, men=29, readers=False), least=29).taught.men == 29
+
+
+def test_a_site_without_readers_moves_both_sets_as_by_images() -> None:
+    model = model_of(effect=0.7, readers=True)
+    site = draw(44, men=40, readers=False, intercept=-1.5)
+    moved = model.recalibrated(site)
+    assert moved.notes[-1] == "no readers' scores at the site: both sets are moved as by images"
+    slope = moved.estimate[0, BELIEF] / 1.2
+    change = moved.estimate[0, INTERCEPT] + 0.4 * slope
+    assert moved.estimate[1, BELIEF] == pytest.approx(0.8 * slope)
+    assert moved.estimate[1, READERS] == pytest.approx(0.5 * slope)
+    assert moved.estimate[1, INTERCEPT] == pytest.approx(change - 0.4 * slope)
+    # With scores, the second set is moved by the regions that have some.
+    scored = draw(44, men=40, intercept=-1.5)
+    apart = model.recalibrated(scored)
+    assert apart.notes == ()
+    assert apart.estimate[1, BELIEF] / 0.8 != pytest.approx(slope, abs=1e-3)
+    assert model_of(effect=0.7).recalibrated(site).notes == ()
+
+
+def test_up_to_a_hundred_men_are_left_out_alone() -> None:
+    rng = np.random.default_rng(5)
+    belief = rng.uniform(0.1, 0.9, 101)
+    truth = (rng.random(101) < belief) * 1.0
+    man = np.arange(101)
+    hundred = of_arrays(belief[:100], man[:100], 100, truth=truth[:100])
+    first, _ = next(left_out(hundred))
+    assert np.flatnonzero(first).tolist() == [0]
+    more = of_arrays(belief, man, 101, truth=truth)
+    first, _ = next(left_out(more))
+    # 101 men in 20 parts: the first has six, drawn by the seed 0 unless another is given.
+    drawn = np.random.default_rng(0).permutation(101)[:6]
+    assert np.flatnonzero(first).tolist() == sorted(drawn)
+    assert (next(left_out(more, 1))[0] != first).any()
+    by_default = predict_left_out(more)
+    assert (by_default.probability == predict_left_out(more, 0).probability).all()
+    assert (by_default.probability != predict_left_out(more, 1).probability).any()
+
+
+def test_left_out_men_get_each_number_of_their_model() -> None:
+    data = draw(45, men=12, leak=True)
+    data = replace(
+        data,
+        truth=np.where(data.man == 3, np.nan, data.truth),
+        truth_of_man=np.where(np.arange(12) == 3, np.nan, data.truth_of_man),
+        age=np.where(np.arange(12) == 5, np.nan, data.age),
+    )
+    predicted = predict_left_out(data)
+    for men, model in left_out(data):
+        expected = model.predict(data.of_men(men))
+        for name in ("probability", "low", "high", "probability_images"):
+            assert (getattr(predicted, name)[men[data.man]] == getattr(expected, name)).all()
+        for name in ("man", "man_low", "man_high", "man_images", "leak"):
+            assert (getattr(predicted, name)[men] == getattr(expected, name)).all()
+    assert predicted.notes[5] == "age unknown"
+    assert predicted.notes[4] == ""
+
+
+def test_a_shift_may_be_larger_than_ten() -> None:
+    for intercept in (-25.0, 25.0):
+        model = model_of(effect=0.5)
+        estimate = model.estimate.copy()
+        estimate[0, INTERCEPT] = intercept
+        data = draw(46, men=20, readers=False)
+        far = replace(model, estimate=estimate).shifted(0.4, data)
+        assert far.predict(data).man.mean() == pytest.approx(0.4, abs=1e-8)
+        assert abs(far.shift) > 15
+        assert far.estimate[0, INTERCEPT] == pytest.approx(intercept + far.shift)
+
+
+def test_men_of_no_weight_or_without_a_number_do_not_count_in_a_shift() -> None:
+    data = draw(47, men=40, least=0)
+    model = fit_joint(data)
+    number = np.arange(40)
+    counting = (number % 2 == 0) & np.isfinite(model.predict(data).man)
+    moved = model.shifted(0.3, data, np.where(number % 2 == 0, 1.0, 0.0))
+    assert moved.predict(data).man[counting].mean() == pytest.approx(0.3, abs=1e-9)
+    with pytest.raises(CadError, match="no man has a region"):
+        model.shifted(0.3, data, np.zeros(40))
+
+
+def test_a_contradiction_begins_beyond_three_standard_errors() -> None:
+    # Mean .2, standard deviation .1 * sqrt(2), standard error .1.
+    assert contradiction([0.1, 0.3], 0.499) == ""
+    assert contradiction([0.1, 0.3, np.nan], 0.501) == (
+        "mean probability of 2 men .2, of whom .5 were stated to have cancer"
+    )
+    assert contradiction([np.nan, 0.9], 0.1) == ""
+
+
+def test_sentences_on_what_the_training_lacked() -> None:
+    data = of_arrays([0.1, 0.7], [0, 1], 2, truth=[0, 1])
+    assert fit_joint(data).notes == (
+        "histology of 2 men: the priors carry much of the model",
+        "no readers' scores: they are no evidence to this model",
+        "no man's PSA density is known: it is not used",
+        "no man's age is known: it is not used",
+        "no man's truth is known beyond his regions: of the outlined regions only",
+    )
+    assert fit_joint(draw(48, men=30, leak=True)).notes == ()
+    assert fit_joint(draw(48, men=29, leak=True)).notes == (
+        "histology of 29 men: the priors carry much of the model",
+    )
+    # A fact that is known of no man has the centre 0.
+    assert fit_joint(data).centre.tolist() == [0.0, 0.0]
+    ill = replace(data, truth=np.ones(2))
+    assert fit_joint(ill).notes[1] == "all 2 regions with histology are malignant"
+    well = replace(data, truth=np.zeros(2))
+    assert fit_joint(well).notes[1] == "all 2 regions with histology are benign"
+
+
+def test_what_taught_a_model_by_hand() -> None:
+    """Man 0: two judged regions, one scored. Man 1: no belief, but his truth. Man 2: nothing."""
+    data = of_arrays(
+        [0.2, 0.6, np.nan, 0.3],
+        [0, 0, 1, 2],
+        3,
+        readers=[0.5, np.nan, 0.1, 0.2],
+        truth=[0, 1, 0, np.nan],
+        truth_of_man=[np.nan, 1, np.nan],
+    )
+    taught = fit_joint(data).taught
+    assert (taught.men, taught.regions, taught.regions_with_readers) == (2, 2, 1)
+    # Sizes 2 and 1: (2 + 1)^2 / (4 + 1).
+    assert taught.effective_men == pytest.approx(9 / 5)
+    assert taught.prevalence_of_regions == 0.5
+    assert taught.prevalence_of_men == 1.0
+    assert joint_model.effective_number([0, 0]) == 0.0
+    assert joint_model.effective_number([8, 1, 1]) == pytest.approx(100 / 66)
+
+
+def test_facts_that_a_man_lacks_by_hand() -> None:
+    model = model_of(effect=0.5, leak=-2.0)
+    data = of_arrays(
+        [np.nan, 0.3, np.nan],
+        [0, 0, 1],
+        4,
+        density=[-2.0, np.nan, -2.0, np.nan],
+        age=[6.5, 6.5, np.nan, 6.5],
+    )
+    assert model.predict(data).notes == (
+        "1 of 2 regions without a belief",
+        "1 of 1 regions without a belief, PSA density unknown",
+        "no region, age unknown",
+        "no region, PSA density unknown",
+    )
+
+
+def test_few_effective_men_have_students_widest_quantile() -> None:
+    model = model_of(effect=0.5)
+    data = of_arrays([0.4], [0], 1, density=[-2.0], age=[6.5])
+    # Two degrees of freedom at least: the quantile of .975 is 4.302653; with 80 it is 1.990063.
+    of_few = replace(model, taught=Taught(2, 2, 0, 1.2, 0.5, 0.5)).predict(data)
+    of_many = model.predict(data)
+    half = [logit(found.probability) - logit(found.low) for found in (of_few, of_many)]
+    assert half[0] / half[1] == pytest.approx(4.302653 / 1.990063, rel=1e-5)
+    three = replace(model, taught=Taught(4, 4, 0, 4.0, 0.5, 0.5)).predict(data)
+    third = logit(three.probability) - logit(three.low)
+    assert third / half[1] == pytest.approx(3.182446 / 1.990063, rel=1e-5)
+
+
+def test_limits_of_a_stored_model() -> None:
+    """The limit itself is read, and a little more is refused."""
+    content = model_of(effect=0.5).as_dict()
+
+    def changed(name: str, place: tuple[int, ...], value: float) -> dict[str, object]:
+        array = np.array(content[name], dtype=float)
+        array[place] = value
+        return {**content, name: array.tolist()}
+
+    from_dict(changed("estimate", (0, BELIEF), 50.0))
+    from_dict(changed("centre", (0,), -50.0))
+    for name, place in (("estimate", (0, BELIEF)), ("centre", (1,))):
+        with pytest.raises(CadError, match=r"a parameter of 50\.1, which no fit gives"):
+            from_dict(changed(name, place, -50.1))
+    from_dict(changed("covariance", (0, 0), 2500.0))
+    with pytest.raises(CadError, match=r"a variance of 2\.5e\+03, which no fit gives"):
+        from_dict(changed("covariance", (0, 0), 2501.0))
+    with pytest.raises(CadError, match="is not symmetric"):
+        from_dict(changed("covariance", (0, 1), 0.001))
+    with pytest.raises(CadError, match="has negative variances"):
+        from_dict(changed("covariance", (READERS, READERS), -0.001))
+    # Rounding errors of a matrix with large entries are no fault.
+    large = changed("covariance", (0, 0), 2000.0)
+    rounded = np.array(large["covariance"], dtype=float)
+    rounded[READERS, READERS] = -1e-7
+    from_dict({**content, "covariance": rounded.tolist()})
+    rounded[READERS, READERS] = 0.0
+    rounded[0, 1] = 1e-6
+    from_dict({**content, "covariance": rounded.tolist()})
+    with pytest.raises(CadError, match="training told nothing of"):
+        from_dict(changed("estimate", (0, READERS), 0.1))
+    for term in (INTERCEPT, BELIEF, EFFECT):
+        free = np.array(content["free"])
+        free[0, term] = False
+        estimate = np.where(free, np.array(content["estimate"]), 0.0)
+        with pytest.raises(CadError, match="has an intercept, a belief and a man's effect"):
+            from_dict({**content, "free": free.tolist(), "estimate": estimate.tolist()})
+    for prevalence in (0.0, 1.0, None):
+        assert from_dict({**content, "prevalence": prevalence}).prevalence == prevalence
+    for name in ("prevalence_of_regions", "prevalence_of_men"):
+        taught = {**content["taught"], name: None}
+        assert np.isnan(getattr(from_dict({**content, "taught": taught}).taught, name))
+        taught = {**content["taught"], name: 1.01}
+        with pytest.raises(CadError, match=r"a prevalence of 1\.01"):
+            from_dict({**content, "taught": taught})
+    with pytest.raises(CadError, match=r"a prevalence of -0\.01"):
+        from_dict({**content, "prevalence": -0.01})
+    for effective in (0.0, -1.0, float("inf"), float("nan")):
+        taught = {**content["taught"], "effective_men": effective}
+        with pytest.raises(CadError, match="effective men have taught no joint model"):
+            from_dict({**content, "taught": taught})
+    for shift in (-50.0, 50.0):
+        assert from_dict({**content, "shift": shift}).shift == shift
+    for shift in (-50.1, 50.1, float("nan")):
+        with pytest.raises(CadError, match="which no prevalence gives"):
+            from_dict({**content, "shift": shift})
+
+
+def test_limits_of_arrays() -> None:
+    assert of_arrays([0.0, 1.0], [0, 1], 2, truth=[0, 1]).men == 2
+    assert of_arrays([], [], 2).men == 2
+    for wrong in ([-0.01, 0.5], [0.5, 1.01]):
+        with pytest.raises(CadError, match="outside 0 to 1"):
+            of_arrays(wrong, [0, 0], 1)
+    with pytest.raises(CadError, match=r"man runs from -1 to 0, there are 1 men from 0"):
+        of_arrays([0.1, 0.2], [-1, 0], 1)
+    with pytest.raises(CadError, match="of 2 axes"):
+        of_arrays([0.1], [[0]], 1)
+    with pytest.raises(CadError, match="truth_of_man is 0, 1 or unknown"):
+        of_arrays([0.1], [0], 1, truth_of_man=[0.5])
+    with pytest.raises(CadError, match="man 1 is said to be free of cancer"):
+        of_arrays([0.1, 0.2], [0, 1], 2, truth=[0, 1], truth_of_man=[0, 0])
+    assert of_arrays([0.1], [0], 1, truth=[1], truth_of_man=[1]).histology_of_men() == [1]
+
+
+def test_some_of_the_men_keep_their_regions_and_order() -> None:
+    data = draw(49, men=6, leak=True)
+    chosen = np.array([False, True, False, True, True, False])
+    some = data.of_men(chosen)
+    kept = chosen[data.man]
+    assert some.men == 3
+    assert some.man.tolist() == np.searchsorted([1, 3, 4], data.man[kept]).tolist()
+    for name in ("belief", "readers", "truth"):
+        assert (getattr(some, name) == getattr(data, name)[kept]).all()
+    for name in ("density", "age", "truth_of_man"):
+        assert (getattr(some, name) == getattr(data, name)[chosen]).all()
+
+
+def test_the_common_base_is_the_mean_over_folds_and_not_over_regions() -> None:
+    """By hand: bases -1 and 3, of one and of three regions; the mean base is 1."""
+    freed = teaching_beliefs([0.5, 0.5, 0.5, 0.5], [0, 1, 1, 1], [-1.0, 3.0])
+    assert logit(freed) == pytest.approx([2.0, -2.0, -2.0, -2.0])
+    # A fold without a region has no part in the mean.
+    freed = teaching_beliefs([0.5, 0.5], [0, 2], [-1.0, 100.0, 3.0])
+    assert logit(freed) == pytest.approx([2.0, -2.0])
+    certain = teaching_beliefs([0.0, 1.0], [0, 0], [0.0])
+    assert certain == pytest.approx([1e-6, 1 - 1e-6], rel=1e-6)
+    assert len(teaching_beliefs([], [], [])) == 0
+    with pytest.raises(CadError, match="bases are given for 1"):
+        teaching_beliefs([0.5], [-1], [0.0])
+    assert readers_logit([0.0, 0.05, 0.95, 1.0]) == pytest.approx(logit([0.05, 0.05, 0.95, 0.95]))
+
+
+def test_weights_of_men_by_hand() -> None:
+    """Two men with cancer share .2, one without has .8, and one of unknown truth has none."""
+    data = of_arrays(np.full(4, 0.3), np.arange(4), 4, truth=[1, 0, np.nan, 1])
+    assert weight_of_men(data, 0.2) == pytest.approx([0.1, 0.8, 0.0, 0.1])
+    with pytest.raises(CadError, match="known to be without cancer"):
+        weight_of_men(replace(data, truth=np.ones(4)), 0.2)
+
+
+def test_truth_of_regions_by_hand() -> None:
+    unknown = np.nan
+    truth = np.array([0.0, 1.0, 0.0, 0.0, unknown, unknown])
+    man = np.array([0, 0, 1, 1, 2, 2])
+    of_men = joint_model.truth_of_regions(truth, man, 4)
+    assert np.array_equal(of_men, [1.0, 0.0, unknown, unknown], equal_nan=True)
+    mixed = joint_model.truth_of_regions(np.array([0.0, unknown]), np.array([0, 0]), 1)
+    assert np.isnan(mixed).all()

@@ -410,6 +410,17 @@ class SoftSVM(GroupedLearner):
     True
     """
 
+    stored: ClassVar[Declared] = {
+        "C_": floats(low=0.0),
+        "gamma_": floats(low=0.0),
+        "rows_": floats("n", "d"),
+        "dual_": floats("n"),
+        "intercept_": floats(),
+        "sigmoid_": floats(2),
+        "scaler_": Inside(optional=True),
+        "scaling_": Plain(),
+    }
+
     Cs: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
     gammas: tuple[float, ...] = (0.1, 0.3, 1.0)
     scaling: tuple[str, ...] = _SCALINGS

@@ -11,6 +11,7 @@ import pandas as pd
 from cad.base.files import JsonObject
 from cad.base.settings import PipelineSettings
 from cad.base.terms.beside import page_beside, table_beside
+from cad.base.terms.markdown import in_markdown
 from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
 from cad.base.version import __version__
@@ -43,6 +44,10 @@ _SENTENCES = (
     "unverified",
     "venn_abers",
 )
+
+
+# Measures of the table of rivals.
+_MEASURES_OF_RIVALS = ("kl", "brier")
 
 
 def metadata(
@@ -143,25 +148,190 @@ def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
 
 def card(meta: JsonObject) -> str:
     """Return the model's card as Markdown, from the metadata of its bundle."""
-    learner = meta["pipeline"]["learner"]
     validation = meta["validation"]
+    return page_beside(__file__).render(
+        name=in_markdown(meta["name"]),
+        description=in_markdown(meta["description"]),
+        warnings=_warnings(meta),
+        intended_use=meta["intended_use"],
+        limits=meta["limits"],
+        training=_training_lines(meta),
+        carried=_carried_text(meta),
+        scheme=meta["pipeline"]["validate"]["scheme"],
+        measures=_measures_rows(validation),
+        rivals=_rivals_rows(validation),
+        sentences=_sentences(validation),
+        typicality=_typicality_text(meta),
+        recalibrations=_recalibrations(meta),
+        versions=_counted(meta["versions"]),
+        cad_version=meta["cad_version"],
+    )
+
+
+def _counted(counts: Mapping[str, Any]) -> str:
+    """Return names with their counts or versions in one line: ``A 3, B 2``."""
+    return ", ".join(f"{in_markdown(name)} {value}" for name, value in counts.items())
+
+
+def _warnings(meta: JsonObject) -> str:
+    """Return what stands in bold at the top of the card."""
+    warnings = "**Research use only.**"
+    if meta["training"]["simulated"]:
+        warnings += " **Trained on simulated patients.**"
+    return warnings
+
+
+def _training_lines(meta: JsonObject) -> list[str]:
+    """Return the lines on the patients and regions of the training, on learner and features."""
+    training = meta["training"]
+    learner = meta["pipeline"]["learner"]
+    kind = "SIMULATED" if training["simulated"] else "real"
+    lines = [
+        f"{training['patients']} {kind} patients, {training['regions']} regions: "
+        f"{training['malignant']} malignant, {training['benign']} benign, "
+        f"{training['without_histology']} without histology"
+    ]
+    if training["label_kinds"] is not None:
+        lines.append(f"what the learner was told: {_counted(training['label_kinds'])}")
+    if training.get("unlabelled_rows"):
+        lines.append(f"{training['unlabelled_rows']} regions without a label joined the fit")
+    if training.get("detected"):
+        lines.append(f"{training['detected']} regions were outlined by a detector, not by a reader")
+    if training.get("withdrawn"):
+        withdrawn = training["withdrawn"]
+        patients = "1 patient has" if withdrawn == 1 else f"{withdrawn} patients have"
+        lines.append(f"{patients} withdrawn: nothing here was learned from them")
+    lines.append(f"sites: {_counted(training['sites']) or 'not stated'}")
+    lines.append(f"learner: {learner['name']} {json.dumps(learner['params'])}")
+    weighed = (meta.get("estimator") or {}).get("sentence")
+    if weighed:
+        lines.append(weighed)
+    lines.append(_features_text(meta))
+    lines += meta.get("preparation", {}).get("text", [])
+    lines += _histology_lines(meta.get("joint"))
+    lines.append(f"cohort hash: `{training['cohort_hash'][:16]}`")
+    return lines
+
+
+def _features_text(meta: JsonObject) -> str:
+    """Return how many features the model has, and where they come from."""
+    features = meta["features"]
+    if "table" in meta:
+        names = ", ".join(in_markdown(name) for name in features)
+        return (
+            f"{len(features)} columns of a table, whose owner knows how they were measured: {names}"
+        )
+    return f"{len(features)} features from {', '.join(meta['modalities'])}"
+
+
+def _histology_lines(joint: JsonObject | None) -> list[str]:
+    """Return the lines on the histology that taught the probability; ``joint`` is the model."""
+    if not joint:
+        return ["no histology: the numbers are what readers would say, not a probability of cancer"]
+    taught = joint["taught"]
+    of_men = taught["prevalence_of_men"]
+    of_men_text = "unknown" if of_men is None else f"{of_men:.2f}"
+    prevalence = (
+        f"prevalence: {of_men_text} of men, {taught['prevalence_of_regions']:.2f} of "
+        f"{taught['regions']} regions with histology"
+    )
+    return [prevalence, *joint["notes"]]
+
+
+def _carried_text(meta: JsonObject) -> str:
+    """Return a sentence on what the bundle holds of the training regions."""
+    if meta["carries_training_rows"]:
+        return (
+            "The bundle carries the training regions' feature rows (a kernel or transductive "
+            "learner does so by its nature), no image and no identity. "
+            "`learner.training_rows: drop` refuses that."
+        )
+    return "The bundle carries the distribution of every feature, no training region's row."
+
+
+def _measures_rows(validation: JsonObject) -> list[list[str]]:
+    """Return the table of measures as rows of cells, the title's first; empty without measures."""
+    shown = {name: measure for name, measure in MEASURES.items() if measure.headline}
+    title = ["against", "AUC"]
+    for measure in shown.values():
+        title.append(measure.title)
+    rows = []
+    for truth in ("histology", "consensus"):
+        comparison = validation.get(truth)
+        if not comparison:
+            continue
+        row = [truth, interval_text(comparison["auc"])]
+        for name, measure in shown.items():
+            row.append(interval_text(comparison["measures"][name], measure.digits))
+        rows.append(row)
+    return _with_title(title, rows)
+
+
+def _rivals_rows(validation: JsonObject) -> list[list[str]]:
+    """Return the table of rivals as rows of cells, the title's first; empty without rivals."""
+    rows = []
+    for rival in (validation.get("rivals") or {}).get("table", []):
+        if rival["measure"] not in _MEASURES_OF_RIVALS:
+            continue
+        measure = MEASURES[rival["measure"]]
+        rows.append(
+            [
+                rival["learner"].replace("|", "\\|"),
+                rival["against"],
+                measure.title,
+                interval_text(rival["value"], measure.digits),
+                interval_text({**rival, "value": rival["difference"]}),
+            ]
+        )
+    return _with_title(["learner", "against", "measure", "value", "difference"], rows)
+
+
+def _with_title(title: list[str], rows: list[list[str]]) -> list[list[str]]:
+    """Return the rows of a table in Markdown, below its title and a rule; no row without rows."""
+    if not rows:
+        return []
+    return [title, ["---"] * len(title), *rows]
+
+
+def _sentences(validation: JsonObject) -> list[str]:
+    """Return the sentences of the validation, such as on its rivals and its thresholds."""
     sentences = []
     for name in _SENTENCES:
         sentence = (validation.get(name) or {}).get("sentence")
         if sentence:
             sentences.append(sentence)
-    return page_beside(__file__).render(
-        meta=meta,
-        training=meta["training"],
-        learner=f"{learner['name']} {json.dumps(learner['params'])}",
-        weighed=(meta.get("estimator") or {}).get("sentence"),
-        validation=validation,
-        measures=MEASURES,
-        interval_text=interval_text,
-        sentences=sentences,
-        site=meta.get("recalibration"),
-        joint=meta.get("joint"),
+    return sentences
+
+
+def _typicality_text(meta: JsonObject) -> str:
+    """Return a sentence on whether regions unlike the training regions are marked."""
+    if meta["typicality"] is None:
+        return "Too few patients to say which new regions are unlike the training cohort."
+    return (
+        "Regions unlike the training cohort are marked, with the image and family that is: limits "
+        "that flag 2 % of regions, and 2 % of studies by their regions' mean, of held-out training "
+        "patients."
     )
+
+
+def _recalibrations(meta: JsonObject) -> list[JsonObject]:
+    """Return the site's recalibration, as a first sentence and its lines; empty without one."""
+    site = meta.get("recalibration")
+    if not site:
+        return []
+    kind = "SIMULATED " if site["simulated"] else ""
+    fitted = f"Fitted to {kind}men of: {in_markdown(site['sites'])}."
+    if site["of_training"]:
+        fitted += (
+            f" {site['of_training']} carry an id of the training: were they in it, all of this is "
+            "too good."
+        )
+    if meta.get("recalibrated_on"):
+        fitted += (
+            " The bundle lists their labels in the cohort, as it does those of the training, for "
+            "removals."
+        )
+    return [{"fitted": fitted, "lines": site["text"]}]
 
 
 def _hash(features: pd.DataFrame, labels: pd.DataFrame) -> str:

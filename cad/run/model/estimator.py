@@ -22,7 +22,7 @@ from cad.learning.evaluation.folds.unlabelled import SemiSupervisedPipeline
 from cad.learning.learners import LEARNERS
 from cad.learning.learners.rivals import rival_learners
 from cad.learning.learners.scaling import SCALERS
-from cad.run.model.state import dump_state
+from cad.run.model.state import check_stored, dump_state, load_state
 
 
 def make_estimator(settings: PipelineSettings) -> Any:
@@ -156,20 +156,24 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     Raises
     ------
     CadError
-        When the learner stores an attribute that a bundle cannot hold, or stores training rows
-        although ``settings.training_rows`` is "drop".
+        When the learner stores an attribute that a bundle cannot hold or that its class does not
+        declare, or stores training rows although ``settings.training_rows`` is "drop".
     """
     pipeline = getattr(estimator, "estimator", estimator)
     dump_state(pipeline)
     learner = clone(pipeline[-1])
     rows = np.random.default_rng(0).normal(size=(24, 3))
     p = np.arange(24) % 2
+    fitted = False
     with suppress(CadError, ValueError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # A learner that cannot be fitted to this small generated table passes here. It is checked
         # again after its training.
         learner.fit(rows, p)
-    dump_state(learner)
+        fitted = True
+    structure, arrays = dump_state(learner)
+    if fitted:
+        check_stored(load_state(structure, arrays), rows.shape[1])
     if "gamma" in pipeline[-1].get_params():  # a learner with a kernel keeps training rows
         _refuse_to_drop(settings)
 

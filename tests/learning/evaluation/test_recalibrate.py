@@ -8,7 +8,12 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from cad.base.errors import CadError
-from cad.learning.evaluation.decisions.recalibrate import before_and_after, recalibration
+from cad.learning.evaluation.decisions.recalibrate import (
+    Recalibration,
+    before_and_after,
+    recalibration,
+)
+from cad.learning.evaluation.measures.metrics import CLIP
 
 
 def site(men: int, seed: int = 0, a: float = -0.7, b: float = 0.6) -> tuple[np.ndarray, ...]:
@@ -65,3 +70,31 @@ def test_unknown_rows_do_not_count() -> None:
 def test_what_allows_no_map_is_refused(rows: object, said: str) -> None:
     with pytest.raises(CadError, match=said):
         recalibration(*rows(*site(40)))  # type: ignore[operator]
+
+
+def test_thirty_men_are_enough_and_twenty_nine_are_not() -> None:
+    y, q, names = site(40)
+    of_thirty = np.isin(names, [f"m{i}" for i in range(30)])
+    fit = recalibration(y[of_thirty], q[of_thirty], names[of_thirty])
+    assert fit.slope > 0
+    # Each of 30 men is left out once, and the 29 others are enough for that; 28 are not.
+    assert before_and_after(y[of_thirty], q[of_thirty], names[of_thirty])["men"] == 30
+    of_fewer = np.isin(names, [f"m{i}" for i in range(29)])
+    with pytest.raises(CadError, match="28 men with histology and a probability, 29 are needed"):
+        before_and_after(y[of_fewer], q[of_fewer], names[of_fewer])
+
+
+def test_a_certain_probability_counts_as_the_nearest_one() -> None:
+    """By hand: 0 and 1 have no log-odds, so those of the limits are moved."""
+    moved = Recalibration(0.5, 2.0).probability(np.array([0.0, 0.5, 1.0]))
+    limit = logit(CLIP)
+    np.testing.assert_allclose(moved, expit([0.5 + 2 * limit, 0.5, 0.5 - 2 * limit]))
+    assert moved[2] < 1
+    y, q, names = site(40)
+    certain = q.copy()
+    certain[0] = 0.0
+    certain[-1] = 1.0
+    clipped = np.clip(certain, CLIP, 1 - CLIP)
+    fit = recalibration(y, certain, names)
+    assert fit == recalibration(y, clipped, names)
+    assert np.isfinite([fit.intercept, fit.slope]).all()

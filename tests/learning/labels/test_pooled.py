@@ -11,7 +11,7 @@ from scipy.special import expit
 from cad.base.errors import CadError
 from cad.base.settings import LabelSettings
 from cad.learning.labels.consensus import grade_matrix, notes, reader_probabilities
-from cad.learning.labels.pooled import MeanReaders, PooledReaders
+from cad.learning.labels.pooled import MeanReaders, PooledReaders, refuse_outside
 from cad.learning.labels.rules import consensus_rule, fold_labels
 from cad.learning.labels.skill import reader_skill
 
@@ -154,3 +154,101 @@ def test_notes_name_the_substitutes() -> None:
     grades, names = grade_matrix(reader_probabilities(scores, rois, LabelSettings()), rois)
     np.testing.assert_allclose(grades, [[0.5, 159 / 437]])
     assert names == ["r1", "r2"]
+
+
+def test_mean_and_spread_by_hand() -> None:
+    """Two readers of three; one alone; nobody; three."""
+    nobody = np.nan
+    grades = np.array(
+        [[0.2, 0.4, nobody], [nobody, 0.5, nobody], [nobody] * 3, [0.0, 0.5, 1.0]], dtype=float
+    )
+    belief = MeanReaders().predict(grades)
+    np.testing.assert_allclose(belief.p, [0.3, 0.5, np.nan, 0.5])
+    np.testing.assert_allclose(belief.eta, [np.sqrt(0.02), 0.125, np.nan, 0.5])
+    assert MeanReaders(single=0.2).predict(grades).eta[1] == 0.2
+    assert MeanReaders().note == PooledReaders().note == ""
+    assert belief.y.shape == (0,)
+    assert belief.notes == ()
+
+
+def test_the_uncertainty_is_that_of_the_posterior_by_differences() -> None:
+    """Covariance from the model as written; p and eta from MacKay's formulas, written out."""
+    grades, truth = readings(60)
+    pooled = PooledReaders().fit(grades, truth)
+    assert pooled.note == ""
+    used = np.isfinite(grades).any(axis=1)
+    s, y = grades[used], truth[used]
+    n, total, mean = np.isfinite(s).sum(1), np.nansum(s, 1), np.nanmean(s, 1)
+    drawn = (total + 0.5) / (n + 1)
+    deviation = np.where(np.isfinite(s), s - mean[:, None], 0)
+    design = np.column_stack([np.ones(len(s)), np.log(drawn / (1 - drawn)), deviation])
+
+    def gradient(theta: np.ndarray) -> np.ndarray:
+        prior = np.array([1.0, 4.0, 1.0, 1.0, 1.0, 1.0]) * (theta - np.eye(6)[1])
+        return np.asarray(design.T @ (expit(design @ theta) - y) + prior)
+
+    hessian = np.empty((6, 6))
+    for term in range(6):
+        step = 1e-5 * np.eye(6)[term]
+        change = gradient(pooled.coefficients_ + step) - gradient(pooled.coefficients_ - step)
+        hessian[term] = change / 2e-5
+    covariance = np.linalg.inv(hessian)
+    np.testing.assert_allclose(pooled.covariance_, covariance, atol=1e-6)
+    belief = pooled.predict(grades)
+    assert np.isnan(belief.p[~used]).all()
+    assert np.isnan(belief.eta[~used]).all()
+    for row in range(len(s)):
+        variance = design[row] @ covariance @ design[row]
+        z = design[row] @ pooled.coefficients_
+        p = expit(z / np.sqrt(1 + np.pi * variance / 8))
+        assert belief.p[used][row] == pytest.approx(p, abs=1e-6)
+        assert belief.eta[used][row] == pytest.approx(p * (1 - p) * np.sqrt(variance), abs=1e-6)
+
+
+def test_weights_are_changes_of_the_pooled_log_odds() -> None:
+    """For each reader, row by row: his score from 0 to 1, the others as they are."""
+    grades, truth = readings(40)
+    pooled = PooledReaders().fit(grades, truth)
+
+    def terms(scores: np.ndarray) -> np.ndarray:
+        drawn = (scores.sum() + 0.5) / (len(scores) + 1)
+        return np.array([1.0, np.log(drawn / (1 - drawn)), *(scores - scores.mean())])
+
+    weight, deviation = pooled.weights(grades)
+    for reader in range(4):
+        slopes = []
+        for row in grades[np.isfinite(grades).any(axis=1)]:
+            filled = np.where(np.isfinite(row), row, np.nanmean(row))
+            low, high = filled.copy(), filled.copy()
+            low[reader], high[reader] = 0.0, 1.0
+            slopes.append(terms(high) - terms(low))
+        slope = np.mean(slopes, axis=0)
+        assert weight[reader] == pytest.approx(slope @ pooled.coefficients_)
+        variance = slope @ pooled.covariance_ @ slope
+        assert deviation[reader] == pytest.approx(np.sqrt(variance))
+
+
+def test_grades_at_the_limits_pass_and_beyond_are_refused() -> None:
+    refuse_outside(np.array([[0.0, 1.0], [np.nan, 0.5]]))
+    with pytest.raises(CadError, match=r"grade is -0\.01, must lie"):
+        refuse_outside(np.array([[0.5, -0.01], [1.5, 0.5]]))
+    with pytest.raises(CadError, match=r"grade is 1\.01, must lie"):
+        refuse_outside(np.array([[0.5, 1.01]]))
+    grades, truth = readings(40)
+    pooled = PooledReaders().fit(grades, truth)
+    with pytest.raises(CadError, match="grade is 4, must lie"):
+        pooled.predict(np.full((1, 4), 4.0))
+
+
+def test_rows_without_a_reader_or_without_histology_teach_nothing() -> None:
+    grades, truth = readings(60)
+    known = np.where(np.arange(60) % 2 == 0, truth, np.nan)
+    taught = np.isfinite(known) & np.isfinite(grades).any(axis=1)
+    whole = PooledReaders().fit(grades, known)
+    alone = PooledReaders().fit(grades[taught], known[taught])
+    np.testing.assert_array_equal(whole.coefficients_, alone.coefficients_)
+    # The only malignant region has no reader.
+    unread = np.array([[0.2, 0.3], [np.nan, np.nan]])
+    rule = PooledReaders().fit(unread, np.array([0.0, 1.0]))
+    assert not rule.identified_
+    assert "only one class has" in rule.note

@@ -44,6 +44,7 @@ LEARNED = (
     "logistic on soft labels",
     "kernel ridge on p",
     "OPAUC",
+    "SVM, Platt on soft targets",
 )
 Arrays = dict[str, np.ndarray]
 

@@ -22,6 +22,7 @@ from cad.base.errors import CadError
 from cad.base.settings import LearnerSettings, PipelineSettings, parse_settings
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_probabilities
+from cad.learning.learners.rivals import rival_learners
 from cad.learning.stored import Declared, floats
 from cad.run.execution.options import HERE
 from cad.run.model.estimator import make_estimator, require_storable
@@ -167,32 +168,65 @@ def test_a_bundle_that_cannot_hold_a_step_is_refused_before_measuring(
         train_model(pipeline, cohort, tmp_path / "model", HERE)
 
 
-@pytest.mark.parametrize(("kept", "held"), [("model", False), ("arrays", True)])
+@pytest.mark.parametrize(
+    ("kept", "refusal"),
+    [
+        ("model", r"model_ is a sklearn.*LogisticRegression"),
+        ("undeclared", r"Wrapping has the attribute 'classes_', which its `stored` does not"),
+        ("arrays", None),
+    ],
+)
 def test_what_a_fit_keeps_is_seen_before_measuring(
-    monkeypatch: pytest.MonkeyPatch, kept: str, held: bool
+    monkeypatch: pytest.MonkeyPatch, kept: str, refusal: str | None
 ) -> None:
     """A learner that wraps one of scikit-learn's, whole or as its arrays."""
     monkeypatch.setattr(cad.learning.learners, "LEARNERS", {"Wrapping": Wrapping})
     step = Pipeline([("learner", Wrapping(kept))])
-    if held:
+    if refusal is None:
         require_storable(step, LearnerSettings())
     else:
-        with pytest.raises(CadError, match=r"model_ is a sklearn.*LogisticRegression"):
+        with pytest.raises(CadError, match=refusal):
             require_storable(step, LearnerSettings())
 
 
+def test_a_class_that_declares_nothing_is_seen_before_measuring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cad.learning.learners, "LEARNERS", {"Undeclared": Undeclared})
+    with pytest.raises(CadError, match="Undeclared, whose class does not declare"):
+        require_storable(Pipeline([("learner", Undeclared())]), LearnerSettings())
+
+
+@pytest.mark.parametrize("name", [*cad.learning.learners.LEARNERS, *rival_learners()])
+def test_every_learner_that_a_pipeline_may_name_can_be_stored(name: str) -> None:
+    """Each is fitted to a table, and what it keeps is compared with what its class declares."""
+    chosen = settings(name=name)
+    require_storable(make_estimator(chosen), chosen.learner)
+
+
 class Wrapping(ClassifierMixin, BaseEstimator):
-    """Fit a logistic regression and keep it whole, or its coefficients alone."""
+    """Fit a logistic regression and keep it whole, or its arrays, all or only some declared."""
+
+    stored: ClassVar[Declared] = {"coef_": floats(1, "d"), "intercept_": floats(1)}
 
     def __init__(self, kept: str = "model") -> None:
         self.kept = kept
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Wrapping:
         fitted = LogisticRegression().fit(X, y)
+        self.coef_, self.intercept_ = fitted.coef_, fitted.intercept_
         if self.kept == "model":
             self.model_ = fitted
-        else:
-            self.coef_, self.intercept_ = fitted.coef_, fitted.intercept_
+        if self.kept == "undeclared":
+            self.classes_ = fitted.classes_
+        return self
+
+
+class Undeclared(ClassifierMixin, BaseEstimator):
+    """Keep an array that no `stored` declares."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Undeclared:
+        self.mean_ = X.mean(axis=0)
         return self
 
 
