@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from cad.dicom.into.importer import ImportSummary, import_source
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.annotations import read_regions
 from cad.mri.imaging.nifti import read_volume
-from cad.mri.imaging.polygons import common_area, folded_area
+from cad.mri.imaging.polygons import Border, common_area, folded_area
 from cad.mri.imaging.volume import Volume
 
 Change = Callable[[Dataset], None]
@@ -193,6 +194,94 @@ def test_contours_of_two_types_on_a_slice_and_those_that_cancel_are_refused(sour
     assert "the contours of slice 2 cancel each other" in refused(source, rules).problem
 
 
+def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
+    return np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
+
+
+LARGE = box(1.5, 1.5, 11.5, 11.5)
+
+
+@pytest.mark.parametrize("kind", ["CLOSED_PLANAR", "CLOSEDPLANAR_XOR"])
+@pytest.mark.parametrize("apart", [0.05, 0.1, 0.3, 0.45, 0.9])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_border_that_is_drawn_twice_side_by_side_is_refused(source, rules, apart, beside, kind):
+    """Read as a ring, the region would lose all voxels but those of its border or its corners."""
+    inner = box(1.5 + apart, 1.5 + apart, 11.5 - apart, 11.5 - apart)
+    polygons = [LARGE, inner]
+    if beside:
+        polygons = [inner, box(13.5, 1.5, 15.5, 3.5), LARGE]
+
+    def change(dataset):
+        contours(dataset)[1:2] = [contour(polygon, kind=kind) for polygon in polygons]
+
+    structures(source, change)
+    error = refused(source, rules)
+    assert "two contours of slice 2 lie inside each other, on average" in error.problem
+    assert error.roi == "ROI 1"
+
+
+@pytest.mark.parametrize("width", [1.1, 2])
+def test_a_ring_of_more_than_a_pixel_is_read(source, rules, width):
+    def change(dataset):
+        inner = box(1.5 + width, 1.5 + width, 11.5 - width, 11.5 - width)
+        contours(dataset)[1:2] = [contour(LARGE), contour(inner)]
+
+    structures(source, change)
+    assert drawn(source, rules)[0][2] == 100 - round(10 - 2 * width) ** 2
+
+
+@pytest.mark.parametrize(
+    "polygons",
+    [
+        [LARGE, box(3.5, 3.5, 6.5, 6.5), box(3.5, 3.5, 6.5, 6.5)],
+        [box(13.5, 1.5, 15.5, 3.5), LARGE, LARGE[::-1]],
+    ],
+    ids=["hole", "outer"],
+)
+def test_an_exclusive_contour_that_is_there_twice_is_refused(source, rules, polygons):
+    """The two cancel, and what they enclose would be filled, or lost."""
+
+    def change(dataset):
+        contours(dataset)[1:2] = [contour(c, kind="CLOSEDPLANAR_XOR") for c in polygons]
+
+    structures(source, change)
+    assert "the contours of slice 2 cancel each other" in refused(source, rules).problem
+
+
+@pytest.mark.parametrize(
+    "corners",
+    [np.concatenate([CORNERS, CORNERS]), np.array([[1.5, 1.5], [9, 9], [9, 1.5], [1.5, 9]])],
+    ids=["twice", "eight"],
+)
+def test_an_exclusive_contour_that_crosses_itself_is_refused(source, rules, corners):
+    def change(dataset):
+        contours(dataset)[1] = contour(corners, kind="CLOSEDPLANAR_XOR")
+
+    structures(source, change)
+    assert "a contour of slice 2 crosses itself" in refused(source, rules).problem
+
+
+def test_sixty_contours_inside_each_other_are_compared_in_seconds():
+    """A hole in a hole in a hole: each pair of contours is compared."""
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    borders = [Border(circle * radius + 70) for radius in np.arange(1, 61)]
+    begin = time.process_time()
+    for border in borders:
+        for other in borders:
+            assert common_area(border, other) <= border.area + 1e-6
+    assert time.process_time() - begin < 20
+
+
+def test_a_contour_that_fills_no_voxel_beside_others_is_said(source, rules):
+    thin = box(8.0, 1.8, 14.0, 2.2)
+    structures(source, lambda dataset: contours(dataset).append(contour(thin)))
+    counts, notes = drawn(source, rules)
+    assert counts == {1: AREA, 2: AREA, 3: AREA}
+    text = "structure 1 has 1 contours on slice 2 that fill no voxel to one half"
+    assert notes == [f"sub-P001: {text}"]
+
+
 def test_slices_and_points_that_are_left_out_are_said(source, rules):
     def change(dataset):
         contours(dataset)[1].ContourGeometricType = "POINT"
@@ -335,9 +424,11 @@ def test_a_rejected_drawing_is_refused(source, rules):
 
 
 def test_areas_of_polygons():
-    assert common_area(CORNERS, CORNERS) == pytest.approx(AREA)
-    assert common_area(CORNERS, moved(2, 0)) == pytest.approx(4)
-    assert common_area(CORNERS, moved(40, 0)) == 0
+    border = Border(CORNERS)
+    assert border.area == common_area(border, Border(CORNERS[::-1])) == pytest.approx(AREA)
+    assert border.length == pytest.approx(16)
+    assert common_area(border, Border(moved(2, 0))) == pytest.approx(4)
+    assert common_area(border, Border(moved(40, 0))) == 0
     assert folded_area(CORNERS) == folded_area(CORNERS[::-1]) == 0
     assert folded_area(np.concatenate([CORNERS, CORNERS])) == pytest.approx(AREA)
 
