@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,7 @@ def drawn(source: Path, rules: Path, label: int = 1) -> tuple[dict[int, int], li
     assert summary.failures == []
     mask = read_volume(source.parent / "out/sub-P001/masks/sub-P001_rois.nii.gz").array == label
     counts = mask.sum(axis=(1, 2))
-    notes = [note for note in summary.notes if "structure" in note or "dcm" in note]
+    notes = [note for note in summary.notes if re.search("structure|segment|dcm", note)]
     return {z: int(n) for z, n in enumerate(counts) if n}, notes
 
 
@@ -420,7 +421,20 @@ def test_another_frame_of_reference_anywhere_is_refused(source, rules, place):
 
 def test_a_rejected_drawing_is_refused(source, rules):
     structures(source, lambda dataset: setattr(dataset, "ApprovalStatus", "REJECTED"))
-    assert "ApprovalStatus (300E,0002) is REJECTED" in refused(source, rules).problem
+    path = source / "rs.dcm"
+    for status in (b"REJECTED", b"Rejected"):
+        path.write_bytes(path.read_bytes().replace(b"REJECTED", status))
+        assert "ApprovalStatus (300E,0002) is REJECTED" in refused(source, rules).problem
+
+
+def test_two_numbers_of_points_are_refused_by_name(source, rules):
+    def change(dataset):
+        contours(dataset)[1].NumberOfContourPoints = [6, 6]
+
+    structures(source, change)
+    error = refused(source, rules)
+    assert "NumberOfContourPoints (3006,0046) is no whole number" in error.problem
+    assert error.roi == "ROI 1"
 
 
 def test_areas_of_polygons():
@@ -524,7 +538,76 @@ def test_thick_slices_of_its_own_are_read_as_thick(source, rules):
         measures(dataset, SpacingBetweenSlices=9.0, SliceThickness=9.0)
 
     segmented(source, change, (2,))
-    assert drawn(source, rules)[0] == {1: AREA, 2: AREA, 3: AREA}
+    text = "seg.dcm has slices of its own, 9 mm apart; those of the images are 3 mm apart"
+    assert drawn(source, rules) == ({1: AREA, 2: AREA, 3: AREA}, [f"sub-P001: {text}"])
+
+
+def test_a_distance_that_is_no_number_is_refused(source, rules):
+    segmented(source, lambda dataset: measures(dataset, SpacingBetweenSlices=77.5))
+    path = source / "seg.dcm"
+    content = path.read_bytes()
+    assert content.count(b"77.5") == 1
+    path.write_bytes(content.replace(b"77.5", b"nan "))
+    assert "SpacingBetweenSlices (0018,0088) is nan" in refused(source, rules).problem
+
+
+def test_slices_of_a_faint_segment_are_said(source, rules):
+    """All shares of a frame are below one half, so that nothing of the frame is read."""
+
+    def change(dataset):
+        frames = np.frombuffer(dataset.PixelData, np.uint8).reshape(-1, 20, 20).copy()
+        frames[1] //= 3
+        dataset.PixelData = frames.tobytes()
+
+    segmented(source, change, kind="FRACTIONAL")
+    text = "segment 1 fills no voxel of slice 2 to one half"
+    assert drawn(source, rules) == ({1: AREA, 3: AREA}, [f"sub-P001: {text}"])
+
+
+def test_a_frame_of_an_image_that_the_series_lacks_is_said(source, rules):
+    def change(dataset):
+        image = groups(dataset)[1].DerivationImageSequence[0].SourceImageSequence[0]
+        image.ReferencedSOPInstanceUID = "1.2.3"
+
+    segmented(source, change)
+    text = (
+        "1 of 3 frames of seg.dcm name images that its series does not have; their own positions "
+        "say where they lie"
+    )
+    assert drawn(source, rules) == ({1: AREA, 2: AREA, 3: AREA}, [f"sub-P001: {text}"])
+
+
+@pytest.mark.parametrize("keyword", ["PatientID", "StudyInstanceUID", "FrameOfReferenceUID"])
+def test_a_segment_of_another_patient_or_place_is_refused(source, rules, keyword):
+    segmented(source, lambda dataset: setattr(dataset.SegmentSequence[0], keyword, "1.2.3"))
+    error = refused(source, rules)
+    assert f"{keyword} (00" in error.problem
+    assert "SegmentSequence" in error.problem
+
+
+def test_a_region_of_which_others_leave_no_voxel_is_refused(source, rules):
+    """Each of the two fills half of the same voxels, and a voxel belongs to one of them."""
+    path = source / "rs.dcm"
+    left = points(box(1.5, 1.5, 2.0, 5.5), 2)
+    right = points(box(2.0, 1.5, 2.5, 5.5), 2)
+    write_structures(path, slices(source)[0], {"ROI 1": [left], "ROI 2": [right]})
+    error = refused(source, rules)
+    assert "nothing is left of it" in error.problem
+    assert error.roi == "2"
+
+
+@pytest.mark.parametrize("kind", ["seg", "structures"])
+def test_an_object_without_a_preamble_is_read(source, rules, kind):
+    if kind == "seg":
+        segmented(source)
+    else:
+        structures(source)
+    (path,) = source.glob("*.dcm")
+    dataset = pydicom.dcmread(path)
+    del dataset.file_meta
+    pydicom.dcmwrite(path, dataset, implicit_vr=False, little_endian=True)
+    path.write_bytes(path.read_bytes().partition(b"DICM")[2])
+    assert drawn(source, rules) == ({1: AREA, 2: AREA, 3: AREA}, [])
 
 
 @pytest.mark.parametrize("mm", [1.5, 0.5])

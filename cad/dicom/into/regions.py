@@ -102,7 +102,7 @@ def find_regions(
     lesion = study.beside(rules.lesion)
     drawn = []
     for path in study.objects:
-        dataset = read_dataset(path)
+        dataset = read_dataset(path, force=True)  # it may lack the preamble
         # An object that this program sent to the archive is a result and not an annotation.
         if dataset.get("ManufacturerModelName") == OWN_MODEL_NAME:
             notes.append(f"{path.name} is a result of this program, and no drawing; it is left out")
@@ -469,6 +469,14 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
             hint = "a voxel belongs to one ROI; separate them"
             raise CadError(problem, file=region.file, roi=roi_id, hint=hint)
         labels[inside & ~both] = label
+        if not (labels == label).any():
+            raise CadError(
+                "every voxel that it fills to one half is filled to one half by other ROIs, too: "
+                "nothing is left of it",
+                file=region.file,
+                roi=roi_id,
+                hint="a voxel belongs to one ROI; separate them, or draw it larger",
+            )
         best = np.maximum(best, np.where(inside, region.share, 0))
         rows.append(Roi(roi_id, label))
     return grid.with_array(labels), rows

@@ -298,9 +298,11 @@ def _check_count(contour: Dataset, count: int, path: Path, name: str) -> None:
             roi=name,
             hint=_AGAIN,
         )
-    if int(stated) != count:
+    with reading(path, f"{tagged('NumberOfContourPoints')} is no whole number", _AGAIN, name):
+        number = int(stated)
+    if number != count:
         raise CadError(
-            f"NumberOfContourPoints is {stated}, but the contour has {count} points",
+            f"NumberOfContourPoints is {number}, but the contour has {count} points",
             file=path,
             roi=name,
             hint=_AGAIN,
