@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,31 @@ def test_merged_cells_are_no_missing_values(tmp_path: Path, merged: str):
     with pytest.raises(CadError, match=f"cells {merged} of sheet 'Sheet' are merged") as caught:
         read_cells(path, Dialect())
     assert "unmerge the cells" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(b"<mergeCell ", b"<mergeCell\n"),
+        lambda text: text.decode().encode("utf-16"),
+    ],
+    ids=["line break", "utf-16"],
+)
+def test_merged_cells_are_seen_however_the_sheet_is_written(tmp_path: Path, change):
+    """Neither a line break in the element nor another encoding of the sheet hides them."""
+    path = tmp_path / "new.xlsx"
+    with (
+        zipfile.ZipFile(io.BytesIO(workbook("A2:A3"))) as archive,
+        zipfile.ZipFile(path, "w") as out,
+    ):
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "xl/worksheets/sheet1.xml":
+                assert b"<mergeCell " in content
+                content = change(content)
+            out.writestr(name, content)
+    with pytest.raises(CadError, match="cells A2:A3 of sheet 'Sheet' are merged"):
+        read_cells(path)
 
 
 def test_empty_merged_cells_beside_the_table_are_no_matter(tmp_path: Path):
