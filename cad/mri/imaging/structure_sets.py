@@ -479,9 +479,7 @@ def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[B
     return distinct
 
 
-def _is_twin(
-    border: Border, other: Border, exclusive: bool, z: int, path: Path, name: str
-) -> bool:
+def _is_twin(border: Border, other: Border, exclusive: bool, z: int, path: Path, name: str) -> bool:
     """Tell whether two borders of a slice are one that is there twice.
 
     Borders that lie apart, or one inside the other, are two. Others are refused, except those that

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -461,35 +461,42 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
     if title in sheets:
-        _check_merged(content, values[title], dict(sheets[title]))
+        member = values[title]._worksheet_path.lstrip("/")
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open(member) as stream:
+            areas = _merged_areas(stream)
+        _check_merged(areas, title, dict(sheets[title]))
     records = []
     for number, row in sheets.get(title, []):
         records.append((number, [_text_of_cell(cell) for cell in row]))
     return records, f"read from the sheet {title!r} of a workbook"
 
 
-def _check_merged(content: bytes, sheet: Any, rows: dict[int, list[Any]]) -> None:
-    """Raise an error for merged cells: all but the first one would be read as empty cells.
+def _merged_areas(stream: IO[bytes]) -> list[str]:
+    """Return the areas of merged cells of a sheet, such as A2:A3.
 
-    A sheet that is read row by row does not list its merged cells. They stand behind its rows.
+    A sheet that is read row by row does not list them: they stand behind its rows.
     """
-    from openpyxl.utils.cell import range_boundaries
     from openpyxl.xml.functions import iterparse
 
     areas = []
-    member = sheet._worksheet_path.lstrip("/")
-    with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open(member) as stream:
-        for _, element in iterparse(stream):
-            if element.tag.rpartition("}")[2] == "mergeCell":
-                areas.append(str(element.get("ref")))
-            element.clear()
+    for _, element in iterparse(stream):
+        if element.tag.rpartition("}")[2] == "mergeCell":
+            areas.append(str(element.get("ref")))
+        element.clear()
+    return areas
+
+
+def _check_merged(areas: list[str], title: str, rows: dict[int, list[Any]]) -> None:
+    """Raise an error for merged cells: all but the first one would be read as empty cells."""
+    from openpyxl.utils.cell import range_boundaries
+
     for area in areas:
         column, number, *_ = range_boundaries(area)
         cells = rows.get(number, [])
         value = cells[column - 1] if column <= len(cells) else None
         if value not in (None, ""):
             raise CadError(
-                f"cells {area} of sheet {sheet.title!r} are merged: only the first of them holds "
+                f"cells {area} of sheet {title!r} are merged: only the first of them holds "
                 f"{str(value)[:60]!r}, and the others would be read as empty",
                 hint="unmerge the cells, and write the value into each of them",
             )

@@ -158,3 +158,15 @@ def test_empty_merged_cells_beside_the_table_are_no_matter(tmp_path: Path):
     path = tmp_path / "table.xlsx"
     path.write_bytes(workbook("E2:F5"))
     assert len(read_cells(path, Dialect()).table) == 3
+
+
+@pytest.mark.parametrize(("value", "noted"), [("-999", True), ("-99", True), ("1000", False)])
+def test_a_number_that_usually_means_a_missing_value_is_said(
+    model: Path, tmp_path: Path, value: str, noted: bool
+):
+    rows = [(value, *GOOD[0][1:]), *GOOD[1:]]
+    notes = [note for note in predicted(rows, model, tmp_path).notes if "--missing" in note]
+    assert len(notes) == noted
+    if noted:
+        assert f"column 'adc', row 2: {value} stands in 1 rows" in notes[0]
+        assert f"--missing={value}" in notes[0]
