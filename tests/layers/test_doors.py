@@ -431,8 +431,8 @@ def test_a_new_door_that_is_not_declared_does_not_build(line: str):
 
 
 # Whose files the callers of `write_atomic`, `write_json` and `write_csv` replace. These three
-# replace any file. A function that writes to a path which a user names calls `write_own` instead, or checks
-# the path as the functions of the first entry do.
+# replace any file. A function that writes to a path which a user names calls `write_own`
+# instead, or checks the path as the functions of the first entry do.
 WRITERS = {
     "a path of their caller, or one that they have checked to be this program's own": (
         "cad.base.files.write_csv",
