@@ -521,12 +521,12 @@ class _Import:
 
     def _check_finding_rows(self, study: SourceStudy | FileStudy) -> None:
         """Refuse a table with a finding that may be this patient's or another one's."""
-        own = {study.patient_id.strip()}
-        others = {other.strip() for other in self.n_studies_of_patient} - own
+        this_patient = {study.patient_id.strip()}
+        others = {other.strip() for other in self.n_studies_of_patient} - this_patient
         for path, rows in self.finding_rows.items():
             for _, row in rows:
                 cell = row[PATIENT_COLUMN]
-                if names_patient(cell, own) and names_patient(cell, others):
+                if names_patient(cell, this_patient) and names_patient(cell, others):
                     raise _of_two_patients(path, "")
 
     def _add_scores_beside_masks(self) -> None:

@@ -487,11 +487,11 @@ def _check_sources(
 
 def _notes_on_sources(drawn: list[_Drawn], images: Sequence[Frame], path: Path) -> list[str]:
     """Return a note on frames that name images, but none of the series that the SEG names."""
-    known = {image.sop_uid for image in images}
+    instances = {image.sop_uid for image in images}
     strange = 0
     for item in drawn:
         uids = {uid for uid, _ in item.sources}
-        if known and uids and not uids & known:
+        if instances and uids and not uids & instances:
             strange += 1
     if not strange:
         return []
