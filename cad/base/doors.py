@@ -21,7 +21,7 @@ from cad.base.regular import check_file, size_text
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-Way = Literal["in", "out", "own"]
+Way = Literal["in", "out", "own", "port"]
 FORMS = (
     "JSON",
     "YAML",
@@ -48,10 +48,11 @@ class Door:
     ----------
     name : str
         Full name of the function.
-    way : "in", "out" or "own"
+    way : "in", "out", "own" or "port"
         A door "in" reads bytes from outside, and a door "out" writes. A door "own" reads or writes
         only what this program and the system make: its state, its process, the package's tables. So
         are declared, too, the readers of published data sets, which only ``cad experiment`` reads.
+        A door "port" listens for connections of other programs.
     form : str
         Kind of content: one of :data:`FORMS` for a door "in", any word for "own" and "out".
     bound : str
@@ -96,7 +97,7 @@ def door(
     ------
     ValueError
         For a door "in" of an unknown form, for a door "in" that has neither ``limit`` nor
-        ``bound``, and for a door "out" without ``owner``.
+        ``bound``, for a door "port" without ``bound``, and for a door "out" without ``owner``.
 
     Examples
     --------
@@ -114,6 +115,8 @@ def door(
     """
     if way == "in" and (form not in FORMS or not (bound or limit)):
         raise ValueError(f"a door of strangers' bytes names one of {FORMS} and what bounds it")
+    if way == "port" and not bound:
+        raise ValueError("a door that listens on a port says what bounds its callers")
     if way == "out" and not owner:
         raise ValueError("a door that writes names whose file it may replace")
 

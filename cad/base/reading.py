@@ -16,6 +16,7 @@ import math
 import os
 import re
 import struct
+import unicodedata
 import warnings
 import zipfile
 from collections import Counter
@@ -537,10 +538,11 @@ def bare_name(name: str) -> str:
     Parameters
     ----------
     name : str
-        A patient, a reader or a column; capitals, blanks, dashes, invisible characters and a final
-        ``.0`` of a number do not count.
+        A patient, a reader or a column; capitals, blanks, dashes, invisible characters, two ways of
+        storing one letter and a final ``.0`` of a number do not count.
     """
-    plain = _OVERLOOKED.sub("", name.casefold())
+    # Letters with an accent, and letters of full width, have two spellings in Unicode (NFKC).
+    plain = _OVERLOOKED.sub("", unicodedata.normalize("NFKC", name.casefold()))
     # A spreadsheet adds ".0" to the whole numbers of a column in which a cell is empty.
     return re.sub(r"(?<=[0-9])\.0+$", "", plain)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from cad.dicom.into.importer import ImportSummary, import_source
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.mri.imaging.annotations import read_regions
 from cad.mri.imaging.nifti import read_volume
-from cad.mri.imaging.polygons import common_area, folded_area
+from cad.mri.imaging.polygons import Border, common_area, folded_area
 from cad.mri.imaging.volume import Volume
 
 Change = Callable[[Dataset], None]
@@ -60,7 +62,7 @@ def drawn(source: Path, rules: Path, label: int = 1) -> tuple[dict[int, int], li
     assert summary.failures == []
     mask = read_volume(source.parent / "out/sub-P001/masks/sub-P001_rois.nii.gz").array == label
     counts = mask.sum(axis=(1, 2))
-    notes = [note for note in summary.notes if "structure" in note or "dcm" in note]
+    notes = [note for note in summary.notes if re.search("structure|segment|dcm", note)]
     return {z: int(n) for z, n in enumerate(counts) if n}, notes
 
 
@@ -191,6 +193,94 @@ def test_contours_of_two_types_on_a_slice_and_those_that_cancel_are_refused(sour
 
     structures(source, cancel)
     assert "the contours of slice 2 cancel each other" in refused(source, rules).problem
+
+
+def box(left: float, top: float, right: float, bottom: float) -> np.ndarray:
+    return np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
+
+
+LARGE = box(1.5, 1.5, 11.5, 11.5)
+
+
+@pytest.mark.parametrize("kind", ["CLOSED_PLANAR", "CLOSEDPLANAR_XOR"])
+@pytest.mark.parametrize("apart", [0.05, 0.1, 0.3, 0.45, 0.9])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_border_that_is_drawn_twice_side_by_side_is_refused(source, rules, apart, beside, kind):
+    """Read as a ring, the region would lose all voxels but those of its border or its corners."""
+    inner = box(1.5 + apart, 1.5 + apart, 11.5 - apart, 11.5 - apart)
+    polygons = [LARGE, inner]
+    if beside:
+        polygons = [inner, box(13.5, 1.5, 15.5, 3.5), LARGE]
+
+    def change(dataset):
+        contours(dataset)[1:2] = [contour(polygon, kind=kind) for polygon in polygons]
+
+    structures(source, change)
+    error = refused(source, rules)
+    assert "two contours of slice 2 lie inside each other, on average" in error.problem
+    assert error.roi == "ROI 1"
+
+
+@pytest.mark.parametrize("width", [1.1, 2])
+def test_a_ring_of_more_than_a_pixel_is_read(source, rules, width):
+    def change(dataset):
+        inner = box(1.5 + width, 1.5 + width, 11.5 - width, 11.5 - width)
+        contours(dataset)[1:2] = [contour(LARGE), contour(inner)]
+
+    structures(source, change)
+    assert drawn(source, rules)[0][2] == 100 - round(10 - 2 * width) ** 2
+
+
+@pytest.mark.parametrize(
+    "polygons",
+    [
+        [LARGE, box(3.5, 3.5, 6.5, 6.5), box(3.5, 3.5, 6.5, 6.5)],
+        [box(13.5, 1.5, 15.5, 3.5), LARGE, LARGE[::-1]],
+    ],
+    ids=["hole", "outer"],
+)
+def test_an_exclusive_contour_that_is_there_twice_is_refused(source, rules, polygons):
+    """The two cancel, and what they enclose would be filled, or lost."""
+
+    def change(dataset):
+        contours(dataset)[1:2] = [contour(c, kind="CLOSEDPLANAR_XOR") for c in polygons]
+
+    structures(source, change)
+    assert "the contours of slice 2 cancel each other" in refused(source, rules).problem
+
+
+@pytest.mark.parametrize(
+    "corners",
+    [np.concatenate([CORNERS, CORNERS]), np.array([[1.5, 1.5], [9, 9], [9, 1.5], [1.5, 9]])],
+    ids=["twice", "eight"],
+)
+def test_an_exclusive_contour_that_crosses_itself_is_refused(source, rules, corners):
+    def change(dataset):
+        contours(dataset)[1] = contour(corners, kind="CLOSEDPLANAR_XOR")
+
+    structures(source, change)
+    assert "a contour of slice 2 crosses itself" in refused(source, rules).problem
+
+
+def test_sixty_contours_inside_each_other_are_compared_in_seconds():
+    """A hole in a hole in a hole: each pair of contours is compared."""
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    circle = np.column_stack([np.cos(angle), np.sin(angle)])
+    borders = [Border(circle * radius + 70) for radius in np.arange(1, 61)]
+    begin = time.process_time()
+    for border in borders:
+        for other in borders:
+            assert common_area(border, other) <= border.area + 1e-6
+    assert time.process_time() - begin < 20
+
+
+def test_a_contour_that_fills_no_voxel_beside_others_is_said(source, rules):
+    thin = box(8.0, 1.8, 14.0, 2.2)
+    structures(source, lambda dataset: contours(dataset).append(contour(thin)))
+    counts, notes = drawn(source, rules)
+    assert counts == {1: AREA, 2: AREA, 3: AREA}
+    text = "structure 1 has 1 contours on slice 2 that fill no voxel to one half"
+    assert notes == [f"sub-P001: {text}"]
 
 
 def test_slices_and_points_that_are_left_out_are_said(source, rules):
@@ -331,13 +421,28 @@ def test_another_frame_of_reference_anywhere_is_refused(source, rules, place):
 
 def test_a_rejected_drawing_is_refused(source, rules):
     structures(source, lambda dataset: setattr(dataset, "ApprovalStatus", "REJECTED"))
-    assert "ApprovalStatus (300E,0002) is REJECTED" in refused(source, rules).problem
+    path = source / "rs.dcm"
+    for status in (b"REJECTED", b"Rejected"):
+        path.write_bytes(path.read_bytes().replace(b"REJECTED", status))
+        assert "ApprovalStatus (300E,0002) is REJECTED" in refused(source, rules).problem
+
+
+def test_two_numbers_of_points_are_refused_by_name(source, rules):
+    def change(dataset):
+        contours(dataset)[1].NumberOfContourPoints = [6, 6]
+
+    structures(source, change)
+    error = refused(source, rules)
+    assert "NumberOfContourPoints (3006,0046) is no whole number" in error.problem
+    assert error.roi == "ROI 1"
 
 
 def test_areas_of_polygons():
-    assert common_area(CORNERS, CORNERS) == pytest.approx(AREA)
-    assert common_area(CORNERS, moved(2, 0)) == pytest.approx(4)
-    assert common_area(CORNERS, moved(40, 0)) == 0
+    border = Border(CORNERS)
+    assert border.area == common_area(border, Border(CORNERS[::-1])) == pytest.approx(AREA)
+    assert border.length == pytest.approx(16)
+    assert common_area(border, Border(moved(2, 0))) == pytest.approx(4)
+    assert common_area(border, Border(moved(40, 0))) == 0
     assert folded_area(CORNERS) == folded_area(CORNERS[::-1]) == 0
     assert folded_area(np.concatenate([CORNERS, CORNERS])) == pytest.approx(AREA)
 
@@ -433,7 +538,76 @@ def test_thick_slices_of_its_own_are_read_as_thick(source, rules):
         measures(dataset, SpacingBetweenSlices=9.0, SliceThickness=9.0)
 
     segmented(source, change, (2,))
-    assert drawn(source, rules)[0] == {1: AREA, 2: AREA, 3: AREA}
+    text = "seg.dcm has slices of its own, 9 mm apart; those of the images are 3 mm apart"
+    assert drawn(source, rules) == ({1: AREA, 2: AREA, 3: AREA}, [f"sub-P001: {text}"])
+
+
+def test_a_distance_that_is_no_number_is_refused(source, rules):
+    segmented(source, lambda dataset: measures(dataset, SpacingBetweenSlices=77.5))
+    path = source / "seg.dcm"
+    content = path.read_bytes()
+    assert content.count(b"77.5") == 1
+    path.write_bytes(content.replace(b"77.5", b"nan "))
+    assert "SpacingBetweenSlices (0018,0088) is nan" in refused(source, rules).problem
+
+
+def test_slices_of_a_faint_segment_are_said(source, rules):
+    """All shares of a frame are below one half, so that nothing of the frame is read."""
+
+    def change(dataset):
+        frames = np.frombuffer(dataset.PixelData, np.uint8).reshape(-1, 20, 20).copy()
+        frames[1] //= 3
+        dataset.PixelData = frames.tobytes()
+
+    segmented(source, change, kind="FRACTIONAL")
+    text = "segment 1 fills no voxel of slice 2 to one half"
+    assert drawn(source, rules) == ({1: AREA, 3: AREA}, [f"sub-P001: {text}"])
+
+
+def test_a_frame_of_an_image_that_the_series_lacks_is_said(source, rules):
+    def change(dataset):
+        image = groups(dataset)[1].DerivationImageSequence[0].SourceImageSequence[0]
+        image.ReferencedSOPInstanceUID = "1.2.3"
+
+    segmented(source, change)
+    text = (
+        "1 of 3 frames of seg.dcm name images that its series does not have; their own positions "
+        "say where they lie"
+    )
+    assert drawn(source, rules) == ({1: AREA, 2: AREA, 3: AREA}, [f"sub-P001: {text}"])
+
+
+@pytest.mark.parametrize("keyword", ["PatientID", "StudyInstanceUID", "FrameOfReferenceUID"])
+def test_a_segment_of_another_patient_or_place_is_refused(source, rules, keyword):
+    segmented(source, lambda dataset: setattr(dataset.SegmentSequence[0], keyword, "1.2.3"))
+    error = refused(source, rules)
+    assert f"{keyword} (00" in error.problem
+    assert "SegmentSequence" in error.problem
+
+
+def test_a_region_of_which_others_leave_no_voxel_is_refused(source, rules):
+    """Each of the two fills half of the same voxels, and a voxel belongs to one of them."""
+    path = source / "rs.dcm"
+    left = points(box(1.5, 1.5, 2.0, 5.5), 2)
+    right = points(box(2.0, 1.5, 2.5, 5.5), 2)
+    write_structures(path, slices(source)[0], {"ROI 1": [left], "ROI 2": [right]})
+    error = refused(source, rules)
+    assert "nothing is left of it" in error.problem
+    assert error.roi == "2"
+
+
+@pytest.mark.parametrize("kind", ["seg", "structures"])
+def test_an_object_without_a_preamble_is_read(source, rules, kind):
+    if kind == "seg":
+        segmented(source)
+    else:
+        structures(source)
+    (path,) = source.glob("*.dcm")
+    dataset = pydicom.dcmread(path)
+    del dataset.file_meta
+    pydicom.dcmwrite(path, dataset, implicit_vr=False, little_endian=True)
+    path.write_bytes(path.read_bytes().partition(b"DICM")[2])
+    assert drawn(source, rules) == ({1: AREA, 2: AREA, 3: AREA}, [])
 
 
 @pytest.mark.parametrize("mm", [1.5, 0.5])

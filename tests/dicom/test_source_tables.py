@@ -12,8 +12,11 @@ from import_cases import only_failure, table, voxels
 from cad.base.errors import CadError
 from cad.dicom.into.importer import ImportSummary, import_source
 from cad.dicom.into.regions import _uncovered
-from cad.mri.imaging.nifti import read_volume
+from cad.mri.imaging.listing import list_files
+from cad.mri.imaging.nifti import read_volume, write_volume
+from cad.mri.imaging.stacks import stacks_of
 from cad.mri.imaging.study import Roi
+from cad.mri.imaging.volume import Volume
 
 RULES = """
 name: test
@@ -145,13 +148,13 @@ def test_a_row_of_nearly_a_patient_is_named(source: Source, patient: str, cell: 
     source.patient(patient)
     source.findings(f"{cell},1,12 12 9,PZ,TRUE\n")
     summary = source.imported()
-    (note,) = noted(summary, "findings.csv")
+    (note,) = noted(summary, "findings.csv: ")
     assert "1 rows are not used, because the patient's id is not exactly that of the images" in note
     assert "line 2: " in note
     assert f"is no patient of the source, {patient!r} is" in note
     source.rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
     hidden = import_source(source.top, source.root / "hidden", source.rules)
-    (note,) = noted(hidden, "findings.csv")
+    (note,) = noted(hidden, "findings.csv: ")
     (label,) = table(source.root / "hidden", "participants")["participant_id"]
     assert f"line 2 names no patient of the source, but nearly {label}" in note
     assert repr(patient) not in note
@@ -384,3 +387,156 @@ def test_a_long_fid_stays_hidden_under_pseudonyms(source: Source):
     summary = source.imported()
     assert summary.failures == []
     assert not any("Mustermann" in note for note in summary.notes)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cell"), [("7", "7.0", "7.0"), ("A1", "sub-A1", "sub-A1")]
+)
+def test_a_row_that_names_two_patients_is_refused(
+    source: Source, first: str, second: str, cell: str
+):
+    """The score of one would be given to the other, too."""
+    source.rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
+    if cell == "sub-A1":
+        source.rules.write_text(RULES)
+    source.patient(first)
+    source.patient(second)
+    source.findings(f"{first},1,12 12 9,PZ,TRUE\n")
+    source.scores(f"{cell},1,r1,likert5,4\n")
+    summary = source.imported()
+    problems = [error.problem for error in summary.failures]
+    assert [problem for problem in problems if "a row of this patient is also of" in problem]
+    assert not (source.out / "sub-A1").exists()
+    if (source.out / "scores.tsv").exists():
+        assert source.scored() == [["1", "r1", "likert5", "n/a"]]
+
+
+def test_a_finding_that_may_be_of_two_patients_is_refused(source: Source):
+    source.rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
+    source.patient("7")
+    source.patient("7.0")
+    source.findings("7.0,1,12 12 9,PZ,TRUE\n")
+    summary = source.imported()
+    assert len(summary.failures) == 2
+    for error in summary.failures:
+        assert "also of another patient of the source" in error.problem
+        assert error.hint
+
+
+def test_blanks_around_a_patient_id_make_no_second_patient(source: Source):
+    """Blanks at both ends of the element have no meaning (PS3.5 6.2)."""
+    source.patient("P1")
+    folder = source.patient(" P1", study="study2")
+    source.findings(ONE)
+    summary = source.imported()
+    assert summary.failures == []
+    assert summary.added == ["sub-P1_ses-01", "sub-P1_ses-02"]
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize("place", ["-3.5 12 9", "12 32.5 9", "12 12 -4", "12 12 19.5"])
+def test_a_point_beside_the_image_is_refused(source: Source, place: str):
+    """Its ball reaches into the image with a few voxels."""
+    source.patient("P1")
+    source.findings(f"P1,1,{place},PZ,TRUE\n")
+    error = only_failure(source.imported())
+    assert f"finding 1 at {place} mm lies outside the T2 image" in error.problem
+    assert error.hint
+
+
+@pytest.mark.parametrize(
+    ("place", "cut"), [("1 12 9", True), ("12 28 9", True), ("12 12 1", True), ("12 12 9", False)]
+)
+def test_a_ball_that_the_image_cuts_is_said(source: Source, place: str, cut: bool):
+    source.patient("P1")
+    source.findings(f"P1,1,{place},PZ,TRUE\n")
+    summary = source.imported()
+    assert summary.failures == []
+    assert len(noted(summary, "the image cuts off a part of its ball of 5 mm")) == cut
+
+
+def test_a_table_that_is_missing_or_lacks_the_patient_is_said(source: Source):
+    source.patient("P1")
+    (source.top / "findings (1).csv").write_text(HEAD + ONE)
+    summary = source.imported()
+    assert noted(summary, "the source has no findings.csv, which the rules name")
+    assert summary.awaiting == ["sub-P1"]
+    source.findings(ONE.replace("P1", "P2"))
+    summary = source.imported()
+    assert noted(summary, "sub-P1: findings.csv has no row for this patient")
+    assert not noted(summary, "the source has no findings.csv")
+
+
+@pytest.mark.parametrize("other", ["Rene\u0301", "REN\u00c9", "Ren\u00e9 "])
+def test_one_reader_in_two_spellings_of_unicode_is_refused(source: Source, other: str):
+    source.patient("P1")
+    source.findings(ONE)
+    source.scores(f"P1,1,Ren\u00e9,likert5,4\nP1,1,{other},likert5,2\n")
+    error = only_failure(source.imported())
+    assert "one reader in two ways" in error.problem or "scored this ROI twice" in error.problem
+
+
+def test_digits_of_full_width_are_the_same_reader(source: Source):
+    source.rules.write_text(RULES.replace("readers: [r1]\n", ""))
+    source.patient("P1")
+    source.findings(ONE)
+    source.scores("P1,1,r2,likert5,4\nP1,1,r\uff12,likert5,2\n")
+    assert "one reader in two ways" in only_failure(source.imported()).problem
+
+
+OUTLINES = """
+name: test
+labels: id
+scale: percent
+t2w: [{description: ^t2}]
+outlines:
+  file: ["masks/{patient}_{roi}.nii.gz"]
+  table: lesions.csv
+  key: {man: "{patient}", lesion: "{roi}"}
+  score_column: score
+  reader_column: reader
+"""
+
+
+def outlined_men(source: Source, scores: list[str], readers: list[str]) -> None:
+    """Men with one mask each, and a table with the score of each lesion."""
+    source.rules.write_text(OUTLINES)
+    rows = ["man,lesion,score,reader"]
+    for number, (score, reader) in enumerate(zip(scores, readers, strict=True), start=1):
+        name = f"P{number}"
+        path = source.patient(name) / "t2"
+        mask = np.zeros(SHAPE, np.uint8)
+        mask[2, 5:9, 5:9] = 1
+        stack = read_series(path)
+        (source.top / "masks").mkdir(exist_ok=True)
+        write_volume(source.top / "masks" / f"{name}_1.nii.gz", stack.with_array(mask))
+        rows.append(f"{name},1,{score},{reader}")
+    (source.top / "lesions.csv").write_text("\n".join(rows) + "\n")
+
+
+def read_series(folder: Path) -> Volume:
+    (slices,) = list_files(sorted(folder.iterdir())).studies.values()
+    (stack,) = stacks_of(slices)
+    return stack.grid
+
+
+def test_shares_beside_masks_are_no_percent(source: Source):
+    outlined_men(source, ["0.9", "0.25"], ["r1", "r1"])
+    summary = source.imported()
+    assert len(summary.failures) == 2
+    for error in summary.failures:
+        assert "all 2 scores are at most 1, as a share is" in error.problem
+
+
+def test_percents_beside_masks_are_read(source: Source):
+    outlined_men(source, ["0.9", "85"], ["r1", "r1"])
+    assert source.imported().failures == []
+    assert [row[3] for row in source.scored()] == ["0.9", "85"]
+
+
+def test_one_reader_in_two_ways_beside_masks_is_refused(source: Source):
+    outlined_men(source, ["10", "85"], ["Smith", "SMITH"])
+    source.rules.write_text(OUTLINES.replace("labels: id", "labels: pseudonym"))
+    summary = source.imported()
+    assert len(summary.failures) == 2
+    assert "one reader in two ways would count as two" in summary.failures[0].problem

@@ -130,6 +130,15 @@ METHODS = {
     "loadmat",
     "savemat",
     "InferenceSession",
+    # Calls that listen for connections, or fetch what another computer sends.
+    "make_server",
+    "start_server",
+    "create_server",
+    "serve_forever",
+    "iter_series",
+    "retrieve_series",
+    "retrieve_study",
+    "retrieve_instance",
 }
 CALLS = {
     ("json", "loads"),
@@ -270,6 +279,9 @@ def handed_on(node: ast.AST, names: dict[str, tuple[str, str]]) -> str:
         module, of_module = names.get(node.value.id, (node.value.id, ""))
         if (of_module or module, node.attr) in CALLS:
             return f"{node.value.id}.{node.attr}"
+    # A thread gets it as its work.
+    if isinstance(node, ast.Attribute) and node.attr == "serve_forever":
+        return node.attr
     return ""
 
 
@@ -404,6 +416,10 @@ def test_every_call_that_opens_or_parses_is_behind_a_declared_door(repository: P
         "from zipfile import Path as Member; Member(path)",
         "import zlib; zlib.decompress(content)",
         "import joblib; joblib.dump(thing, path)",
+        "entity.make_server(address)",
+        "from http.server import HTTPServer; HTTPServer(address, Handler).serve_forever()",
+        "Thread(target=self.server.serve_forever).start()",
+        "client.iter_series(study, series)",
     ],
 )
 def test_a_new_door_that_is_not_declared_does_not_build(line: str):
@@ -412,6 +428,126 @@ def test_a_new_door_that_is_not_declared_does_not_build(line: str):
     assert len(list(undeclared(line, "new.py"))) == 1
     declared = f"@door('in', 'any', bound='MAX')\n{inside}"
     assert list(undeclared(declared, "new.py")) == []
+
+
+# Whose files the callers of `write_atomic`, `write_json` and `write_csv` replace. These three
+# replace any file. A function that writes to a path which a user names calls `write_own`
+# instead, or checks the path as the functions of the first entry do.
+WRITERS = {
+    "a path of their caller, or one that they have checked to be this program's own": (
+        "cad.base.files.write_csv",
+        "cad.base.files.write_json",
+        "cad.base.files.write_own",
+        "cad.base.transactions.claimed",
+        "cad.base.transactions.commit",
+        "cad.dicom.into.explain.write_rules",
+        "cad.mri.imaging.nifti._save",
+        "cad.mri.imaging.nifti.write_gradients",
+        "cad.mri.imaging.nifti.write_sidecar",
+        "cad.run.workflows.imports.write_rules_confined",
+        "cad.run.workflows.watch.write_rows",
+    ),
+    "a cohort, model or folder of readings that is claimed, or a stage of it": (
+        "cad.dicom.into.importer._Import.run",
+        "cad.folders.cohort.patients.Patients.key",
+        "cad.folders.cohort.write_tables",
+        "cad.hospital.reader_study.exports._commit_readings",
+        "cad.hospital.reader_study.exports.collect_reading",
+        "cad.hospital.reader_study.study.write_case",
+        "cad.hospital.reader_study.study.write_reader_page",
+        "cad.hospital.reader_study.study.write_reading",
+        "cad.hospital.reader_study.withdrawal.ReadingFolder.sweep",
+        "cad.run.audit.trail.pseudonym",
+        "cad.run.audit.withdrawal._removed",
+        "cad.run.audit.withdrawal._swept",
+        "cad.run.model.bundle.save_bundle",
+    ),
+    "a run folder that is claimed, or a stage of it": (
+        "cad.dicom.out.fhir.write_fhir",
+        "cad.dicom.out.parametric_map.write_maps",
+        "cad.dicom.out.results.write_sr_and_seg",
+        "cad.folders.run_folder.known_failures._forget_repaired",
+        "cad.folders.run_folder.known_failures.acknowledge",
+        "cad.folders.run_folder.known_failures.remember",
+        "cad.folders.run_folder.records.write_comparison",
+        "cad.folders.run_folder.records.write_complete",
+        "cad.folders.run_folder.records.write_metrics",
+        "cad.folders.run_folder.records.write_record",
+        "cad.folders.run_folder.records.write_validation",
+        "cad.folders.run_folder.study_file.write_map_display",
+        "cad.folders.run_folder.study_file.write_measured",
+        "cad.folders.run_folder.tables.write_earlier",
+        "cad.folders.run_folder.tables.write_explanations",
+        "cad.folders.run_folder.tables.write_failures",
+        "cad.folders.run_folder.tables.write_features",
+        "cad.folders.run_folder.tables.write_labels",
+        "cad.folders.run_folder.tables.write_patients",
+        "cad.folders.run_folder.tables.write_probabilities",
+        "cad.folders.run_folder.tables.write_suggestions",
+        "cad.run.execution.resume._compact_lines",
+        "cad.run.execution.resume.borrow",
+        "cad.run.model.fold_features.FoldFeatures._t2",
+        "cad.run.reports.pages.write_report",
+        "cad.run.reports.pages.write_report.write_page",
+        "cad.run.workflows.sheets._write_objects",
+    ),
+    "the node's own folder": (
+        "cad.hospital.node.champion.promote",
+        "cad.hospital.node.compute.compute",
+        "cad.hospital.node.names.node_key",
+        "cad.hospital.node.service.Node._problem_of",
+    ),
+    "the folder that an experiment, a simulation or a contract of containers writes": (
+        "cad.evidence.experiments._require_draw",
+        "cad.evidence.experiments.results.Result.write",
+        "cad.evidence.experiments.uci._write_set",
+        "cad.evidence.experiments.uci.fetch_sets",
+        "cad.evidence.experiments.wang2014._draws",
+        "cad.evidence.experiments.wang2014._one_set",
+        "cad.evidence.phantom.dicom.write_dicom",
+        "cad.evidence.phantom.sample._write_dicom_study",
+        "cad.evidence.phantom.simulator.write_cohort",
+        "cad.hospital.contracts.grand_challenge.run_grand_challenge",
+        "cad.hospital.contracts.mhub.run_mhub",
+        "cad.hospital.contracts.scored.write_map",
+    ),
+}
+REPLACING = {"write_atomic", "write_json", "write_csv"}
+
+
+def writers(source: str, module: str) -> Iterator[str]:
+    """Yield the full name of every function that calls a writer which replaces any file."""
+
+    def walk(node: ast.AST, name: str) -> Iterator[str]:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            name = f"{name}.{node.name}"
+        if isinstance(node, ast.Name | ast.Attribute):
+            word = node.id if isinstance(node, ast.Name) else node.attr
+            if word in REPLACING and isinstance(node.ctx, ast.Load):
+                yield name
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, name)
+
+    yield from walk(ast.parse(source), module)
+
+
+def test_every_function_that_replaces_any_file_says_whose(repository: Path):
+    calling = set()
+    for path in sorted((repository / "cad").rglob("*.py")):
+        module = ".".join(path.relative_to(repository).with_suffix("").parts)
+        calling.update(writers(path.read_text(encoding="utf-8"), module.removesuffix(".__init__")))
+    declared = [name for names in WRITERS.values() for name in names]
+    assert calling - set(declared) == set(), "whose file is replaced? see WRITERS"
+    assert sorted(declared) == sorted(calling)
+
+
+@pytest.mark.parametrize(
+    "line", ["write_atomic(path, b'')", "files.write_csv(path, table, [])", "later = write_json"]
+)
+def test_a_new_writer_of_any_file_is_found(line: str):
+    assert list(writers(f"class A:\n    def save(path):\n        {line}\n", "cad.new")) == [
+        "cad.new.A.save"
+    ]
 
 
 def load_all() -> None:
@@ -463,6 +599,7 @@ def test_every_stated_limit_is_held_before_a_byte_is_read(tmp_path: Path):
 
 # Functions that get an open file, an answer or what another door has read within its limit.
 WITHOUT_A_NUMBER = {
+    "cad.dicom.archive.web.WebArchive._arriving",
     "cad.dicom.archive.web.WebArchive._datasets",
     "cad.hospital.node.instance._picked",
     "cad.mri.imaging.frames.dataset_of",
@@ -477,6 +614,19 @@ def test_every_form_of_strangers_bytes_has_a_door():
     assert {declared.form for declared in DOORS.values() if declared.way == "in"} == set(FORMS)
 
 
+def test_every_listening_port_is_a_door():
+    load_all()
+    ports = {declared.name for declared in DOORS.values() if declared.way == "port"}
+    assert ports == {
+        "cad.dicom.archive.listener.listen",
+        "cad.hospital.node.status.StatusPage.__init__",
+    }
+    for name in ports:
+        assert DOORS[name].bound
+    with pytest.raises(ValueError, match="port"):
+        door("port", "HTTP")
+
+
 def test_only_experiments_read_published_data_without_limits():
     load_all()
     readers = [declared.name for declared in DOORS.values() if declared.form == "published data"]
@@ -484,7 +634,7 @@ def test_only_experiments_read_published_data_without_limits():
     assert all(name.startswith("cad.evidence.experiments.") for name in readers)
 
 
-def test_five_doors_keep_their_limit_themselves():
+def test_six_doors_keep_their_limit_themselves():
     load_all()
     words_alone = set()
     for declared in DOORS.values():

@@ -35,6 +35,9 @@ from fuzzing import odd_array
 from fuzzing_images import odd_dicom
 from nibabel.nifti1 import Nifti1Header
 from odd_headers import meant_place, odd_place, sound_change
+from requests import Response
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPResponse
 
 from cad.base.errors import CadError
 from cad.base.processes import limited
@@ -52,6 +55,7 @@ from cad.base.reading import (
 from cad.base.settings import PipelineSettings, read_settings
 from cad.base.share import shared
 from cad.dicom.archive.interface import understood
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.archive.web import WebArchive
 from cad.dicom.into.sources import unpack
 from cad.folders.cohort.traces import members
@@ -136,6 +140,36 @@ def _archive(root: Path) -> Boundary:
                 str(dataset)
 
     return Boundary([(path, JSON)], read)
+
+
+def _sent(root: Path) -> Boundary:
+    """An archive's answer to WADO-RS, which its own client takes apart."""
+    path = root / "answer"
+    part = b"\r\n--here\r\nContent-Type: application/dicom\r\n\r\n"
+    body = b""
+    for image in write_series(root / "t2", np.zeros((2, 8, 8), np.uint16)):
+        body += part + image.read_bytes()
+    path.write_bytes(body + b"\r\n--here--")
+    archive = WebArchive("http://archive.invalid", ArchiveLimits())
+    series: Any = SimpleNamespace(study_uid="1.2.3", series_uid="1.2.3.4")
+
+    def answered(adapter: Any, request: Any, **options: Any) -> Response:
+        answer = Response()
+        answer.status_code = 200
+        answer.url = request.url
+        answer.request = request
+        answer.headers["Content-Type"] = (
+            'multipart/related; type="application/dicom"; boundary=here'
+        )
+        answer.raw = HTTPResponse(io.BytesIO(path.read_bytes()), preload_content=False)
+        return answer
+
+    def read() -> None:
+        with mock.patch.object(HTTPAdapter, "send", answered), archive._speaking():
+            for dataset in archive._arriving(series):
+                str(dataset.get("SOPInstanceUID"))
+
+    return Boundary([(path, BYTES)], read)
 
 
 def _settings(root: Path) -> Boundary:
@@ -497,6 +531,7 @@ READING, IMAGES = "cad.base.reading", "cad.mri.imaging"
 CASES: dict[str, Case] = {
     "JSON": Case((f"{READING}.parse_json", f"{READING}.read_bytes"), _json),
     "archive": Case(("cad.dicom.archive.web.WebArchive._datasets",), _archive),
+    "sent": Case(("cad.dicom.archive.web.WebArchive._arriving",), _sent),
     "settings": Case(("cad.base.settings.read_settings",), _settings),
     "table": Case((f"{READING}.read_frame",), _table),
     "npz": Case((f"{READING}.open_arrays",), _arrays),

@@ -25,6 +25,7 @@ from typing import Any
 from pynetdicom import AE, _config, evt
 from pynetdicom.transport import AssociationSocket, RequestHandler, ThreadedAssociationServer
 
+from cad.base.doors import door
 from cad.dicom.archive.tls import reason
 
 Refused = Callable[..., None]
@@ -412,6 +413,7 @@ def cut(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
+@door("port", "DICOM", bound="PDU_BYTES; the entity's titles, limits of time and associations")
 def listen(
     entity: AE,
     address: tuple[str, int],

@@ -79,7 +79,7 @@ class WebArchive(interface.Protocolled):
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
         arrived = set()
         with self._speaking():
-            for dataset in self._client.iter_series(series.study_uid, series.series_uid):
+            for dataset in self._arriving(series):
                 interface.check_received(dataset, series)
                 uid = str(dataset.SOPInstanceUID)
                 content = BytesIO()
@@ -87,6 +87,11 @@ class WebArchive(interface.Protocolled):
                 interface.keep_instance(content.getvalue(), uid, into)
                 arrived.add(uid)
         return len(arrived)
+
+    @door("in", "DICOM", bound="the client's limits of bytes and time")
+    def _arriving(self, series: interface.FoundSeries) -> Iterator[Dataset]:
+        """Yield the objects of a series as the archive sends them, whatever they are."""
+        yield from self._client.iter_series(series.study_uid, series.series_uid)
 
     def commit(self, paths: list[Path], number: str) -> None:
         """Raise CadError: DICOMweb has no storage commitment."""

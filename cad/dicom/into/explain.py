@@ -919,7 +919,7 @@ def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: Import
 
 
 def _object(path: Path, rules: ImportRules | None) -> str:
-    dataset = read_dataset(path)
+    dataset = read_dataset(path, force=True)  # it may lack the preamble
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         kind = str(dataset.get("Modality", ""))
         sequence = "StructureSetROISequence"

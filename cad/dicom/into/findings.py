@@ -77,7 +77,8 @@ def findings_of(study: SourceStudy, rules: ImportRules, notes: list[str]) -> lis
     if rules.findings is None:
         return []
     taken: list[Finding] = []
-    for path in findings_tables(study.tables, rules.findings.file):
+    tables = findings_tables(study.tables, rules.findings.file)
+    for path in tables:
         findings = _findings_in(path, study.patient_id, rules, notes)
         if not taken:
             taken = findings
@@ -87,6 +88,8 @@ def findings_of(study: SourceStudy, rules: ImportRules, notes: list[str]) -> lis
                 file=taken[0].file,
                 hint="keep the table that is right",
             )
+    if tables and not taken:
+        notes.append(f"{rules.findings.file} has no row for this patient")
     return taken
 
 

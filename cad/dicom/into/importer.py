@@ -28,7 +28,7 @@ from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.conversion import Converted, convert, read_back
 from cad.dicom.into.exported_twice import same_times, same_voxels
 from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
-from cad.dicom.into.findings import PATIENT_COLUMN, findings_tables
+from cad.dicom.into.findings import PATIENT_COLUMN, findings_tables, names_patient
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.source_tables import misnamed_tables, notes_on_strangers, rows_of_nobody
 from cad.dicom.into.sources import (
@@ -250,10 +250,12 @@ class _Import:
         # percent. Each study is checked against all of them.
         self.readers_of_source: set[str] = set()
         self.percents_of_source: list[float] = []
+        self.finding_rows = self._finding_rows_of_source()
 
     def run(self, watch: Watch) -> None:
         """Import every study, then add empty rows for missing scores; failures are collected."""
         score_rows = self._score_rows_of_source()
+        self._add_scores_beside_masks()
         self._note_misnamed_tables()
         with watch(len(self.studies)) as tell:
             for study in self.studies:
@@ -277,6 +279,7 @@ class _Import:
                 # This check comes first, because images of two men in one study must not get the
                 # label of one man.
                 study.check_patient()
+                self._check_finding_rows(study)
                 participant = self.patients.participant(study.patient_id)
                 place = self.patients.studies.get(study.uid)
                 if place is None:
@@ -418,7 +421,11 @@ class _Import:
     ) -> Tables:
         # If there is a score file beside the study, scores in tables that came with masks are not
         # used.
-        rows = self._scores(study, place) or converted.scores
+        rows = self._scores(study, place)
+        if not rows and converted.scores:
+            rows = list(converted.scores)
+            if any(row["scale"] == "percent" for row in rows):
+                self._check_percent(study.top)
         declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
         self._check_readers([row["reader_id"] for row in rows], declared, place)
         scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
@@ -476,9 +483,75 @@ class _Import:
         rows = read_scores(path, study.patient_id, place.participant_id)
         if not rows:
             self.summary.notes.append(f"{place.study_id}: {path.name} has no row for this patient")
+        for row in rows:
+            self._check_one_patient(path, row["patient_id"], study.patient_id)
         if any(row["scale"] == "percent" for row in rows):
             self._check_percent(path)
         return rows
+
+    def _check_one_patient(self, path: Path, cell: str, patient_id: str) -> None:
+        """Refuse a row of scores whose patient may be two patients of the source.
+
+        One PatientID may be another one's label, or equal another one but for a ``.0``.
+        """
+        for other in self.n_studies_of_patient:
+            if other == patient_id:
+                continue
+            label = ""
+            # If no label can be made, the other study has failed for this reason.
+            with suppress(CadError):
+                label = self.patients.participant(other)
+            if names_patient(cell, names_in_scores(other, label) - {""}):
+                raise _of_two_patients(path, label)
+
+    def _finding_rows_of_source(self) -> dict[Path, list[tuple[int, dict[str, str]]]]:
+        """Read all tables of findings of the source.
+
+        Each study reads its table again. If a table cannot be read, that study reports it.
+        """
+        if self.rules.findings is None:
+            return {}
+        folders: dict[Path, None] = {}
+        for study in self.studies:
+            if isinstance(study, SourceStudy):
+                folders.update(dict.fromkeys(study.tables))
+        rows_by_table = {}
+        for path in findings_tables(folders, self.rules.findings.file):
+            with suppress(CadError, OSError):
+                rows_by_table[path] = self.call(read_numbered_rows, path, (PATIENT_COLUMN,))
+        return rows_by_table
+
+    def _check_finding_rows(self, study: SourceStudy | FileStudy) -> None:
+        """Refuse a table with a finding that may be this patient's or another one's."""
+        this_patient = {study.patient_id.strip()}
+        others = {other.strip() for other in self.n_studies_of_patient} - this_patient
+        for path, rows in self.finding_rows.items():
+            for _, row in rows:
+                cell = row[PATIENT_COLUMN]
+                if names_patient(cell, this_patient) and names_patient(cell, others):
+                    raise _of_two_patients(path, "")
+
+    def _add_scores_beside_masks(self) -> None:
+        """Collect readers and scores in percent of the tables that came with masks."""
+        rule = self.rules.outlines
+        if rule is None or rule.table is None or rule.score_column is None:
+            return
+        folders: dict[Path, None] = {}
+        for study in self.studies:
+            folders.update(dict.fromkeys(_table_folders(study)))
+        columns = [name for name in (rule.score_column, rule.reader_column) if name]
+        for folder in folders:
+            path = folder / rule.table
+            rows: list[tuple[int, dict[str, str]]] = []
+            # The studies report a table that is missing or cannot be read.
+            with suppress(CadError, OSError):
+                rows = self.call(read_numbered_rows, path, columns)
+            for _, row in rows:
+                score = plain_number(row[rule.score_column].strip())
+                if self.rules.scale == "percent" and score is not None:
+                    self.percents_of_source.append(score)
+                if rule.reader_column and row[rule.reader_column].strip():
+                    self.readers_of_source.add(row[rule.reader_column].strip())
 
     def _score_file(self, study: SourceStudy | FileStudy) -> Path | None:
         path = study.beside(self.rules.scores)
@@ -554,7 +627,10 @@ class _Import:
             tops.update(dict.fromkeys(_table_folders(study)))
         notes = misnamed_tables({**beside, **tops}, self.rules.scores, below=False)
         if self.rules.findings is not None:
-            notes += misnamed_tables(tops, self.rules.findings.file, below=True)
+            file = self.rules.findings.file
+            notes += misnamed_tables(tops, file, below=True)
+            if not findings_tables(tops, file):
+                notes.append(f"the source has no {file}, which the rules name as table of findings")
         self.summary.notes += notes
 
     def _note_strangers(self, score_rows: dict[Path, list[tuple[int, dict[str, str]]]]) -> None:
@@ -574,16 +650,9 @@ class _Import:
         strange: dict[Path, list[tuple[int, str]]] = {}
         for path, rows in score_rows.items():
             strange[path] = rows_of_nobody(rows, "patient_id", names_in_files)
-        folders: dict[Path, None] = {}
-        for study in self.studies:
-            if isinstance(study, SourceStudy):
-                folders.update(dict.fromkeys(study.tables))
-        if self.rules.findings is not None:
-            ids = {patient_id.strip() for patient_id in labels}
-            for path in findings_tables(folders, self.rules.findings.file):
-                with suppress(CadError, OSError):
-                    rows = self.call(read_numbered_rows, path, (PATIENT_COLUMN,))
-                    strange[path] = rows_of_nobody(rows, PATIENT_COLUMN, ids)
+        ids = {patient_id.strip() for patient_id in labels}
+        for path, rows in self.finding_rows.items():
+            strange[path] = rows_of_nobody(rows, PATIENT_COLUMN, ids)
         show_ids = self.rules.labels == "id"
         for path, rows_of_strangers in strange.items():
             self.summary.notes += notes_on_strangers(
@@ -615,6 +684,16 @@ class _Import:
         if not self.tables.regions(place):
             self.summary.awaiting.append(place.study_id)
         self.summary.notes += [f"{place.study_id}: {note}" for note in converted.notes]
+
+
+def _of_two_patients(path: Path, other: str) -> CadError:
+    also = f"also of {other}" if other else "also of another patient of the source"
+    return CadError(
+        f"a row of this patient is {also}, because it names both",
+        file=path,
+        hint="write the two patients' ids so that none is the other's label, or the other's id but "
+        "for blanks or .0 at its end",
+    )
 
 
 def _table_folders(study: SourceStudy | FileStudy) -> tuple[Path, ...]:

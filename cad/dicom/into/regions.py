@@ -13,7 +13,7 @@ from pydicom.dataset import Dataset
 from cad.base.errors import CadError, located
 from cad.base.reading import read_rows, reading, whole_cell
 from cad.base.terms.grades import NOT_SIGNIFICANT, SIGNIFICANT, grade_words
-from cad.dicom.into.findings import findings_of
+from cad.dicom.into.findings import Finding, findings_of
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy, leads_out
 from cad.dicom.own import OWN_MODEL_NAME
@@ -102,7 +102,7 @@ def find_regions(
     lesion = study.beside(rules.lesion)
     drawn = []
     for path in study.objects:
-        dataset = read_dataset(path)
+        dataset = read_dataset(path, force=True)  # it may lack the preamble
         # An object that this program sent to the archive is a result and not an annotation.
         if dataset.get("ManufacturerModelName") == OWN_MODEL_NAME:
             notes.append(f"{path.name} is a result of this program, and no drawing; it is left out")
@@ -385,17 +385,33 @@ def _balls_of_findings(
     for label, finding in enumerate(findings, start=1):
         inside = np.linalg.norm(places - finding.point, axis=-1) <= rules.findings.radius
         roi_id = ids[label - 1]
-        if not inside.any():
+        # The ball of a point beside the image may still reach into it.
+        if outside_of(grid, np.array([finding.point])).any() or not inside.any():
             place = " ".join(f"{number:g}" for number in finding.point)
             raise CadError(
                 f"finding {finding.name} at {place} mm lies outside the T2 image",
                 file=finding.file,
+                hint="correct pos, or import the image on which the lesion was found",
             )
+        _note_cut(finding, rules.findings.radius, grid, notes)
         with located(file=finding.file, roi=roi_id):
             labels[_uncovered(inside, labels, rois)] = label
         histology, isup = _significant(_truth_of(finding.significance, notes))
         rois.append(Roi(roi_id, label, finding.zone, histology, isup))
     return Labelled(grid.with_array(labels), rois)
+
+
+def _note_cut(finding: Finding, radius: float, grid: Volume, notes: list[str]) -> None:
+    """Note a ball that the border of the image cuts."""
+    depth = grid.patient_to_index(np.array(finding.point))
+    first = (depth + 0.5) * grid.spacing
+    last = (np.array(grid.shape[::-1]) - 0.5 - depth) * grid.spacing
+    # The ball reaches beyond the outermost voxels' centres by less than half a voxel anyway.
+    slack = np.array(grid.spacing) / 2
+    if (first + slack < radius).any() or (last + slack < radius).any():
+        notes.append(
+            f"finding {finding.name}: the image cuts off a part of its ball of {radius:g} mm"
+        )
 
 
 def _uncovered(inside: np.ndarray, labels: np.ndarray, rois: list[Roi]) -> np.ndarray:
@@ -477,6 +493,14 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
             hint = "a voxel belongs to one ROI; separate them"
             raise CadError(problem, file=region.file, roi=roi_id, hint=hint)
         labels[inside & ~both] = label
+        if not (labels == label).any():
+            raise CadError(
+                "every voxel that it fills to one half is filled to one half by other ROIs, too: "
+                "nothing is left of it",
+                file=region.file,
+                roi=roi_id,
+                hint="a voxel belongs to one ROI; separate them, or draw it larger",
+            )
         best = np.maximum(best, np.where(inside, region.share, 0))
         rows.append(Roi(roi_id, label))
     return grid.with_array(labels), rows

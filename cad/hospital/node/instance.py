@@ -26,7 +26,15 @@ from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, reading
 from cad.dicom.archive.interface import MODALITIES
 from cad.dicom.own import OWN_MODEL_NAME
-from cad.mri.imaging.elements import PIXELS, Read, TooManyElements, data_set, elements
+from cad.mri.imaging.elements import (
+    PIXELS,
+    Read,
+    TooManyElements,
+    data_set,
+    elements,
+    tag_name,
+)
+from cad.mri.imaging.frame_headers import single_text
 from cad.mri.imaging.frames import UID
 
 _LONGEST = 2**10  # elements with more bytes than this are not read
@@ -38,6 +46,7 @@ _WANTED = (
     "PatientID",
     "StudyInstanceUID",
 )
+_REQUIRED = ("SOPInstanceUID", "PatientID", "StudyInstanceUID")
 _ROWS = 0x00280010
 _SPECTRA = 0x56000020
 _PROVIDER = 0x00287FE0  # an element in place of pixels, which names the server that has them
@@ -167,14 +176,33 @@ def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> D
     """Return the elements of ``_WANTED``, which identify an instance."""
     read, size = _reader_of_file(stream)
     tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
-    values = dict[int, bytes]()
-    for tag, begin, end in elements(read, size, offset, syntax, max(tags)):
-        if tag in tags:
-            if end - begin > _LONGEST:
-                raise CadError(f"an element {Tag(tag)} of {end - begin} bytes")
-            values[tag] = read(begin, end - begin)
+    values = _values(read, size, offset, syntax, tags, max(tags))
+    if not values.keys() >= {int(Tag(name)) for name in _REQUIRED}:
+        # Elements may stand in descending order. A header of very many elements is not searched.
+        with suppress(TooManyElements):
+            values = _values(read, size, offset, syntax, tags, PIXELS[-1])
     short = io.BytesIO(b"".join(values.values()))
     return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
+
+
+def _values(
+    read: Read, size: int, offset: int, syntax: TransferSyntax, tags: set[int], last: int
+) -> dict[int, bytes]:
+    """Return some elements up to the tag ``last``; refuse one that is long or stands twice."""
+    values = dict[int, bytes]()
+    for tag, begin, end in elements(read, size, offset, syntax, last):
+        if tag not in tags:
+            continue
+        if end - begin > _LONGEST:
+            raise CadError(f"an element {Tag(tag)} of {end - begin} bytes")
+        if tag in values:
+            raise CadError(
+                f"{tag_name(tag)} stands twice in one data set; programs differ in which of the "
+                "two they read",
+                hint="export the file again",
+            )
+        values[tag] = read(begin, end - begin)
+    return values
 
 
 @door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)
@@ -203,15 +231,18 @@ def deflated_head(path: Path) -> Head:
 
 
 def _judged(dataset: Dataset) -> Head:
-    """Return the header of an instance; refuse one without a valid UID of study and instance."""
-    head = {name: str(dataset.get(name) or "") for name in _WANTED}
+    """Return the header of an instance; refuse one without a valid UID of study and instance.
+
+    An element of several values is refused, too: a man could not be found by such a PatientID.
+    """
+    head = {name: single_text(dataset.get(name), name) for name in _WANTED}
     study = head["StudyInstanceUID"]
     uid = head["SOPInstanceUID"]
     if not UID.fullmatch(study) or not UID.fullmatch(uid):
         raise CadError("an instance whose study or own name is no UID")
     modality = head["Modality"] if head["Modality"] in MODALITIES else "other"
     ours = head["ManufacturerModelName"] == OWN_MODEL_NAME
-    return Head(study, uid, head["SOPClassUID"], modality, ours, head["PatientID"].strip())
+    return Head(study, uid, head["SOPClassUID"], modality, ours, head["PatientID"])
 
 
 @door("in", "DICOM", bound="the node's child", limit=MAX_IMAGE)

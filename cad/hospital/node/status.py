@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
+from cad.base.doors import door
 from cad.base.reading import read_json, read_rows
 from cad.base.version import __version__
 from cad.dicom.archive.listener import cut
@@ -82,6 +83,7 @@ class StatusPage:
         The node's receiver, which counts what it refused.
     """
 
+    @door("port", "HTTP", bound="127.0.0.1 only; _CONNECTIONS at once, each for _SECONDS")
     def __init__(self, settings: NodeSettings, queue: Queue, receiver: Receiver) -> None:
         self.settings = settings
         self.queue = queue

@@ -79,7 +79,7 @@ def number_of(item: Dataset, keyword: str) -> int:
 
 def check_approval(dataset: Dataset, path: Path) -> None:
     """Refuse a drawing that a person has rejected."""
-    if str(dataset.get("ApprovalStatus", "") or "").strip() == "REJECTED":
+    if str(dataset.get("ApprovalStatus", "") or "").strip().upper() == "REJECTED":
         raise CadError(
             f"{tagged('ApprovalStatus')} is REJECTED: a person has said that the drawing is wrong",
             file=path,

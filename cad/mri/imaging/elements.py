@@ -6,7 +6,6 @@ of a file.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from math import inf
 from struct import Struct, error
 from typing import NamedTuple
 
@@ -72,8 +71,9 @@ class _Level(NamedTuple):
 
     Parameters
     ----------
-    end : float
-        Where it ends in the file, in bytes; infinite where its length is undefined.
+    end : int
+        Where it ends in the file at the latest, in bytes: where its stated length ends, or the
+        level around it.
     implicit : bool
         Whether its elements are written without their types (implicit VR).
     checked : bool
@@ -84,7 +84,7 @@ class _Level(NamedTuple):
         Tags of the elements that were read.
     """
 
-    end: float
+    end: int
     implicit: bool
     checked: bool
     packed: bool
@@ -307,8 +307,10 @@ def check_places(
     place = offset
     while levels:
         level = levels[-1]
-        start = start_at(place, level.implicit)
-        if place >= level.end or start is None:
+        start = start_at(place, level.implicit) if place < level.end else None
+        if start is None:
+            # A value of a stated length ends where it says, even if its bytes only look like items.
+            place = level.end
             levels.pop()
             continue
         tag = start.tag
@@ -318,7 +320,8 @@ def check_places(
             if len(levels) > 1:
                 levels.pop()
             continue
-        end = inf if start.length == _UNDEFINED else place + start.length
+        undefined = start.length == _UNDEFINED
+        end = level.end if undefined else min(place + start.length, level.end)
         if level.packed:
             place += start.length
             continue
@@ -329,6 +332,8 @@ def check_places(
         # if ``tags`` is empty). In an item of a sequence all elements are checked.
         outermost = len(levels) == 1
         checked = level.checked and (not outermost or not tags or tag in tags)
+        # Some programs fill the end of a file with zeros, which look like elements (0000,0000).
+        checked = checked and tag != 0
         if checked and tag in level.tags:
             raise MisplacedElement(
                 f"{tag_name(tag)} stands twice in one data set; elements stand in ascending order, "
@@ -347,7 +352,7 @@ def check_places(
             pixels = tag
         unknown = start.vr in (b"", b"UN")
         items = read(place, 4) == first_item if unknown else start.vr == b"SQ"
-        if end == inf or (items and checked):
+        if undefined or (items and checked):
             packed = not unknown and start.vr != b"SQ"
             levels.append(_Level(end, unknown, checked, packed, set()))
         else:

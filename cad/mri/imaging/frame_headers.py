@@ -708,7 +708,9 @@ def _text(value: Any) -> str:
 
 
 def single_text(value: Any, keyword: str) -> str:
-    """Return the text of an element that has one value, empty where it is absent.
+    """Return the text of an element that has one value, without blanks around it.
+
+    It is empty where the element is absent.
 
     Parameters
     ----------
@@ -729,7 +731,7 @@ def single_text(value: Any, keyword: str) -> str:
             "and a backslash parts values (PS3.5 6.4)",
             hint="correct the element, and export again",
         )
-    return _text(value)
+    return _text(value).strip()  # blanks at both ends have no meaning (PS3.5 6.2)
 
 
 def _uid(value: Any, keyword: str) -> str:

@@ -190,12 +190,6 @@ def _stored(path: Path) -> np.ndarray:
         dataset = read_dataset(path, {*LAYOUT, *PIXELS}, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
         colours = str(dataset.get("PhotometricInterpretation", "") or "").strip()
-        # A file without a preamble does not state its transfer syntax. It is then uncompressed, and
-        # pydicom has found out the byte order.
-        if not dataset.file_meta.get("TransferSyntaxUID"):
-            implicit, little = dataset.original_encoding
-            explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
-            dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
     if samples != 1:
         raise CadError("a colour image where grey levels were expected", file=path)
     if colours and colours not in _GREY:
@@ -214,7 +208,7 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
     Parameters
     ----------
     dataset : Dataset
-        Dataset with pixel data.
+        Dataset with pixel data. If it states no transfer syntax, it gets one.
     path : Path
         Its file, for messages.
 
@@ -231,6 +225,12 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
         that is not installed (the error names the package).
     """
     with reading(path, "damaged pixel data"):
+        # A file without a preamble does not state its transfer syntax. It is then uncompressed, and
+        # pydicom has found out the byte order.
+        if not dataset.file_meta.get("TransferSyntaxUID"):
+            implicit, little = dataset.original_encoding
+            explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+            dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
         check_pixels(dataset)
         syntax = dataset.file_meta.get("TransferSyntaxUID")
         if syntax in _LOSSY_JPEG and int(dataset.BitsStored) > 8:

@@ -44,38 +44,80 @@ def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndar
     return (share / _LINES_PER_ROW).astype(np.float32)
 
 
-def common_area(polygon: np.ndarray, other: np.ndarray) -> float:
-    """Return the area, in pixels, that lies inside both of two polygons.
+class Border:
+    """Hold a polygon and its chords: on each line that it crosses, the stretches inside it.
 
     Parameters
     ----------
-    polygon, other : ndarray, shape (n, 2)
-        Corners as for :func:`fill_polygons`. The same polygon twice gives its own area.
+    polygon : ndarray, shape (n, 2)
+        Corners as for :func:`fill_polygons`.
 
     Examples
     --------
     >>> import numpy as np
     >>> square = np.array([[0.5, 0.5], [2.5, 0.5], [2.5, 2.5], [0.5, 2.5]])
-    >>> common_area(square, square + 1)
+    >>> border = Border(square)
+    >>> border.area, border.length
+    (4.0, 8.0)
+    """
+
+    def __init__(self, polygon: np.ndarray) -> None:
+        self.polygon = polygon
+        start, end = _edges([polygon])
+        self.length = float(np.linalg.norm(end - start, axis=1).sum())
+        first, last = _rows_of([polygon])
+        self._first = first * _LINES_PER_ROW  # number of the first line
+        chords = []
+        for row in range(first, last + 1):
+            for y in _lines_of(row):
+                x, _ = _crossings(start, end, y)
+                chords.append(x)
+        most = max(len(x) for x in chords) // 2
+        # A line with fewer chords than another one gets chords that end before they begin.
+        self._left = np.full((len(chords), most), np.inf)
+        self._right = np.full((len(chords), most), -np.inf)
+        for line, x in enumerate(chords):
+            self._left[line, : len(x) // 2] = x[::2]
+            self._right[line, : len(x) // 2] = x[1::2]
+        self.area = common_area(self, self)
+
+    def lines(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the chords of some lines begin and end, each of shape (lines, chords)."""
+        chosen = slice(first - self._first, last - self._first)
+        return self._left[chosen], self._right[chosen]
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Return the number of the first line, and that behind the last line."""
+        return self._first, self._first + len(self._left)
+
+
+def common_area(border: Border, other: Border) -> float:
+    """Return the area, in pixels, that lies inside both of two polygons.
+
+    Parameters
+    ----------
+    border, other : Border
+        The polygons. The same polygon twice gives its own area.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> square = np.array([[0.5, 0.5], [2.5, 0.5], [2.5, 2.5], [0.5, 2.5]])
+    >>> common_area(Border(square), Border(square + 1))
     1.0
     """
-    low = np.maximum(polygon.min(axis=0), other.min(axis=0))
-    high = np.minimum(polygon.max(axis=0), other.max(axis=0))
+    low = np.maximum(border.polygon.min(axis=0), other.polygon.min(axis=0))
+    high = np.minimum(border.polygon.max(axis=0), other.polygon.max(axis=0))
     if (low >= high).any():
         return 0.0
-    edges = _edges([polygon])
-    other_edges = _edges([other])
-    first = max(_rows_of([polygon])[0], _rows_of([other])[0])
-    last = min(_rows_of([polygon])[1], _rows_of([other])[1])
-    length = 0.0
-    for row in range(first, last + 1):
-        for y in _lines_of(row):
-            x, _ = _crossings(*edges, y)
-            other_x, _ = _crossings(*other_edges, y)
-            left = np.maximum(x[::2, None], other_x[None, ::2])
-            right = np.minimum(x[1::2, None], other_x[None, 1::2])
-            length += float(np.maximum(right - left, 0).sum())
-    return length / _LINES_PER_ROW
+    first = max(border.ends[0], other.ends[0])
+    last = min(border.ends[1], other.ends[1])
+    left, right = border.lines(first, last)
+    other_left, other_right = other.lines(first, last)
+    begin = np.maximum(left[:, :, None], other_left[:, None, :])
+    end = np.minimum(right[:, :, None], other_right[:, None, :])
+    return float(np.maximum(end - begin, 0).sum()) / _LINES_PER_ROW
 
 
 def folded_area(polygon: np.ndarray) -> float:

@@ -5,6 +5,7 @@ lacks these images, or the SEG has slices of its own that are thinner or thicker
 slices that the SEG states is taken.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from cad.mri.imaging.drawn_regions import (
     share_on_grid,
     tagged,
 )
-from cad.mri.imaging.frame_headers import frames_of
+from cad.mri.imaging.frame_headers import check_identity, frames_of
 from cad.mri.imaging.frames import ROUNDED, Frame, printable
 from cad.mri.imaging.pixel_checks import check_lines
 from cad.mri.imaging.pixels import decoded
@@ -165,6 +166,10 @@ def read_segments(
         return [], notes
     check_approval(dataset, path)
     _check_object(dataset, path, names)
+    for item in dataset.SegmentSequence:
+        if int(item.SegmentNumber) in names:
+            with located(file=path, roi=names[int(item.SegmentNumber)]):
+                check_identity(item, dataset, "SegmentSequence")
     stated = str(dataset.get("FrameOfReferenceUID", "") or "")
     if not stated:
         raise CadError(
@@ -182,10 +187,15 @@ def read_segments(
     _check_values(dataset, pixels, drawn, path)
     plane = _plane(drawn, path, names)
     _check_sources(drawn, images, path, names)
-    slices = _slices(dataset, drawn, plane, drawn_on, images, path, names)
+    notes += _notes_on_sources(drawn, images, path)
+    slices = _slices(dataset, drawn, plane, drawn_on, images, path, names, notes)
     regions = []
     for number, name in names.items():
         frames = _by_slice(drawn, number, plane, slices, path, name)
+        faint = [z for z in sorted(frames) if _is_faint(dataset, pixels[frames[z].index], number)]
+        if faint:
+            listed = ", ".join(str(z) for z in faint)
+            notes.append(f"segment {number} fills no voxel of slice {listed} to one half")
         place = _volume(dataset, pixels, frames, number, plane, slices)
         if not place.array.any():
             raise CadError(
@@ -479,6 +489,22 @@ def _check_sources(
             )
 
 
+def _notes_on_sources(drawn: list[_Drawn], images: Sequence[Frame], path: Path) -> list[str]:
+    """Return a note on frames that name images, but none of the series that the SEG names."""
+    instances = {image.sop_uid for image in images}
+    strange = 0
+    for item in drawn:
+        uids = {uid for uid, _ in item.sources}
+        if instances and uids and not uids & instances:
+            strange += 1
+    if not strange:
+        return []
+    return [
+        f"{strange} of {len(drawn)} frames of {path.name} name images that its series does not "
+        "have; their own positions say where they lie"
+    ]
+
+
 def _has_axes(item: _Drawn, image: Frame) -> bool:
     """Tell whether rows and columns of a frame of the SEG have the directions of an image's."""
     axes = np.array(image.orientation, float).reshape(2, 3)
@@ -523,12 +549,13 @@ def _slices(
     images: Sequence[Frame],
     path: Path,
     names: dict[int, str],
+    notes: list[str],
 ) -> _Slices:
     """Return the slices that the frames of the SEG fill; refuse frames that lie between slices.
 
     The slices are those of the series on which the SEG was drawn, or those of ``drawn_on`` if this
     series is not known. If the SEG states another distance between slices than theirs, it has
-    slices of its own.
+    slices of its own, and a note says so.
     """
     stated = _stated_distance(dataset, "SpacingBetweenSlices")
     thickness = _stated_distance(dataset, "SliceThickness")
@@ -548,7 +575,13 @@ def _slices(
             return of_series
         if max(of_images.away(_along(plane, item.position)) for item in drawn) <= OFF_PLANE:
             return of_images
-    return _slices_of_seg(drawn, plane, stated, thickness, of_images, path, names)
+    slices = _slices_of_seg(drawn, plane, stated, thickness, of_images, path, names)
+    if of_images and not _agree(slices.distance, of_images.distance):
+        notes.append(
+            f"{path.name} has slices of its own, {_in_mm(slices.distance)} apart; those of the "
+            f"images are {_in_mm(of_images.distance)} apart"
+        )
+    return slices
 
 
 def _check_on_slices(
@@ -640,16 +673,20 @@ def _stated_distance(dataset: Dataset, keyword: str) -> float | None:
     stated = set()
     for place in places:
         value = place.get(keyword)
-        if value is not None and value != "":
-            stated.add(abs(float(value)))
+        if value is None or value == "":
+            continue
+        distance = abs(float(value))
+        if not math.isfinite(distance):
+            raise CadError(f"{tagged(keyword)} is {distance:g}, and no distance", hint=_AGAIN)
+        stated.add(distance)
     if stated and not _agree(min(stated), max(stated)):
         raise CadError(
             f"{tagged(keyword)} stands twice in the header, as {min(stated):g} and as "
             f"{max(stated):g} mm",
             hint=_AGAIN,
         )
-    distance = max(stated, default=0.0)
-    return distance if 0 < distance <= LARGEST_MM else None
+    largest = max(stated, default=0.0)
+    return largest if 0 < largest <= LARGEST_MM else None
 
 
 def _agree(first: float, second: float) -> bool:
@@ -773,6 +810,12 @@ def _volume(
         distance = (_along(plane, frames[last].position) - start) / (last - first)
     origin = np.array(plane.origin) + start * plane.direction[:, 2]
     return Volume(share, (*plane.spacing[:2], distance), triple(origin), plane.direction)
+
+
+def _is_faint(dataset: Dataset, stored: np.ndarray, number: int) -> bool:
+    """Tell whether a frame of shares has some, but none of one half or more."""
+    fractional = dataset.SegmentationType == "FRACTIONAL"
+    return bool(fractional and stored.any() and not _inside(dataset, stored, number).any())
 
 
 def _inside(dataset: Dataset, stored: np.ndarray, number: int) -> np.ndarray:

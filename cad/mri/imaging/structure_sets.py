@@ -31,7 +31,7 @@ from cad.mri.imaging.drawn_regions import (
 )
 from cad.mri.imaging.frame_headers import check_identity
 from cad.mri.imaging.frames import Frame, printable
-from cad.mri.imaging.polygons import common_area, fill_polygons, folded_area
+from cad.mri.imaging.polygons import Border, common_area, fill_polygons, folded_area
 from cad.mri.imaging.volume import LARGEST_MM, Volume
 
 # A contour that lies farther from the nearest slice plane than this (in slice distances) was drawn
@@ -42,6 +42,9 @@ _BEYOND = 1.0  # farthest that a contour may lie beyond the centres of the outer
 # Area in pixels that may come from rounding, such as the area by which two contours of one border
 # differ.
 _ROUNDED = 0.5
+# A ring between two contours that is narrower than this on average, in pixels, is no ring: the two
+# are one border, drawn twice.
+_THIN = 1.0
 _XOR = ("CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
 _CLOSED = ("CLOSED_PLANAR", *_XOR)
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -300,9 +303,11 @@ def _check_count(contour: Dataset, count: int, path: Path, name: str) -> None:
             roi=name,
             hint=_AGAIN,
         )
-    if int(stated) != count:
+    with reading(path, f"{tagged('NumberOfContourPoints')} is no whole number", _AGAIN, name):
+        number = int(stated)
+    if number != count:
         raise CadError(
-            f"NumberOfContourPoints is {stated}, but the contour has {count} points",
+            f"NumberOfContourPoints is {number}, but the contour has {count} points",
             file=path,
             roi=name,
             hint=_AGAIN,
@@ -405,41 +410,54 @@ def _filled(
     share = np.zeros(drawn_on.shape, np.float32)
     doubled = []
     small = []
+    lost: Counter[int] = Counter()
     for z in sorted(planes):
-        polygons = _distinct(planes[z], z, path, name)
-        if len(polygons) < len(planes[z]):
+        borders = _distinct(planes[z], z, path, name)
+        polygons = [border.polygon for border in borders]
+        if len(borders) < len(planes[z]):
             doubled.append(z)
         share[z] = fill_polygons(polygons, shape)
+        for border in borders:
+            # Only a narrow border can miss all voxels.
+            if 2 * border.area < _THIN * border.length:
+                alone = fill_polygons([border.polygon], shape)
+                lost[z] += int(alone.max() < HALF)
         if share[z].max() >= HALF:
             continue
-        if any(fill_polygons([polygon], shape).max() >= HALF for polygon in polygons):
-            raise CadError(
-                f"the contours of slice {z} cancel each other: together they fill no voxel",
-                file=path,
-                roi=name,
-                hint=_AGAIN,
-            )
+        if lost[z] < len(borders):
+            raise _cancelled(z, path, name)
         small.append(z)
     remarks = []
     if doubled:
         remarks.append(f"has contours twice on slice {_listed(doubled)}; they are taken once")
     if small:
         remarks.append(f"fills no voxel of slice {_listed(small)} to one half")
+    for z, count in sorted(lost.items()):
+        if count and z not in small:
+            remarks.append(f"has {count} contours on slice {z} that fill no voxel to one half")
     empty = [z for z in range(min(planes), max(planes)) if z not in planes]
     if empty:
         remarks.append(f"has no contour on slice {_listed(empty)}, between its first and last")
     return share, remarks
 
 
+def _cancelled(z: int, path: Path, name: str) -> CadError:
+    return CadError(
+        f"the contours of slice {z} cancel each other: together they fill no voxel",
+        file=path,
+        roi=name,
+        hint=_AGAIN,
+    )
+
+
 def _listed(slices: list[int]) -> str:
     return ", ".join(str(z) for z in slices)
 
 
-def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[np.ndarray]:
-    """Return the polygons of a slice, without copies; refuse contours of unclear meaning."""
-    if all(contour.exclusive for contour in contours):
-        return [contour.polygon for contour in contours]
-    if any(contour.exclusive for contour in contours):
+def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[Border]:
+    """Return the borders of a slice, each once; refuse those that have two meanings."""
+    exclusive = contours[0].exclusive
+    if any(contour.exclusive != exclusive for contour in contours):
         raise CadError(
             f"contours of the types CLOSED_PLANAR and CLOSEDPLANAR_XOR on slice {z}: it is not "
             "known which of them are combined (PS3.3 C.8.8.6.3)",
@@ -447,10 +465,9 @@ def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[n
             roi=name,
             hint=_AGAIN,
         )
-    distinct: list[np.ndarray] = []
+    distinct: list[Border] = []
     for contour in contours:
-        polygon = contour.polygon
-        folded = folded_area(polygon)
+        folded = folded_area(contour.polygon)
         if folded > _ROUNDED:
             raise CadError(
                 f"a contour of slice {z} crosses itself, or runs twice around {folded:.3g} pixels",
@@ -458,23 +475,41 @@ def _distinct(contours: list[_Contour], z: int, path: Path, name: str) -> list[n
                 roi=name,
                 hint="draw the border once around the ROI, without loops",
             )
-        if not any(_same_border(polygon, other, z, path, name) for other in distinct):
-            distinct.append(polygon)
+        border = Border(contour.polygon)
+        twins = [_is_twin(border, other, exclusive, z, path, name) for other in distinct]
+        if not any(twins):
+            distinct.append(border)
+        elif exclusive:
+            raise _cancelled(z, path, name)
     return distinct
 
 
-def _same_border(polygon: np.ndarray, other: np.ndarray, z: int, path: Path, name: str) -> bool:
-    """Tell whether two polygons of a slice are one border that is there twice.
+def _is_twin(border: Border, other: Border, exclusive: bool, z: int, path: Path, name: str) -> bool:
+    """Tell whether two borders of a slice are one that is there twice.
 
-    Polygons that lie apart, or one inside the other, are two borders. Others are refused.
+    Borders that lie apart, or one inside the other, are two. Others are refused, except those that
+    are combined by exclusive disjunction. A ring between two borders that is thinner than a pixel
+    is refused, too.
     """
-    common = common_area(polygon, other)
+    common = common_area(border, other)
     if common <= _ROUNDED:
         return False
-    areas = (common_area(polygon, polygon), common_area(other, other))
-    if common >= max(areas) - _ROUNDED:
+    inner, outer = sorted((border, other), key=lambda either: either.area)
+    if common >= outer.area - _ROUNDED:
         return True
-    if common >= min(areas) - _ROUNDED:
+    if common >= inner.area - _ROUNDED:
+        width = (outer.area - inner.area) / inner.length
+        if width >= _THIN:
+            return False
+        raise CadError(
+            f"two contours of slice {z} lie inside each other, on average {width:.2g} pixels "
+            "apart: they are probably one border, drawn twice, and the ring between them is no "
+            "region",
+            file=path,
+            roi=name,
+            hint="keep one of the two contours",
+        )
+    if exclusive:
         return False
     raise CadError(
         f"two contours of slice {z} overlap in {common:.3g} pixels, and neither lies inside the "

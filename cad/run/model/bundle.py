@@ -60,6 +60,7 @@ _LABELS = ("y", "p", "truth", "out_of_fold", "out_of_fold_probability", "readers
 _ALWAYS_LABELLED = ("y",)
 # Limits of time (seconds) and memory (gigabytes) for the child process that computes a bundle's
 # reference predictions again, and the modules that this process loads.
+_SAME_VALUE = 1e-9  # relative difference up to which two stored values are one
 _SECONDS = 120.0
 _GIGABYTES = 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
@@ -400,6 +401,7 @@ def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
     estimator, reference = _restored(metadata, contents)
     training = read_parquet(contents["training.parquet"])
     check_training(training, metadata, estimator)
+    _check_reference(reference["X"], training, metadata["features"])
     got = positive_probability(estimator, reference["X"])
     return float(np.abs(got - reference["probability"]).max()), training
 
@@ -519,6 +521,23 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
             "and the model fills no missing values",
             hint=FILL,
         )
+
+
+def _check_reference(X: np.ndarray, training: pd.DataFrame, features: list[str]) -> None:
+    """Raise an error if the reference rows and the training table are not of one training.
+
+    Reference rows are training rows, or rows of shuffled columns of the training table. So each of
+    their values stands in the same column of the table, unless the columns are exchanged, or one of
+    them is in another unit.
+    """
+    for column, name in enumerate(features):
+        trained = training[name].to_numpy(float)
+        for value in X[~np.isnan(X[:, column]), column]:
+            if not np.isclose(trained, value, rtol=_SAME_VALUE, atol=0).any():
+                raise CadError(
+                    f"the reference value {value:g} of column {name[:80]!r} is not in the training "
+                    "table: columns are exchanged, or one is in another unit"
+                )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -434,7 +434,6 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
             names = set(archive.namelist())
             unpacked = sum(member.file_size for member in archive.infolist())
             check_inflation(len(content), unpacked, MAX_ARRAYS, "workbook")
-            has_merged_cells = _has_merged_cells(archive)
     except zipfile.BadZipFile:
         raise CadError(
             "the file begins as an Excel workbook or a zip archive and is neither: it is damaged",
@@ -461,32 +460,44 @@ def sheet_records(content: bytes, wanted: str) -> tuple[list[tuple[int, list[str
     if not title:
         title = filled[0] if filled else next(iter(sheets), "")
     _check_formulas(content, title)
-    # To check merged cells, the workbook must be loaded as a whole, which takes long. So this is
-    # done only if the workbook has merged cells.
-    if title in sheets and has_merged_cells:
-        _check_merged(load_workbook(io.BytesIO(content), data_only=True)[title])
+    if title in sheets:
+        member = values[title]._worksheet_path.lstrip("/")
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, archive.open(member) as stream:
+            areas = _merged_areas(stream)
+        _check_merged(areas, title, dict(sheets[title]))
     records = []
     for number, row in sheets.get(title, []):
         records.append((number, [_text_of_cell(cell) for cell in row]))
     return records, f"read from the sheet {title!r} of a workbook"
 
 
-def _has_merged_cells(workbook: zipfile.ZipFile) -> bool:
-    for name in workbook.namelist():
-        if name.startswith("xl/worksheets/") and b"mergeCell " in workbook.read(name):
-            return True
-    return False
+def _merged_areas(stream: IO[bytes]) -> list[str]:
+    """Return the areas of merged cells of a sheet, such as A2:A3.
+
+    A sheet that is read row by row does not list them: they stand behind its rows.
+    """
+    from openpyxl.xml.functions import iterparse
+
+    areas = []
+    for _, element in iterparse(stream):
+        if element.tag.rpartition("}")[2] == "mergeCell":
+            areas.append(str(element.get("ref")))
+        element.clear()
+    return areas
 
 
-def _check_merged(sheet: Any) -> None:
+def _check_merged(areas: list[str], title: str, rows: dict[int, list[Any]]) -> None:
     """Raise an error for merged cells: all but the first one would be read as empty cells."""
-    areas = sorted(sheet.merged_cells.ranges, key=lambda area: (area.min_row, area.min_col))
+    from openpyxl.utils.cell import range_boundaries
+
     for area in areas:
-        value = sheet.cell(area.min_row, area.min_col).value
+        column, number, *_ = range_boundaries(area)
+        cells = rows.get(number, [])
+        value = cells[column - 1] if column <= len(cells) else None
         if value not in (None, ""):
             raise CadError(
-                f"cells {area.coord} of sheet {sheet.title!r} are merged: only the first of them "
-                f"holds {str(value)[:60]!r}, and the others would be read as empty",
+                f"cells {area} of sheet {title!r} are merged: only the first of them holds "
+                f"{str(value)[:60]!r}, and the others would be read as empty",
                 hint="unmerge the cells, and write the value into each of them",
             )
 

@@ -25,7 +25,8 @@ from cad.run.tables.dialects import Cells
 from cad.run.tables.names import LISTS, kind_of, typed
 from cad.run.tables.roles import Roles
 
-_CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
+CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
+"""Numbers that programs write where a value is missing."""
 _FAR = 3.0
 """A value such as -999 counts as a code for missing values if it is far from all others: its
 distance to the nearest of them is at least this number of times their range.
@@ -171,7 +172,7 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
 
     Such a value probably stands for missing values.
     """
-    for code in _CODES:
+    for code in CODES:
         coded = values == code
         uncoded = values[np.isfinite(values) & ~coded]
         if not coded.any() or len(uncoded) < _LEAST // 2:

@@ -23,6 +23,7 @@ from cad.run.stages.extract import Extracted
 from cad.run.stages.predict import predict, settings_of
 from cad.run.tables import values
 from cad.run.tables.dialects import UNSTATED, Cells, Dialect, read_cells
+from cad.run.tables.doubts import CODES
 from cad.run.tables.regions import Regions, no_scores, numbered_within
 from cad.run.tables.stages import aggregate_table, load_table
 
@@ -52,7 +53,8 @@ class Predicted:
         :data:`ADDED`.
     notes : list of str
         Sentences on how the file was read, on columns that the training had and the file lacks, and
-        on columns and rows that are unlike those of the training.
+        on columns and rows that are unlike those of the training, and on numbers that usually mean
+        a missing value.
     """
 
     table: pd.DataFrame
@@ -125,7 +127,7 @@ def predict_table(
     written = table.assign(**{name: scored[name].to_numpy() for name in scored})
     write_own(out, csv_bytes(written, list(written.columns)), [path, model], force=force)
     nothing = int(regions.X.isna().all(axis=1).sum())
-    notes = [*regions.notes, *bundle.unlike(regions.X)]
+    notes = [*regions.notes, *bundle.unlike(regions.X), *_notes_on_codes(regions.X, rows, bundle)]
     if nothing:
         notes.append(f"{nothing} rows have no value in any column of the model, and no probability")
     return Predicted(written, notes)
@@ -183,6 +185,34 @@ def _check_filled(X: pd.DataFrame, rows: list[str], bundle: Bundle) -> None:
             "no missing values",
             hint=FILL,
         )
+
+
+def _notes_on_codes(X: pd.DataFrame, rows: list[str], bundle: Bundle) -> list[str]:
+    """Return notes on numbers outside the training's range that usually mean a missing value.
+
+    Parameters
+    ----------
+    X : DataFrame, shape (n, n_features)
+        The model's columns.
+    rows : list of str, length n
+        Words that name each row to the user.
+    bundle : Bundle
+        The model.
+    """
+    notes = []
+    for name in bundle.features:
+        values = X[name].to_numpy(float)
+        trained = bundle.training[name]
+        outside = (values < trained.min()) | (values > trained.max())
+        for code in CODES:
+            places = np.flatnonzero((values == code) & outside)
+            if len(places):
+                notes.append(
+                    f"column {name!r}, {rows[places[0]]}: {code:g} stands in {len(places)} rows "
+                    "and lies outside what the model was trained on; if it means a missing value, "
+                    f"give --missing={code:g}"
+                )
+    return notes
 
 
 def _regions_to_predict(table: pd.DataFrame, bundle: Bundle, path: Path) -> Regions:

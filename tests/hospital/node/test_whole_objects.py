@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from pydicom.uid import (
 )
 
 from cad.base.errors import CadError
-from cad.hospital.node.instance import require_whole
+from cad.hospital.node.instance import deflated_head, head_of, require_whole
 
 SHAPE = (3, 16, 16)
 
@@ -182,3 +183,48 @@ def test_an_object_that_was_cut_before_its_last_element_is_refused(
     dataset.save_as(path)
     with pytest.raises(CadError, match="the file ends"):
         require_whole(path, dataset.SOPClassUID)
+
+
+def test_a_patient_id_of_several_values_is_refused(images):
+    """As a list of texts it would find no man, neither to compute nor to remove."""
+    path = images[0]
+    dataset = pydicom.dcmread(path)
+    dataset.PatientID = ["P-001", "P-002"]
+    dataset.save_as(path)
+    with pytest.raises(CadError, match=r"PatientID \(0010,0020\) has 2 values"):
+        head_of(path)
+    dataset.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    dataset.save_as(path)
+    assert head_of(path) is None
+    with pytest.raises(CadError, match=r"PatientID \(0010,0020\) has 2 values"):
+        deflated_head(path)
+
+
+def test_a_patient_id_that_stands_twice_is_refused(images):
+    path = images[0]
+    content = path.read_bytes()
+    element = b"\x10\0\x20\0LO\x06\0P-002 "
+    start = content.index(b"\x10\0\x20\0LO")
+    path.write_bytes(content[:start] + element + content[start:])
+    with pytest.raises(CadError, match=r"PatientID \(0010,0020\) stands twice in one data set"):
+        head_of(path)
+
+
+@pytest.mark.parametrize("keyword", ["PatientID", "StudyInstanceUID", "SOPInstanceUID"])
+def test_an_element_behind_others_of_a_higher_tag_is_found(images, keyword):
+    path = images[0]
+    dataset = pydicom.dcmread(path)
+    tag = pydicom.datadict.tag_for_keyword(keyword)
+    value = str(dataset[keyword].value).encode()
+    value += (b"\0" if keyword.endswith("UID") else b" ") * (len(value) % 2)
+    vr = dataset[keyword].VR.encode()
+    element = struct.pack("<HH2sH", tag >> 16, tag & 0xFFFF, vr, len(value)) + value
+    content = path.read_bytes()
+    start = content.rindex(element)
+    pixels = content.index(b"\xe0\x7f\x10\0OW")
+    moved = content[:start] + content[start + len(element) : pixels] + element
+    expected = head_of(path)
+    path.write_bytes(moved + content[pixels:])
+    assert head_of(path) == expected
+    assert expected is not None
+    assert expected.patient == "P-001"

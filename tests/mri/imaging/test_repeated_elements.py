@@ -252,6 +252,38 @@ def test_an_element_that_stands_twice_in_an_item_is_refused(
     assert "CodeMeaning (0008,0104) stands twice in one data set" in refusal(path)
 
 
+@pytest.mark.parametrize("implicit", [False, True])
+@pytest.mark.parametrize("undefined", [False, True])
+def test_bytes_that_look_like_an_item_hide_no_second_element(tmp_path, implicit, undefined):
+    """Where a VR is not known, the bytes of a value may look like a damaged item."""
+    (path,) = write_series(tmp_path, PLANE[None])
+    dataset = pydicom.dcmread(path)
+    start = struct.pack("<HHL", 0xFFFE, 0xE000, 2**32 - 1 if undefined else 4)
+    dataset.add_new(0x00090010, "LO", "MAKER")
+    dataset.add_new(0x00091001, "UN", start + b"abcdefgh")
+    dataset.add_new(0x00100021, "LO", "SECOND")
+    syntax = ImplicitVRLittleEndian if implicit else ExplicitVRLittleEndian
+    dataset.file_meta.TransferSyntaxUID = syntax
+    pydicom.dcmwrite(path, dataset, implicit_vr=implicit, little_endian=True)
+    read_dataset(path)
+    content = path.read_bytes()
+    second = struct.pack("<HH", 0x0010, 0x0021)
+    assert content.count(second) == 1
+    path.write_bytes(content.replace(second, struct.pack("<HH", 0x0010, 0x0020)))
+    with pytest.raises(CadError, match=r"PatientID \(0010,0020\) stands twice in one data set"):
+        read_dataset(path)
+
+
+@pytest.mark.parametrize("count", [6, 8, 64, 512])
+def test_zeros_at_the_end_of_a_file_are_no_elements(image, count):
+    content = image.read_bytes()
+    image.write_bytes(content + bytes(count))
+    read_dataset(image)
+    image.write_bytes(content + bytes(16) + element("PatientID", "SMITH"))
+    with pytest.raises(CadError, match=r"PatientID \(0010,0020\) stands twice in one data set"):
+        read_dataset(image)
+
+
 def test_an_element_that_is_not_read_may_stand_twice(image):
     content = image.read_bytes()
     image.write_bytes(content + element("StationName", "A") * 2)

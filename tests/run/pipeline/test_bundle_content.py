@@ -263,7 +263,42 @@ def test_content_that_breaks_a_rule_is_refused(folder: Path, name: str) -> None:
 def test_content_at_the_edge_of_the_rules_is_taken(folder: Path, change: Change) -> None:
     contents = contents_of(folder)
     change(contents)
+    trained = pd.read_parquet(io.BytesIO(contents["training.parquet"]))[FEATURES].to_numpy(float)
+    with np.load(io.BytesIO(contents["reference.npz"])) as stored:
+        probability = stored["probability"]
+    contents["reference.npz"] = arrays(X=trained[: len(probability)], probability=probability)
     prove(contents)
+
+
+@pytest.mark.parametrize(
+    ("change", "column"),
+    [
+        (training(lambda t: t.assign(w=t["w"] * 1e6)), "w"),
+        (training(lambda t: t.assign(w=t["w"] * (1 + 1e-6))), "w"),
+        (features([FEATURES[1], FEATURES[0], *FEATURES[2:]]), FEATURES[1]),
+        (reference(np.zeros((5, 4)), np.full(5, 0.5)), FEATURES[0]),
+    ],
+    ids=["another unit", "a millionth", "exchanged", "other rows"],
+)
+def test_reference_rows_that_are_not_of_the_training_are_refused(
+    folder: Path, change: Change, column: str
+) -> None:
+    """With right hashes: every new row would be compared with numbers of another unit."""
+    contents = contents_of(folder)
+    change(contents)
+    with pytest.raises(CadError, match=f"of column '{column}' is not in the training table"):
+        prove(contents)
+
+
+def test_missing_reference_values_and_shuffled_columns_are_taken(folder: Path) -> None:
+    """A bundle that carries no training rows has the values of each column in another order."""
+    contents = contents_of(folder)
+    table = pd.read_parquet(io.BytesIO(contents["training.parquet"]))
+    rng = np.random.default_rng(1)
+    shuffled = table.assign(**{name: rng.permutation(table[name]) for name in FEATURES})
+    contents["training.parquet"] = parquet_bytes(shuffled)
+    gap, _ = prove(contents)
+    assert gap == 0
 
 
 def test_an_error_of_the_child_names_the_folder_and_the_way_out(folder: Path) -> None:

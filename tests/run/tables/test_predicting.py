@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,44 @@ def test_merged_cells_are_no_missing_values(tmp_path: Path, merged: str):
     assert "unmerge the cells" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(b"<mergeCell ", b"<mergeCell\n"),
+        lambda text: text.decode().encode("utf-16"),
+    ],
+    ids=["line break", "utf-16"],
+)
+def test_merged_cells_are_seen_however_the_sheet_is_written(tmp_path: Path, change):
+    """Neither a line break in the element nor another encoding of the sheet hides them."""
+    path = tmp_path / "new.xlsx"
+    with (
+        zipfile.ZipFile(io.BytesIO(workbook("A2:A3"))) as archive,
+        zipfile.ZipFile(path, "w") as out,
+    ):
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "xl/worksheets/sheet1.xml":
+                assert b"<mergeCell " in content
+                content = change(content)
+            out.writestr(name, content)
+    with pytest.raises(CadError, match="cells A2:A3 of sheet 'Sheet' are merged"):
+        read_cells(path)
+
+
 def test_empty_merged_cells_beside_the_table_are_no_matter(tmp_path: Path):
     path = tmp_path / "table.xlsx"
     path.write_bytes(workbook("E2:F5"))
     assert len(read_cells(path, Dialect()).table) == 3
+
+
+@pytest.mark.parametrize(("value", "noted"), [("-999", True), ("-99", True), ("1000", False)])
+def test_a_number_that_usually_means_a_missing_value_is_said(
+    model: Path, tmp_path: Path, value: str, noted: bool
+):
+    rows = [(value, *GOOD[0][1:]), *GOOD[1:]]
+    notes = [note for note in predicted(rows, model, tmp_path).notes if "--missing" in note]
+    assert len(notes) == noted
+    if noted:
+        assert f"column 'adc', row 2: {value} stands in 1 rows" in notes[0]
+        assert f"--missing={value}" in notes[0]
