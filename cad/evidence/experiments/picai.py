@@ -269,16 +269,18 @@ def score_lesions(
 
 
 def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Return every man's out-of-fold probability of cancer, and its rank among the other men's.
+    """Return every man's probability of cancer by a model that did not learn from him, and its rank
+    among the probabilities that this model gives to the men it learned from.
 
     Parameters
     ----------
     men : DataFrame
-        The table of studies, from :func:`read_marksheet`.
+        The table of studies, a row for each man, from :func:`read_marksheet`.
     folds : ndarray, shape (n,)
-        Fold of every man: each fold is scored by a model of all other folds.
+        Fold of every man: the men of each fold are scored by a model of the men of all other folds.
     names : tuple of str
-        Columns that the model uses; ``category`` is the log-odds of cancer in the category ``top``.
+        Columns that the model uses; ``category`` is the log-odds of cancer in the man's PI-RADS
+        category, column ``top``.
 
     Returns
     -------
@@ -296,20 +298,25 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     >>> bool(probability[men["top"] == 5].min() > probability[men["top"] == 2].max())
     True
     """
-    out = np.empty((3, len(men)))
+    scores = np.empty((3, len(men)))
     truth = men["truth"].to_numpy(float)
     for fold in np.unique(folds):
-        test = folds == fold
+        left_out = folds == fold
+        training = ~left_out
         # A man's own histology must not enter the log-odds of his PI-RADS category. These log-odds
         # therefore come from the men of the other folds.
-        share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
-        table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
-        model = fit_men(table[list(names)], np.where(test, np.nan, truth))
-        odds = model.log_odds(table[list(names)])
-        out[0, test] = expit(odds[test])
-        out[1, test] = ranked(odds[test], odds[~test])
-        out[2, test] = odds[test] - base_log_odds(truth[~test])
-    return out
+        share_of_category = shares(men.loc[training, "top"], men.loc[training, "truth"])
+        # A category that no man of the other folds has gets the mean of the other categories.
+        share = men["top"].map(share_of_category).fillna(share_of_category.mean())
+        table = men.assign(category=logit(share))
+        features = table[list(names)]
+        # The model does not learn from men whose truth is NaN.
+        model = fit_men(features, np.where(left_out, np.nan, truth))
+        log_odds = model.log_odds(features)
+        scores[0, left_out] = expit(log_odds[left_out])
+        scores[1, left_out] = ranked(log_odds[left_out], log_odds[training])
+        scores[2, left_out] = log_odds[left_out] - base_log_odds(truth[training])
+    return scores
 
 
 def deal(men: pd.Series, seed: int) -> np.ndarray:

@@ -746,26 +746,40 @@ def _volume(
     plane: Volume,
     slices: _Slices,
 ) -> Volume:
-    """Return a segment as a volume of shares, 0 or 1, from its first to its last slice.
+    """Return a segment as a volume from its first to its last slice.
 
-    The positions of the frames say where it lies if only rounding parts them from the slices.
+    A voxel is 1 if it belongs to the segment, and 0 otherwise. Between two frames may lie slices
+    without a frame; they are 0.
+
+    Parameters
+    ----------
+    frames : dict of int to _Drawn
+        The segment's frames, by the number of the slice on which each lies.
+    number : int
+        SegmentNumber of the segment.
+    plane : Volume
+        The plane of the frames, from which places are measured in mm.
     """
     first = min(frames)
     last = max(frames)
-    share = np.zeros((last - first + 1, *plane.shape[1:]), np.float32)
-    rounded = True
-    for z, item in frames.items():
-        share[z - first] = _inside(dataset, pixels[item.index], number)
-        away = slices.away(_along(plane, item.position))
-        rounded = rounded and away <= _ROUNDED
+    inside = np.zeros((last - first + 1, *plane.shape[1:]), np.float32)
+    for z, frame in frames.items():
+        inside[z - first] = _inside(dataset, pixels[frame.index], number)
+
+    # The frames lie on the slices if only rounding parts them. Then their own positions say where
+    # the volume begins and how far its slices are apart, as they have more digits.
+    on_slices = True
+    for frame in frames.values():
+        if slices.away(_along(plane, frame.position)) > _ROUNDED:
+            on_slices = False
     start = slices.place(first)
     distance = slices.distance
-    if rounded:
+    if on_slices:
         start = _along(plane, frames[first].position)
-    if rounded and last > first:
+    if on_slices and last > first:
         distance = (_along(plane, frames[last].position) - start) / (last - first)
     origin = np.array(plane.origin) + start * plane.direction[:, 2]
-    return Volume(share, (*plane.spacing[:2], distance), triple(origin), plane.direction)
+    return Volume(inside, (*plane.spacing[:2], distance), triple(origin), plane.direction)
 
 
 def _inside(dataset: Dataset, stored: np.ndarray, number: int) -> np.ndarray:

@@ -310,17 +310,21 @@ class _Mixtures:
     def decision_values(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
         """Yield for every row the decision values of its m mixtures, shape (m,).
 
+        A mixture of a row is a copy in which the training median replaces some of the features. The
+        decision value of a learner that gives probabilities alone is their log-odds.
+
         Parameters
         ----------
         replaced : ndarray of bool, shape (m, features)
             For each mixture, the features that are replaced by the median.
         """
         if hasattr(self.learner, "decide_mixed"):
+            # Such a learner computes only once what all mixtures of a row have in common.
             columns = replaced[:, self.source]
             yield from decision_value_of_mixed(self.learner, self.rows, self.median, columns)
         elif hasattr(self.learner, "decision_function"):
-            for X in self._mixed_rows(replaced):
-                yield decision_value(self.learner, X)
+            for mixtures in self._mixed_rows(replaced):
+                yield decision_value(self.learner, mixtures)
         else:
             yield from self.log_odds(replaced)
 
@@ -331,13 +335,14 @@ class _Mixtures:
             for values in self.decision_values(replaced):
                 yield np.clip(values, lowest, highest)
         elif hasattr(self.learner, "predict_proba"):
-            for X in self._mixed_rows(replaced):
-                q = positive_probability(self.learner, X)
+            for mixtures in self._mixed_rows(replaced):
+                q = positive_probability(self.learner, mixtures)
                 yield np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP)))
         else:
             yield from self.decision_values(replaced)
 
     def _mixed_rows(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield for every row its m mixtures as the learner takes them, shape (m, columns)."""
         columns = replaced[:, self.source]
         for row in self.rows:
             yield np.where(columns, self.median, row)
