@@ -352,7 +352,7 @@ def table_text(path: Path, separator: str) -> str:
         For too many bytes, rows, columns or cells, for two columns of the same name, and for a file
         that is no text in UTF-8.
     """
-    text = _decoded(read_bytes(path, MAX_TABLE))
+    text = _utf8_text(read_bytes(path, MAX_TABLE))
     rows = text.count("\n")
     cells = text.count(separator)
     # Separators are counted, because to split a huge text into cells would fill the memory.
@@ -375,7 +375,7 @@ def table_text(path: Path, separator: str) -> str:
     return text
 
 
-def _decoded(content: bytes) -> str:
+def _utf8_text(content: bytes) -> str:
     """Return the text of a table's bytes, which must be UTF-8."""
     try:
         return content.decode("utf-8-sig")

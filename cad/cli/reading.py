@@ -9,7 +9,7 @@ from cad.cli import shared
 from cad.cli.shared import CohortFolder, Out, say
 
 
-def reading(
+def reading_pages(
     cohort: CohortFolder,
     out: Out,
     readers: Annotated[

@@ -239,7 +239,7 @@ _LONGEST = 100  # largest size of a mark in bytes
 
 
 @dataclass(frozen=True)
-class Kind:
+class FolderKind:
     """Describe a kind of folder, such as a run or a model, and how it is recognised.
 
     A folder may hold a mark: the file :data:`MARK`, which contains the name of the kind.
@@ -260,7 +260,7 @@ class Kind:
     marked: bool = True
 
 
-def require_kind(folder: Path, *kinds: Kind) -> None:
+def require_kind(folder: Path, *kinds: FolderKind) -> None:
     """Check that a folder is absent, empty or of one of the kinds, so that it may be written.
 
     Parameters
@@ -302,7 +302,7 @@ def _marked_name(folder: Path) -> str:
 
 
 @contextmanager
-def claimed(folder: Path, kind: Kind) -> Iterator[None]:
+def claimed(folder: Path, kind: FolderKind) -> Iterator[None]:
     """Check that a folder is of a kind, and lock it for other processes during a ``with`` block.
 
     A change that a killed process committed is completed first.

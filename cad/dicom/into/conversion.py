@@ -29,7 +29,7 @@ from cad.dicom.into.unchanged import changed_since, require_equal, require_same
 from cad.mri.imaging import nifti
 from cad.mri.imaging.diffusion import HIGH_B, trace
 from cad.mri.imaging.displacement import SAID_MM
-from cad.mri.imaging.displacement_search import remember
+from cad.mri.imaging.displacement_search import with_displacements
 from cad.mri.imaging.frames import Frame, read_header
 from cad.mri.imaging.makers import maker
 from cad.mri.imaging.phases import order_phases, read_phases
@@ -153,7 +153,7 @@ def read_back(
     CadError
         When the study cannot be read, or is not plausible.
     """
-    study = remember(read_study(build, study_id, participant_id, rois))
+    study = with_displacements(read_study(build, study_id, participant_id, rois))
     require_plausible(study, ranges)
     beside = [d.sentence for d in study.displacements if d.size_mm >= SAID_MM]
     unmeasured = [image.sentence for image in study.unmeasured]
@@ -360,7 +360,7 @@ class _Job:
         image = self._in_cohort(target)
         first = stacks[0].first
         entries = nifti.read_sidecar(image)
-        now = _instances(stacks)
+        now = _uids_of_stacks(stacks)
         if not entries:
             raise CadError(
                 "its sidecar, which says what it was made of, is gone",
@@ -393,7 +393,7 @@ class _Job:
         had = nifti.read_sidecar(image)
         # The image cannot be made again in two cases: it comes from another series, or from more
         # instances than the source still has.
-        if set(had.get("SOPInstanceUIDs", [])) != _instances(stacks):
+        if set(had.get("SOPInstanceUIDs", [])) != _uids_of_stacks(stacks):
             return False
         return changed_since(image, (item.path for stack in stacks for item in stack.slices))
 
@@ -580,7 +580,7 @@ class _Job:
         # The image is computed from several stacks. No slice of it is then one DICOM instance, and
         # all instances are listed.
         if len(stacks) > 1:
-            uids = sorted(_instances(stacks))
+            uids = sorted(_uids_of_stacks(stacks))
         # Frames of an enhanced object share the UID of the object. Frame numbers, which begin
         # with 1, distinguish them (PS3.3 10.3, Referenced Frame Number).
         frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
@@ -657,7 +657,7 @@ def _phase_encoding_entry(head: Frame) -> dict[str, str]:
     return {"PhaseEncodingDirection": axis if positive else f"{axis}-"}
 
 
-def _instances(stacks: list[Stack]) -> set[str]:
+def _uids_of_stacks(stacks: list[Stack]) -> set[str]:
     return {item.sop_uid for stack in stacks for item in stack.slices}
 
 

@@ -177,7 +177,9 @@ def proposed_rules(
             taken.update(fitting)
         elif name not in ("hbv", "diffusion"):  # one series may contain all b-values
             taken.add(fitting[0])
-        matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
+        matches: list[dict[str, object]] = [
+            {"description": _kind_pattern(kind)} for kind in fitting
+        ]
         if name == "hbv":
             for match, kind in zip(matches, fitting, strict=True):
                 match["b_value"] = _highest_b(kinds[kind])
@@ -431,15 +433,15 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
-    """Return the result of :func:`_slices`; empty if reading the image fails."""
+    """Return the result of :func:`_preview_slices`; empty if reading the image fails."""
     try:
-        slices: list[np.ndarray] = call(_slices, stack)
+        slices: list[np.ndarray] = call(_preview_slices, stack)
     except (CadError, OSError):
         return []
     return slices
 
 
-def _slices(stack: Stack) -> list[np.ndarray]:
+def _preview_slices(stack: Stack) -> list[np.ndarray]:
     """Return three slices of an image as grey levels, small enough for a page."""
     values = read_stack(stack).array.astype(float)
     finite = values[np.isfinite(values)]
@@ -503,7 +505,7 @@ def _dynamic(matches: list[dict[str, object]], series: list[list[Frame]]) -> dic
     return {"match": matches, "clock": "description" if timed else "auto"}
 
 
-def _pattern(kind: str) -> str:
+def _kind_pattern(kind: str) -> str:
     return "^" + re.sub(r"([^\w\s#-])", r"\\\1", kind).replace("#", r"[\d.]+") + "$"
 
 
@@ -572,7 +574,7 @@ def _diffusion_matches(
     Where calculated images have the same description, or some b-values are left out, each b-value
     gets a match of its own. A b-value of calculated images, and one that is left out, gets none.
     """
-    match: dict[str, object] = {"description": _pattern(kind), "exclude": "adc"}
+    match: dict[str, object] = {"description": _kind_pattern(kind), "exclude": "adc"}
     if not _partly_calculated(series) and not left_out:
         return [match]
     b_values = {"acquired": set[float](), "calculated": set[float]()}
@@ -592,7 +594,7 @@ def _flip_angle_matches(
     kind: str, series: list[list[Frame]], left_out: set[float]
 ) -> list[dict[str, object]]:
     """Return the matches by which a rule takes a kind of series, without some flip angles."""
-    match: dict[str, object] = {"description": _pattern(kind)}
+    match: dict[str, object] = {"description": _kind_pattern(kind)}
     if not left_out:
         return [match]
     stated = {frame.flip_angle for frames in series for frame in frames}
@@ -731,7 +733,7 @@ class StudySeen:
 
 
 @dataclass
-class Explanation:
+class SourceExplanation:
     """Hold the findings of :func:`explain_source`.
 
     Parameters
@@ -762,7 +764,7 @@ def explain_source(
     rules: Path | None = None,
     call: Call = in_this_process,
     unpacked: Path | None = None,
-) -> Explanation:
+) -> SourceExplanation:
     """Return which series an import would take, and why not the others; nothing is imported.
 
     Parameters
@@ -793,18 +795,22 @@ def explain_source(
         studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies and not failures:
             raise CadError("no DICOM image found", file=source, hint="; ".join(notes[:3]))
-        explained = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
+        explained = [
+            _study_seen(number, s, settings, call) for number, s in enumerate(studies, start=1)
+        ]
         starter = proposed_rules(studies, call=call).text
-    return Explanation(explained, [*map(str, failures), *notes], starter)
+    return SourceExplanation(explained, [*map(str, failures), *notes], starter)
 
 
-def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
+def _study_seen(
+    number: int, study: SourceStudy, rules: ImportRules | None, call: Call
+) -> StudySeen:
     entry = StudySeen(number, "" if study.archive is None else printable(study.archive.name))
     for frames in sorted(by_series(study.slices), key=lambda series: series[0].series_number):
         entry.series.append(_series(frames, rules))
     for path in study.objects:
         try:
-            entry.objects.append(call(_object, path, rules))
+            entry.objects.append(call(_drawn_object, path, rules))
         except (CadError, OSError) as error:
             entry.problems.append(str(study.naming_source(as_problem(error))))
     if rules is not None:
@@ -900,7 +906,7 @@ def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: Import
     entry.near_misses += near_misses
 
 
-def _object(path: Path, rules: ImportRules | None) -> str:
+def _drawn_object(path: Path, rules: ImportRules | None) -> str:
     dataset = read_dataset(path)
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         kind = str(dataset.get("Modality", ""))

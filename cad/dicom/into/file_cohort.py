@@ -118,13 +118,13 @@ def find_file_studies(
         When the table is there but is not a table of studies.
     """
     paths = sorted(plain_files(source, notes))
-    patterns = {kind: [_pattern(text) for text in getattr(rules, kind)] for kind in _KINDS}
-    patterns["detector"] = [_pattern(detector.file)] if detector else []
+    patterns = {kind: [_path_pattern(text) for text in getattr(rules, kind)] for kind in _KINDS}
+    patterns["detector"] = [_path_pattern(detector.file)] if detector else []
     by_place: dict[tuple[str, str], FileStudy] = {}
     best: dict[tuple[str, str, str], int] = {}
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
-        match = _pattern(rules.study).search(text)
+        match = _path_pattern(rules.study).search(text)
         # A study exists if the source has the file that the rule `study` names for it. Other files
         # are added below, and only to a study that exists.
         if match:
@@ -143,7 +143,7 @@ def find_file_studies(
                 if rank < best.get(place, len(choices)):
                     best[place] = rank
                     study.files[kind] = path
-    listed = _listed(paths, rules)
+    listed = _lesions_of_table(paths, rules)
     studies = [replace(study, listed=listed.get(key, [])) for key, study in by_place.items()]
     return sorted(studies, key=lambda s: (s.patient_id, s.name))
 
@@ -237,13 +237,13 @@ def _regions_of_study(
     by_program = study.files.get("detector")
     # A mask drawn by readers is used rather than a detector's map, which nobody has checked.
     if path:
-        return _lesions(study, path, rules, notes)
+        return _labelled_lesions(study, path, rules, notes)
     if by_program and rules.detector:
         return regions.detected(by_program, rules.detector, notes)
     return regions.outlined(study.top, study.patient_id, rules, notes)
 
 
-def _lesions(
+def _labelled_lesions(
     study: FileStudy, path: Path, rules: ImportRules, notes: list[str]
 ) -> regions.Labelled | None:
     assert rules.files is not None  # noqa: S101 - the caller has checked it
@@ -273,7 +273,7 @@ def _lesions(
     return replace(graded, rois=rois, scores=tuple(scores)) if rois else None
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _path_pattern(text: str) -> re.Pattern[str]:
     pieces = re.split(r"(\{patient\}|\{study\})", text)
     fields: set[str] = set()
     out = []
@@ -321,7 +321,9 @@ def _categories(
     return rows
 
 
-def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], list[tuple[str, str]]]:
+def _lesions_of_table(
+    paths: list[Path], rules: FilesRule
+) -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Return the grades and categories of every study's lesions, from the table."""
     path = next((p for p in paths if rules.table and p.name == Path(rules.table).name), None)
     if path is None:

@@ -21,7 +21,7 @@ from cad.mri.imaging.annotations import (
     contour_images,
     has_regions,
     is_segmentation,
-    read_regions,
+    read_drawn_regions,
     referenced_images,
 )
 from cad.mri.imaging.drawn_regions import DrawnRegion
@@ -171,7 +171,7 @@ def _from_objects(
         if has_regions(dataset, path, wanted):
             drawn_on, images = _drawn_images(study, dataset, path, reference, wanted, notes)
         try:
-            regions, remarks = read_regions(
+            regions, remarks = read_drawn_regions(
                 dataset, path, drawn_on, head.frame_uid, grid, wanted, images
             )
         except CadError as error:

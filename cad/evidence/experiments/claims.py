@@ -101,7 +101,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     verdicts : list of dict
         The claims with their verdicts, from :func:`claims`.
     rates : DataFrame
-        How often other draws and shuffled labels fulfil each claim, from :func:`counted`.
+        How often other draws and shuffled labels fulfil each claim, from :func:`count_fulfilled`.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     return weighed
 
 
-def counted(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
+def count_fulfilled(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
     """Count how many runs with other random draws, and with shuffled labels, fulfil each claim.
 
     Parameters
@@ -326,7 +326,7 @@ def _reached(value: float, published: float, sign: int) -> str:
     return "" if reaches_published else "; P-SVM short of published"
 
 
-def _outlier(results: Path) -> list[Claim]:
+def _outlier_verdicts(results: Path) -> list[Claim]:
     rows = _read_result(results, "niaf2014-outlier-1").set_index("outlier's label")
     frontier = rows["frontier at the point's y"]
     p = rows["P of the outlier"]
@@ -399,7 +399,7 @@ def _orders(results: Path) -> list[Claim]:
     return out
 
 
-def _toy(results: Path) -> list[Claim]:
+def _toy_verdicts(results: Path) -> list[Claim]:
     medians = _read_result(results, "niaf2013-toy-1").set_index("method")
     tests = _read_result(results, "niaf2013-toy-2")
     tests = tests[tests["against"] == "SVM"].set_index("method")
@@ -626,7 +626,7 @@ def _wang_roi(results: Path) -> list[Claim]:
     ]
 
 
-def _reject(results: Path) -> list[Claim]:
+def _reject_verdicts(results: Path) -> list[Claim]:
     out = []
     readings = {
         "share of the rejected that were errors": "rejects that were errors",
@@ -691,7 +691,7 @@ def _reject_rates(results: Path) -> list[Claim]:
     return out
 
 
-def _ecg(results: Path) -> list[Claim]:
+def _ecg_verdicts(results: Path) -> list[Claim]:
     """Return the verdicts on the ECG data, at the cost r of rejection with the lowest mean cost."""
     rows = _read_result(results, "amirou2014-ecg-4").set_index("rule")
     plain = rows.loc["no rejection"]
@@ -727,15 +727,15 @@ def _ecg(results: Path) -> list[Claim]:
 
 
 _CHECKS = (
-    _outlier,
+    _outlier_verdicts,
     _table1_verdicts,
     _table2_verdicts,
-    _toy,
+    _toy_verdicts,
     _orders,
     _clinical_verdicts,
     _wang,
     _wang_roi,
-    _reject,
+    _reject_verdicts,
     _reject_rates,
-    _ecg,
+    _ecg_verdicts,
 )

@@ -57,7 +57,7 @@ COLUMNS = (
 )
 
 
-def learners() -> dict[str, BaseEstimator]:
+def lesion_learners() -> dict[str, BaseEstimator]:
     """Return unfitted learners by name: the shipped P-SVM, and two learners without tubes.
 
     The shipped P-SVM is the average of P-SVMs that comes with the program. A tube is the interval
@@ -151,7 +151,7 @@ def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
     return (by_category.sum() + 0.5) / (by_category.count() + 1)
 
 
-def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def training_labels(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the labels of training lesions, for each kind of knowledge that a learner may have.
 
     Parameters
@@ -231,9 +231,9 @@ def score_lesions(
     Returns
     -------
     dict of (str, str) to ndarray, shape (2, n)
-        Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
-        First row: probability. Second row: its log-odds less the log-odds of the mean training
-        label. By the second row, lesions of different folds can be compared.
+        Keys are the learner's name and the kind of labels, a key of the result of
+        :func:`training_labels`. First row: probability. Second row: its log-odds less the log-odds
+        of the mean training label. By the second row, lesions of different folds can be compared.
 
     Examples
     --------
@@ -257,9 +257,9 @@ def score_lesions(
         train = imputer.fit_transform(lesions.loc[~test, list(FEATURES)])
         new = imputer.transform(lesions.loc[test, list(FEATURES)])
         men = lesions.loc[~test, "man"].to_numpy()
-        for labels_name, (p, eta) in told(lesions[~test], seed).items():
+        for labels_name, (p, eta) in training_labels(lesions[~test], seed).items():
             usable = np.isfinite(p)
-            for name, learner in learners().items():
+            for name, learner in lesion_learners().items():
                 scores = out.setdefault((name, labels_name), np.full((2, len(lesions)), np.nan))
                 learner.fit(train[usable], p[usable], eta=eta[usable], groups=men[usable])
                 probability = positive_probability(learner, new)
@@ -373,7 +373,9 @@ def row_of(
     return {"AUC": auc, "Brier": f"{metrics.brier(truth, q):.4f}", "slope": f"{slope:.2f}"}
 
 
-def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> pd.DataFrame:
+def measure_sites(
+    men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS
+) -> pd.DataFrame:
     """Measure a model of men at each centre that it never saw, before and after recalibration.
 
     Parameters
@@ -526,7 +528,7 @@ def _interval(value: float, variance: float, sign: str) -> str:
     return f"{value:{sign}.3f} [{value - half:{sign}.3f}, {value + half:{sign}.3f}]"
 
 
-def readers(options: Options) -> Result:
+def compare_belief_and_histology(options: Options) -> Result:
     """Compare learners trained on readers' belief with learners trained on histology, on real men.
 
     The page has tables by lesion, by man and by centre left out.
@@ -586,7 +588,7 @@ def readers(options: Options) -> Result:
             "By lesion, one centre left out": elsewhere,
             "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
             "By man, in tenths by the probability from all predictors": tenths.round(3),
-            "By man, one centre left out, before and after recalibration": sites(men),
+            "By man, one centre left out, before and after recalibration": measure_sites(men),
         },
         {
             "Share of men with cancer, in tenths by the predicted probability": calibration_figure(

@@ -11,7 +11,7 @@ import numpy as np
 
 from cad.evidence.phantom import params, physics
 from cad.evidence.phantom.acquisition import acquire, distort, draw_motion
-from cad.evidence.phantom.protocols import Protocol
+from cad.evidence.phantom.protocols import SiteProtocol
 from cad.evidence.phantom.scene import BACKGROUND, View
 from cad.mri.imaging.volume import Dynamic, Volume
 
@@ -67,7 +67,7 @@ def draw_injection(rng: np.random.Generator) -> Injection:
     )
 
 
-def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generator) -> Volume:
+def t2_image(view: View, protocol: SiteProtocol, gain: float, rng: np.random.Generator) -> Volume:
     """Return the T2-weighted image of a view, stored as unsigned 16-bit integers.
 
     Parameters
@@ -96,11 +96,11 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     level = _T2_LEVEL * gain / physics.spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
-    return view.volume(_stored(acquire(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
+    return view.volume(_stored_integers(acquire(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
 
 
 def diffusion_images(
-    view: View, protocol: Protocol, rng: np.random.Generator
+    view: View, protocol: SiteProtocol, rng: np.random.Generator
 ) -> tuple[Volume, list[tuple[float, Volume]]]:
     """Return the ADC map (1e-6 mm2/s) of a view and the diffusion images that it is computed from.
 
@@ -152,13 +152,13 @@ def diffusion_images(
     apparent = np.clip(value, 0, 4000)
     stored = []
     for b, image in zip(protocol.b_values, images, strict=True):
-        stored.append((float(b), view.volume(_stored(image))))
-    return view.volume(_stored(apparent)), stored
+        stored.append((float(b), view.volume(_stored_integers(image))))
+    return view.volume(_stored_integers(apparent)), stored
 
 
 def dynamic_images(
     view: View,
-    protocol: Protocol,
+    protocol: SiteProtocol,
     injection: Injection,
     rng: np.random.Generator,
     motion: float = 1.0,
@@ -209,13 +209,13 @@ def dynamic_images(
         )
         clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
         offset = (float(moved[i, 1]), float(moved[i, 0]))
-        frames[i] = _stored(acquire(clean.reshape(view.grid.shape), sd, rng, offset))
+        frames[i] = _stored_integers(acquire(clean.reshape(view.grid.shape), sd, rng, offset))
     vfa = []
     for flip in protocol.flips:
         signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
         clean = np.bincount(voxels, signal, n) * sensitivity
         image = acquire(clean.reshape(view.grid.shape), sd / 2, rng)
-        vfa.append((flip, view.volume(_stored(image))))
+        vfa.append((flip, view.volume(_stored_integers(image))))
     return Dynamic(frames, view.volume(frames[0]), times, repetition, protocol.flip), vfa
 
 
@@ -278,5 +278,5 @@ def _properties(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
     return columns
 
 
-def _stored(signal: np.ndarray) -> np.ndarray:
+def _stored_integers(signal: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(np.rint(signal), 0, 32767).astype(np.uint16))

@@ -70,16 +70,18 @@ class KeyProof:
         """Return whether ``patient_id`` is the participant's label or has it as its pseudonym."""
         if participant.strip() == patient_id.strip():
             return True
-        return bool(patient_id.strip()) and participant == _pseudonym(self.key, patient_id)
+        return bool(patient_id.strip()) and participant == _participant_pseudonym(
+            self.key, patient_id
+        )
 
 
-def _pseudonym(key: bytes, patient_id: str) -> str:
+def _participant_pseudonym(key: bytes, patient_id: str) -> str:
     digest = hmac.new(key, patient_id.encode(), hashlib.sha256).hexdigest()
     return f"sub-P{digest[:_HEX]}"
 
 
 @dataclass(frozen=True)
-class Place:
+class StudyPlace:
     """Hold the patient, the session and the folder of images of a study.
 
     The session is None for the study of a patient without sessions.
@@ -118,7 +120,7 @@ class Patients:
         self.root = root
         self.labels = labels
         self.participant_ids = participant_ids
-        self.studies: dict[str, Place] = {}
+        self.studies: dict[str, StudyPlace] = {}
         self.sources: dict[str, str | None] = {}
         for folder in sorted(
             p for p in root.glob("sub-*") if p.name in participant_ids and p.is_dir()
@@ -138,7 +140,7 @@ class Patients:
             source = entries.get("SourcePatientID")
             if uid:
                 session = home.name if home.name.startswith("ses-") else None
-                self.studies[str(uid)] = Place(participant, session, home)
+                self.studies[str(uid)] = StudyPlace(participant, session, home)
                 self.sources[participant] = None if source is None else str(source)
                 return
 
@@ -159,7 +161,7 @@ class Patients:
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
         if self.labels == "pseudonym":
-            return _pseudonym(self.key(), patient_id)
+            return _participant_pseudonym(self.key(), patient_id)
         label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
         if label == "sub-":
             raise CadError(f"PatientID {patient_id!r} has no letter or digit for a label")
@@ -188,11 +190,11 @@ class Patients:
         digest = hmac.new(self.key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
         return f"r{digest[:_HEX]}"
 
-    def of(self, participant: str) -> list[Place]:
+    def of(self, participant: str) -> list[StudyPlace]:
         """Return the places of a patient's studies, in the order in which they were found."""
         return [p for p in self.studies.values() if p.participant_id == participant]
 
-    def place(self, participant: str, several: bool) -> Place:
+    def place(self, participant: str, several: bool) -> StudyPlace:
         """Return the session and folder for a patient's next study; nothing is written.
 
         Parameters
@@ -207,13 +209,13 @@ class Patients:
         taken = self.of(participant)
         # The only study of a man is stored without a session, as BIDS allows.
         if not taken and not several:
-            return Place(participant, None, home)
+            return StudyPlace(participant, None, home)
         numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
         # An existing study without a session is the first study, and becomes ses-01.
         session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
-        return Place(participant, session, home / session)
+        return StudyPlace(participant, session, home / session)
 
-    def settle(self, place: Place, uid: str, patient_id: str) -> None:
+    def settle(self, place: StudyPlace, uid: str, patient_id: str) -> None:
         """Record in this object where a new study lies; nothing is written.
 
         If the new study has a session, the patient's earlier study without a session is recorded as
@@ -230,7 +232,7 @@ class Patients:
             for study_uid, first in self.studies.items():
                 if first.participant_id == place.participant_id and first.session_id is None:
                     home = first.folder / FIRST_SESSION
-                    self.studies[study_uid] = Place(place.participant_id, FIRST_SESSION, home)
+                    self.studies[study_uid] = StudyPlace(place.participant_id, FIRST_SESSION, home)
         self.studies[uid] = place
         self.sources[place.participant_id] = patient_id if self.labels == "id" else None
 

@@ -1,8 +1,8 @@
 """Measure the feature columns of any set of regions on one prepared modality.
 
-:func:`measure` measures three kinds of regions: regions of interest, perturbed copies of them, and
-spheres around voxels for a probability map. So a probability map and a table of features cannot
-disagree.
+:func:`measure_regions` measures three kinds of regions: regions of interest, perturbed copies of
+them, and spheres around voxels for a probability map. So a probability map and a table of features
+cannot disagree.
 """
 
 from collections.abc import Callable, Mapping
@@ -90,7 +90,7 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     return values if counts.all() else np.where(counts, values, np.nan)
 
 
-def measure(
+def measure_regions(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     """Measure regions on a modality.
@@ -178,7 +178,7 @@ def _of_image(
         # Re-segmentation removes voxels with unusual values from a region. The response to a filter
         # is left out at these voxels, too (IBSI).
         response[~np.isfinite(inside)] = np.nan
-        channels[filter_name(chosen)] = _statistics(response, regions)
+        channels[filter_name(chosen)] = _statistics_of_regions(response, regions)
     return channels
 
 
@@ -195,12 +195,14 @@ def _of_array(
     sample = _sample(image, regions, texture)
     inside = resegmented(regions.values(image), regions.start, texture)
     if "intensity" in families:
-        channels["intensity"] = _statistics(inside, regions)
+        channels["intensity"] = _statistics_of_regions(inside, regions)
     if "gradient" in families:
         voxels = regions.voxels()
         sobel = sobel_map(image, spacing, voxels)
-        channels["sobel"] = _statistics(regions.values(sobel), regions)
-        channels["kirsch"] = _statistics(regions.values(kirsch_map(image, voxels)), regions)
+        channels["sobel"] = _statistics_of_regions(regions.values(sobel), regions)
+        channels["kirsch"] = _statistics_of_regions(
+            regions.values(kirsch_map(image, voxels)), regions
+        )
     for family, measure_family in _MEASURED_BY.items():
         if family in families:
             channels[family] = measure_family(sample)
@@ -242,7 +244,7 @@ def _of_series(
         values = regions.values(image)
         if made.role == "parameter" and made.model in unfit:
             values[unfit[made.model] | ~fits[made.model]] = np.nan
-        channels[map_channel(name)] = _statistics(values, regions)
+        channels[map_channel(name)] = _statistics_of_regions(values, regions)
     texture = texture_of(settings, prepared.name)
     for name, image in prepared.images.items():
         made_of = _of_array(image, prepared.grid.spacing, regions, settings, texture)
@@ -254,7 +256,7 @@ def _of_series(
     return channels
 
 
-def _statistics(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
+def _statistics_of_regions(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
     made = statistics(values, regions.start, regions.weight, regions.is_core)
     made[np.diff(keep_finite(values, regions.start)[1]) < MIN_VOXELS] = np.nan
     return made

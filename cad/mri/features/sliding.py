@@ -19,7 +19,7 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
 from cad.mri.features import images
-from cad.mri.features.measure import measure
+from cad.mri.features.measure import measure_regions
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.mri.imaging.interpolate import at_spacing
@@ -190,7 +190,7 @@ def _slide(
     columns: dict[str, np.ndarray] = {}
     first = 0
     for chunk in _chunks(prepared.grid, points):
-        measured = measure(prepared, chunk, settings.features)
+        measured = measure_regions(prepared, chunk, settings.features)
         # All columns are rows of one array: the table of a gland takes hundreds of MB.
         if not columns:
             columns = dict(zip(measured, np.empty((len(measured), len(points))), strict=True))

@@ -171,14 +171,16 @@ class Typicality:
             for patient in np.unique(patient_of[folds == fold]):
                 z = inner.deviations(X[patient_of == patient])
                 for count in _COUNTS:
-                    means = np.stack([_mean(z[rows]) for rows in _alike(z, count)])
+                    means = np.stack(
+                        [_mean_deviation(z[rows]) for rows in _similar_regions(z, count)]
+                    )
                     scores = pd.DataFrame(inner._scores(means))
                     scores = scores.reindex(columns=list(whole.groups()))
                     # Scores of single regions (count 1) have the weight 1 for each region. Scores
                     # of means of several regions have a total weight of 1 for each patient.
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
-        by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
+        by_count = [_group_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
         limits = {}
         for group in by_count[0]:
             limits[group] = tuple(by_group[group] for by_group in by_count)
@@ -279,7 +281,7 @@ class Typicality:
             names, own_study, sizes = np.unique(
                 np.asarray(studies, str), return_inverse=True, return_counts=True
             )
-            means = np.stack([_mean(z[own_study == i]) for i in range(len(names))])
+            means = np.stack([_mean_deviation(z[own_study == i]) for i in range(len(names))])
             of_study = self._beyond(means, sizes)
             for row, study in enumerate(own_study):
                 # In a study with one region, the mean over regions is the region itself, and is not
@@ -339,7 +341,7 @@ class Typicality:
                 worst = max(worst, ratio)
                 if ratio > 1:
                     size = float(np.expm1(score))
-                    direction = _direction(z[row, groups[group]])
+                    direction = _far_side(z[row, groups[group]])
                     far.append((ratio, Deviation(group, size, direction, int(count))))
             beyond.append((worst, tuple(far)))
         return beyond
@@ -390,7 +392,7 @@ def _tamed(z: np.ndarray) -> np.ndarray:
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
 
 
-def _mean(z: np.ndarray) -> np.ndarray:
+def _mean_deviation(z: np.ndarray) -> np.ndarray:
     """Return the mean deviation of the regions that have the feature; NaN where none has it."""
     finite = np.isfinite(z)
     total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
@@ -399,7 +401,7 @@ def _mean(z: np.ndarray) -> np.ndarray:
     return np.asarray(np.sign(mean) * np.expm1(np.abs(mean)))
 
 
-def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
+def _similar_regions(z: np.ndarray, count: int) -> list[np.ndarray]:
     """Return sets of ``count`` regions of one patient: each region with the regions most like it.
 
     Readers may outline only one kind of tissue, so that all regions of a study are alike. The
@@ -412,7 +414,7 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
     return list(np.argsort(apart, axis=1, kind="stable")[:, :count])
 
 
-def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
+def _group_limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     """Return every group's limit from weighted scores of held-out patients.
 
     Groups differ in how heavy the tails of their scores are. Each group therefore has its own upper
@@ -473,7 +475,7 @@ def _rms(z: np.ndarray) -> np.ndarray:
     return np.where(count > 0, np.sqrt(total.sum(axis=1) / np.maximum(count, 1)), np.nan)
 
 
-def _direction(z: np.ndarray) -> str:
+def _far_side(z: np.ndarray) -> str:
     """Return ``below``, ``above`` or ``beside``: the side on which most of the far features lie."""
     far = z[np.abs(z) >= np.nanmedian(np.abs(z))]
     if len(far) == 0:

@@ -70,10 +70,10 @@ def displacements(study: Study) -> list[Displacement]:
         acquisition and is not measured separately. A Ktrans map on the grid of the dynamic series
         is moved with that series (:func:`map_on_series`).
     """
-    return compare(study)[0]
+    return compare_images(study)[0]
 
 
-def compare(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
+def compare_images(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
     """Return the displacements of a study's images, and why others could not be measured.
 
     Parameters
@@ -149,9 +149,9 @@ def _is_on_series(image: Volume, study: Study) -> bool:
     return study.dce is not None and image.same_grid(study.dce.grid)
 
 
-def remember(study: Study) -> Study:
+def with_displacements(study: Study) -> Study:
     """Return the study with its displacements stored, so that they are measured only once."""
-    measured, unmeasured = compare(study)
+    measured, unmeasured = compare_images(study)
     return replace(
         study,
         displacements=tuple(measured),
@@ -211,7 +211,7 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     return bool(apart > together)
 
 
-def measure(
+def measure_displacement(
     fixed: Volume,
     moving: Volume,
     around: Volume,
@@ -295,7 +295,7 @@ def measure(
         name="",
         shift_mm=(float(shift[0]), float(shift[1])),
         error_mm=(float(error[0]), float(error[1])),
-        slices_mm=_by_slice(table, reach, x, y, side),
+        slices_mm=_shift_by_slice(table, reach, x, y, side),
         axis=side,
         phase_known=axis is not None,
         before=float(_mutual_information(table(0, 0).sum(axis=0))),
@@ -341,7 +341,7 @@ def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
     protocol = study.protocols.get(name)
     axis = None if protocol is None else phase_axis(protocol.phase_encoding, image)
     least = _LEAST_OF_ADC if name == "adc" and drawn is not None else ENOUGH_VOXELS
-    result = measure(study.t2w, moving, around, gland=is_gland, axis=axis, least=least)
+    result = measure_displacement(study.t2w, moving, around, gland=is_gland, axis=axis, least=least)
     return replace(result, name=name, moving=image, drawn=drawn is not None)
 
 
@@ -552,8 +552,8 @@ def _log_ratio_of_levels(
         # around their middle.
         size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
         size_x = min(places.shape[2], levels.shape[2] - 2 * reach)
-        cut = _middle(places, size_y, size_x)[:, ::every, ::every]
-        wide = _middle(levels, size_y + 2 * reach, size_x + 2 * reach)
+        cut = _middle_of_slices(places, size_y, size_x)[:, ::every, ::every]
+        wide = _middle_of_slices(levels, size_y + 2 * reach, size_x + 2 * reach)
 
         def shared(x: int, y: int, cut: np.ndarray = cut, wide: np.ndarray = wide) -> float:
             rows = slice(reach + y, reach + y + every * cut.shape[1], every)
@@ -583,7 +583,7 @@ def _highest_information(shared: Callable[[int, int], float], steps: range) -> f
     return max(shared(place[0] + i, place[1] + j) for j in around for i in around)
 
 
-def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
+def _middle_of_slices(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
     y = (array.shape[1] - size_y) // 2
     x = (array.shape[2] - size_x) // 2
     return array[:, y : y + size_y, x : x + size_x]
@@ -674,7 +674,7 @@ def _jackknife(
     return np.asarray(np.sqrt(squares * (count - 1) / count + _FLOOR_MM**2))
 
 
-def _by_slice(
+def _shift_by_slice(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int, axis: int
 ) -> tuple[float, ...]:
     """Return for each slice the best shift (mm) along one axis, smoothed over three slices.

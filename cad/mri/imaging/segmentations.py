@@ -21,8 +21,8 @@ from cad.mri.imaging.drawn_regions import (
     check_frame_of_reference,
     number_of,
     share_on_grid,
-    tagged,
 )
+from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frame_headers import frames_of
 from cad.mri.imaging.frames import ROUNDED, Frame, printable
 from cad.mri.imaging.pixel_checks import check_lines
@@ -45,7 +45,7 @@ _AGAIN = "export the SEG again"
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _SegmentFrame:
     """Hold one frame of a wanted segment.
 
     Parameters
@@ -154,7 +154,8 @@ def read_segments(
 ) -> tuple[list[DrawnRegion], list[str]]:
     """Read the segments of a SEG object.
 
-    Parameters, results and errors are those of :func:`cad.mri.imaging.annotations.read_regions`.
+    Parameters, results and errors are those of
+    :func:`cad.mri.imaging.annotations.read_drawn_regions`.
     """
     names = wanted_segments(dataset, wanted)
     notes = []
@@ -179,14 +180,14 @@ def read_segments(
     if pixels.ndim == 2:
         pixels = pixels[np.newaxis]
     drawn = _frames(dataset, path, names)
-    _check_values(dataset, pixels, drawn, path)
-    plane = _plane(drawn, path, names)
+    _check_segment_values(dataset, pixels, drawn, path)
+    plane = _plane_of_frames(drawn, path, names)
     _check_sources(drawn, images, path, names)
-    slices = _slices(dataset, drawn, plane, drawn_on, images, path, names)
+    slices = _slices_of_frames(dataset, drawn, plane, drawn_on, images, path, names)
     regions = []
     for number, name in names.items():
-        frames = _by_slice(drawn, number, plane, slices, path, name)
-        place = _volume(dataset, pixels, frames, number, plane, slices)
+        frames = _frames_by_slice(drawn, number, plane, slices, path, name)
+        place = _segment_volume(dataset, pixels, frames, number, plane, slices)
         if not place.array.any():
             raise CadError(
                 "the segment is empty: all of its frames are",
@@ -232,7 +233,7 @@ def _check_object(dataset: Dataset, path: Path, names: dict[int, str]) -> None:
 # --- frames --------------------------------------------------------------------------------------
 
 
-def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_Drawn]:
+def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_SegmentFrame]:
     """Return the frames that show a wanted segment; frames that state two places are refused."""
     groups = dataset.get("PerFrameFunctionalGroupsSequence") or []
     if not groups:
@@ -249,7 +250,7 @@ def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_Drawn]
         wanted = [number for number in sorted(numbers) if number in names]
         if wanted:
             roi = names[wanted[0]] if len(wanted) == 1 else ""
-            drawn.append(_placed(frame, wanted, _sources(group), path, roi))
+            drawn.append(_frame_with_place(frame, wanted, _sources(group), path, roi))
     for number, name in names.items():
         if not any(number in item.numbers for item in drawn):
             raise CadError(
@@ -261,13 +262,13 @@ def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_Drawn]
     return drawn
 
 
-def _placed(
+def _frame_with_place(
     frame: Frame,
     numbers: list[int],
     sources: list[tuple[str, int | None]],
     path: Path,
     roi: str,
-) -> _Drawn:
+) -> _SegmentFrame:
     """Return a frame with its place; refuse one that does not state it."""
     stated = {
         "ImagePositionPatient": frame.position,
@@ -282,7 +283,7 @@ def _placed(
                 roi=roi,
                 hint=_AGAIN,
             )
-    return _Drawn(
+    return _SegmentFrame(
         index=frame.index,
         shape=(frame.rows, frame.columns),
         position=np.array(frame.position, float),
@@ -337,7 +338,9 @@ def _sources(group: Dataset) -> list[tuple[str, int | None]]:
     return sources
 
 
-def _check_values(dataset: Dataset, pixels: np.ndarray, drawn: list[_Drawn], path: Path) -> None:
+def _check_segment_values(
+    dataset: Dataset, pixels: np.ndarray, drawn: list[_SegmentFrame], path: Path
+) -> None:
     """Refuse stored numbers that do not say where a segment is."""
     shown = np.unique(pixels[[item.index for item in drawn]])
     if dataset.SegmentationType == "BINARY" and len(set(shown.tolist()) - {0}) > 1:
@@ -380,7 +383,7 @@ def _first(values: np.ndarray) -> str:
 # --- places --------------------------------------------------------------------------------------
 
 
-def _plane(drawn: list[_Drawn], path: Path, names: dict[int, str]) -> Volume:
+def _plane_of_frames(drawn: list[_SegmentFrame], path: Path, names: dict[int, str]) -> Volume:
     """Return the first frame as a volume of one slice of 1 mm; refuse frames of other planes."""
     first = drawn[0]
     normal = np.cross(first.axes[0], first.axes[1])
@@ -401,13 +404,13 @@ def _plane(drawn: list[_Drawn], path: Path, names: dict[int, str]) -> Volume:
                 f"{_NO_GRID}: {item.label} lies beside {first.label}, is turned against it, or has "
                 "other pixels",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
     return plane
 
 
-def _roi(item: _Drawn, names: dict[int, str]) -> str:
+def _segment_name(item: _SegmentFrame, names: dict[int, str]) -> str:
     """Return the name of the segment that a frame shows; empty if it shows several."""
     return names[item.numbers[0]] if len(item.numbers) == 1 else ""
 
@@ -432,7 +435,7 @@ def _is_normal(direction: np.ndarray, plane: Volume) -> bool:
     return bool(turned <= ORIENTATION_TOLERANCE)
 
 
-def _named(item: _Drawn, images: Sequence[Frame]) -> list[Frame]:
+def _images_of_frame(item: _SegmentFrame, images: Sequence[Frame]) -> list[Frame]:
     """Return the images that a frame names, of those that say where they lie."""
     named = []
     for uid, number in item.sources:
@@ -446,7 +449,7 @@ def _named(item: _Drawn, images: Sequence[Frame]) -> list[Frame]:
 
 
 def _check_sources(
-    drawn: list[_Drawn], images: Sequence[Frame], path: Path, names: dict[int, str]
+    drawn: list[_SegmentFrame], images: Sequence[Frame], path: Path, names: dict[int, str]
 ) -> None:
     """Refuse a frame that lies in another plane than all images that it names.
 
@@ -455,7 +458,7 @@ def _check_sources(
     for item in drawn:
         normal = np.cross(item.axes[0], item.axes[1])
         nearest: tuple[float, float, Frame] | None = None
-        for image in _named(item, images):
+        for image in _images_of_frame(item, images):
             if not _has_axes(item, image):
                 continue
             _check_sides(item, image, path, names)
@@ -470,18 +473,18 @@ def _check_sources(
                 f"ReferencedSOPInstanceUID {image.sop_uid} that it names; allowed is half its "
                 "thickness",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
 
 
-def _has_axes(item: _Drawn, image: Frame) -> bool:
+def _has_axes(item: _SegmentFrame, image: Frame) -> bool:
     """Tell whether the rows and columns of an image run as those of a frame."""
     axes = np.array(image.orientation, float).reshape(2, 3)
     return bool(np.abs(axes - item.axes).max() <= ORIENTATION_TOLERANCE)
 
 
-def _check_sides(item: _Drawn, image: Frame, path: Path, names: dict[int, str]) -> None:
+def _check_sides(item: _SegmentFrame, image: Frame, path: Path, names: dict[int, str]) -> None:
     """Refuse a frame that reaches beyond its image, or has the pixels of it in another size.
 
     Its position, its PixelSpacing, or its Rows and Columns are wrong. A frame that is a part of the
@@ -504,14 +507,14 @@ def _check_sides(item: _Drawn, image: Frame, path: Path, names: dict[int, str]) 
             f"ReferencedSOPInstanceUID {image.sop_uid} that it was drawn on; this has {image.rows} "
             f"Rows and {image.columns} Columns of {spacing[0]:.4g} x {spacing[1]:.4g} mm",
             file=path,
-            roi=_roi(item, names),
+            roi=_segment_name(item, names),
             hint=_AGAIN,
         )
 
 
-def _slices(
+def _slices_of_frames(
     dataset: Dataset,
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     drawn_on: Volume,
     images: Sequence[Frame],
@@ -545,7 +548,7 @@ def _slices(
 
 
 def _check_on_slices(
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     slices: _Slices,
     images: Sequence[Frame],
@@ -556,7 +559,7 @@ def _check_on_slices(
     for item in drawn:
         place = _along(plane, item.position)
         away = slices.away(place)
-        named = [image for image in _named(item, images) if _is_parallel(plane, image)]
+        named = [image for image in _images_of_frame(item, images) if _is_parallel(plane, image)]
         if slices.image and not named and _has_axes(item, slices.image):
             _check_sides(item, slices.image, path, names)
         allowed = _SAME_SLICE if named else OFF_PLANE
@@ -565,7 +568,7 @@ def _check_on_slices(
                 f"{item.label} lies {away * slices.distance:.2f} mm off the nearest slice of the "
                 f"images that the SEG was drawn on; allowed is {allowed * slices.distance:.2f} mm",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint="the images it was drawn on are missing: export them, too",
             )
         numbers = {
@@ -577,13 +580,13 @@ def _check_on_slices(
                 f"ReferencedSOPInstanceUID {named[0].sop_uid} that it names is slice "
                 f"{min(numbers)}",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
 
 
 def _slices_of_seg(
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     stated: float | None,
     thickness: float | None,
@@ -603,7 +606,7 @@ def _slices_of_seg(
         raise CadError(
             f"{problem}: it is not known how thick the slices of the SEG are",
             file=path,
-            roi=_roi(drawn[0], names),
+            roi=_segment_name(drawn[0], names),
             hint=_AGAIN,
         )
     slices = _Slices(0.0, distance)
@@ -614,7 +617,7 @@ def _slices_of_seg(
                 f"{_NO_GRID}: {item.label} lies {away * distance:.2f} mm beside slices that are "
                 f"{_in_mm(distance)} apart",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
     return slices
@@ -651,7 +654,7 @@ def _agree(first: float, second: float) -> bool:
 
 
 def _slices_of_images(
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     images: Sequence[Frame],
     stated: float | None,
@@ -662,7 +665,7 @@ def _slices_of_images(
     If the frames name images, it is a series of these. Of several series, those are taken whose
     slices have the stated distance, and of these the one whose slices lie nearest to the frames.
     """
-    series = {image.series_uid for item in drawn for image in _named(item, images)}
+    series = {image.series_uid for item in drawn for image in _images_of_frame(item, images)}
     if not series:
         series = {image.series_uid for image in images}
     candidates = []
@@ -718,11 +721,11 @@ def _slices_of_grid(plane: Volume, drawn_on: Volume) -> _Slices | None:
 # --- voxels --------------------------------------------------------------------------------------
 
 
-def _by_slice(
-    drawn: list[_Drawn], number: int, plane: Volume, slices: _Slices, path: Path, name: str
-) -> dict[int, _Drawn]:
+def _frames_by_slice(
+    drawn: list[_SegmentFrame], number: int, plane: Volume, slices: _Slices, path: Path, name: str
+) -> dict[int, _SegmentFrame]:
     """Return the frames of a segment by slice; refuse two of them in one slice."""
-    frames: dict[int, _Drawn] = {}
+    frames: dict[int, _SegmentFrame] = {}
     for item in drawn:
         if number not in item.numbers:
             continue
@@ -738,10 +741,10 @@ def _by_slice(
     return frames
 
 
-def _volume(
+def _segment_volume(
     dataset: Dataset,
     pixels: np.ndarray,
-    frames: dict[int, _Drawn],
+    frames: dict[int, _SegmentFrame],
     number: int,
     plane: Volume,
     slices: _Slices,
@@ -753,7 +756,7 @@ def _volume(
 
     Parameters
     ----------
-    frames : dict of int to _Drawn
+    frames : dict of int to _SegmentFrame
         The segment's frames, by the number of the slice on which each lies.
     number : int
         SegmentNumber of the segment.
@@ -764,7 +767,7 @@ def _volume(
     last = max(frames)
     inside = np.zeros((last - first + 1, *plane.shape[1:]), np.float32)
     for z, frame in frames.items():
-        inside[z - first] = _inside(dataset, pixels[frame.index], number)
+        inside[z - first] = _segment_voxels(dataset, pixels[frame.index], number)
 
     # The frames lie on the slices if only rounding parts them. Then their own positions say where
     # the volume begins and how far its slices are apart, as they have more digits.
@@ -782,7 +785,7 @@ def _volume(
     return Volume(inside, (*plane.spacing[:2], distance), triple(origin), plane.direction)
 
 
-def _inside(dataset: Dataset, stored: np.ndarray, number: int) -> np.ndarray:
+def _segment_voxels(dataset: Dataset, stored: np.ndarray, number: int) -> np.ndarray:
     """Return the voxels of a frame that belong to a segment."""
     if dataset.SegmentationType == _LABEL_MAP:
         inside = stored == number

@@ -34,7 +34,7 @@ from cad.base.reading import (
     read_parquet,
     reading,
 )
-from cad.base.transactions import Kind, claimed, commit, is_ours, settle, stage
+from cad.base.transactions import FolderKind, claimed, commit, is_ours, settle, stage
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners.base import RangeWarning, outside, training_range
 from cad.mri.columns import Column, columns_of_table, columns_stated
@@ -65,7 +65,7 @@ _GIGABYTES = 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
 
 
-MODEL = Kind(
+MODEL = FolderKind(
     "model",
     lambda top: (top / HASHES).is_file() and (top / "metadata.json").is_file(),
     marked=False,

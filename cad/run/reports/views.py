@@ -318,7 +318,7 @@ def study_views(
     for name in sorted(names):
         regions_of_study = [r for r in patient.regions if r.study == name]
         failures = [f for f in patient.failures if _study_of(f) == name]
-        images = _images(results.folder, name)
+        images = _images_of_study(results.folder, name)
         if patient.blinded and not isinstance(images, str):
             layers = {key: image for key, image in images.layers.items() if key != "probability"}
             images = replace(images, layers=layers)
@@ -395,7 +395,7 @@ def _study_of(failure: dict[str, str]) -> str:
     return failure.get("study_id") or failure["participant_id"]
 
 
-def _images(folder: RunFolder, study: str) -> StudyImages | str:
+def _images_of_study(folder: RunFolder, study: str) -> StudyImages | str:
     """Return the study's images, or a sentence on why they cannot be read."""
     path = folder.study(study)
     if path.parent.resolve() != path.resolve().parent or not path.is_file():

@@ -10,7 +10,7 @@ from cad.base.files import check_apart, write_atomic
 from cad.base.processes import landlock
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.explain import (
-    Explanation,
+    SourceExplanation,
     check_replaceable,
     explain_source,
     marked,
@@ -122,7 +122,9 @@ def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Cal
             yield call, scratch
 
 
-def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
+def explain_confined(
+    source: Path, rules: Path | None, options: ExecutionOptions
+) -> SourceExplanation:
     """Explain which series an import would take, with the source opened by a restricted process.
 
     Parameters

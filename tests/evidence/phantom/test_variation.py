@@ -9,7 +9,7 @@ from cad.base.errors import CadError
 from cad.evidence.phantom.protocols import LIGHT
 from cad.evidence.phantom.readers import READERS, panel
 from cad.evidence.phantom.simulator import USUAL, Variation, make_patient, present
-from cad.mri.imaging.displacement_search import measure
+from cad.mri.imaging.displacement_search import measure_displacement
 
 
 def test_a_panel_of_any_size_keeps_the_four() -> None:
@@ -47,7 +47,7 @@ def test_displacement_is_where_it_was_put() -> None:
     for variation in (still, moved):
         man = make_patient(3, 1, LIGHT, variation=variation).study
         mask = present(man.gland)
-        result = measure(present(man.t2w), present(man.adc), mask, gland=True)
+        result = measure_displacement(present(man.t2w), present(man.adc), mask, gland=True)
         shifts.append(np.array(result.shift_mm))
     # Without motion, gas and displacement an image lies where T2 does.
     assert np.linalg.norm(shifts[0]) < 1.0

@@ -119,7 +119,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
             raise ValueError(
                 "no grid point could be fitted and measured in the inner folds: "
-                f"{len(self.points_)} points tried{_reason(self, X, labels, spread, owner)}"
+                f"{len(self.points_)} points tried{_error_of_fit(self, X, labels, spread, owner)}"
             )
         self.losses_ = table.mean(axis=0)
         self.best_params_ = self.points_[int(np.argmin(self.losses_))]
@@ -263,7 +263,7 @@ def _fold_losses(
     return out
 
 
-def _reason(
+def _error_of_fit(
     search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
 ) -> str:
     """Return the error of a fit of the first grid point to all rows; empty if there is no error."""

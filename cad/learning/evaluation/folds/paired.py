@@ -369,7 +369,7 @@ def _measure_rows(
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]
         base = scores[reference]
-        value = _value(measure, aim[predicted], q[predicted])
+        value = _value_of_measure(measure, aim[predicted], q[predicted])
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":
             difference, lower, upper = _paired_difference(
@@ -392,7 +392,7 @@ def _measure_rows(
     return rows
 
 
-def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
+def _value_of_measure(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
     if len(aim) == 0:
         return float("nan")
     if measure == "auc":

@@ -121,7 +121,7 @@ def solve_low_rank(
 
     for enough in _ENOUGH:
         while state.left > enough and state.steps < _STEPS:
-            _step(Z, system, problem, state)
+            _low_rank_step(Z, system, problem, state)
         exact = verdict(*_vertex_of_optimum(Z, problem, state))
         if exact.converged and exact.gap <= _EXACT:
             return exact
@@ -130,7 +130,7 @@ def solve_low_rank(
 
 
 @dataclass
-class _State:
+class _LowRankState:
     """Hold the state of the interior-point method: x, gamma, c - gamma, v and xi.
 
     x are weights and scalars, gamma the duals, v the surplus and xi the shortfall of the rows. All
@@ -151,7 +151,7 @@ class _State:
     steps: int = 0
 
 
-def _start_of_duals(Z: Array, problem: Problem) -> _State:
+def _start_of_duals(Z: Array, problem: Problem) -> _LowRankState:
     """Return a start: duals are in the middle between their bounds, surplus and shortfall at least
     1.
     """
@@ -166,7 +166,7 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
         # would be needed.
         x[-1] = 0.05
     short = problem.t - Z @ x
-    return _State(
+    return _LowRankState(
         x=x,
         quadratic=quadratic,
         gamma=0.5 * problem.c,
@@ -179,7 +179,9 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
 
 @dataclass
 class _Change:
-    """Hold a step of the interior-point method: the change of each variable of :class:`_State`."""
+    """Hold a step of the interior-point method: the change of each variable of
+    :class:`_LowRankState`.
+    """
 
     x: Array
     gamma: Array
@@ -187,7 +189,7 @@ class _Change:
     xi: Array
     price: float
 
-    def reach(self, state: _State) -> float:
+    def reach(self, state: _LowRankState) -> float:
         """Return the share of the change, at most 1, after which a variable of the state meets a
         bound.
         """
@@ -202,7 +204,7 @@ class _Change:
             worst = max(worst, -self.x[-1] / state.x[-1], -self.price / state.price)
         return float(1.0 / worst)
 
-    def complementarity(self, state: _State, length: float) -> float:
+    def complementarity(self, state: _LowRankState, length: float) -> float:
         """Return the complementarity after a step of this length.
 
         It is gamma'v + (c - gamma)'xi + s price.
@@ -213,7 +215,7 @@ class _Change:
             total += (state.x[-1] + length * self.x[-1]) * (state.price + length * self.price)
         return float(total)
 
-    def apply(self, state: _State, length: float) -> None:
+    def apply(self, state: _LowRankState, length: float) -> None:
         """Move the state by a step of this length."""
         state.x += length * self.x
         state.gamma += length * self.gamma
@@ -224,7 +226,9 @@ class _Change:
             state.price += length * self.price
 
 
-def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _State) -> None:
+def _low_rank_step(
+    Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _LowRankState
+) -> None:
     """Change the state by one step, which consists of a predictor and a corrector."""
     t = problem.t
     c = problem.c
@@ -287,7 +291,7 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     change.apply(state, length)
 
 
-def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
+def _vertex_of_optimum(Z: Array, problem: Problem, state: _LowRankState) -> tuple[Array, Array]:
     """Return duals gamma and scalars u at which each row's dual is at a bound (0 or the row's cost
     c), or the row lies exactly on its margin.
 
