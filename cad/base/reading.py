@@ -693,7 +693,10 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     schema = pq.read_schema(io.BytesIO(content))
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    texts = [field.name for field in schema if _is_text(field.type)]
+    texts = []
+    for field in schema:
+        if _is_text(field.type):
+            texts.append(field.name)
     # Each distinct text is kept once until the total length of the texts is known and allowed. A
     # million rows may share one long text, and a small file could so fill the memory.
     file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)

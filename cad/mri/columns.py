@@ -439,8 +439,9 @@ def _feature_column(
 def _columns_of_region(
     channel: str, title: str, words: str, table: dict[str, list[str]]
 ) -> list[Column]:
-    return [
-        Column(
+    columns = []
+    for name, (definition, unit, tag) in table.items():
+        column = Column(
             image="",
             family=channel,
             channel=channel,
@@ -454,8 +455,8 @@ def _columns_of_region(
             label=name.replace("_", " "),
             groups=(title,),
         )
-        for name, (definition, unit, tag) in table.items()
-    ]
+        columns.append(column)
+    return columns
 
 
 _REGION = (

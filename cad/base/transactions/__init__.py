@@ -210,7 +210,8 @@ def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
     """
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
-        new, removed = ([str(place) for place in content[key]] for key in ("new", "gone"))
+        new = [str(place) for place in content["new"]]
+        removed = [str(place) for place in content["gone"]]
     top = folder.resolve()
     for place in [*new, *removed]:
         segments = PurePosixPath(place).parts
@@ -267,7 +268,7 @@ def require_kind(folder: Path, *kinds: FolderKind) -> None:
     ----------
     folder : Path
         Folder that the command is to write.
-    *kinds : Kind
+    *kinds : FolderKind
         Kinds that the folder may be of.
 
     Raises
@@ -284,9 +285,16 @@ def require_kind(folder: Path, *kinds: FolderKind) -> None:
     if not names or pending(folder):
         return
     mark = _marked_name(folder)
-    if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):
-        return
-    content = f"a {mark}" if mark else f"{', '.join(names[:3])}{', …' if names[3:] else ''}"
+    for kind in kinds:
+        if mark == kind.name:
+            return
+        if not mark and kind.holds(folder):
+            return
+    content = ", ".join(names[:3])
+    if len(names) > 3:
+        content += ", …"
+    if mark:
+        content = f"a {mark}"
     kind_names = " or ".join(kind.name for kind in kinds)
     raise CadError(
         f"the folder holds {content} and is not a {kind_names}; nothing in it was changed",

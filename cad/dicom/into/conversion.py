@@ -176,7 +176,10 @@ class _Job:
 
     def images(self) -> None:
         """Write every modality, and the flip-angle and diffusion images."""
-        written = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
+        written = {}
+        for modality in MODALITIES:
+            write = self._dynamic if modality.dynamic else self._single
+            written[modality.name] = write(modality)
         written["ktrans"] = written["ktrans"] or self._from_file(KTRANS)
         written["vfa"] = self._write_by_value("flip angle", "vfa", "flip_angle")
         written["diffusion"] = self._write_by_value("b-value", "diffusion", "b_value")
@@ -267,7 +270,11 @@ class _Job:
         return [], None
 
     def _accepted(self, matches: tuple[Match, ...]) -> list[Stack]:
-        slices = [f for f in self.study.slices if any(m.accepts(f) for m in matches)]
+        """Return the images whose slices meet at least one of the matches."""
+        slices = []
+        for frame in self.study.slices:
+            if any(match.accepts(frame) for match in matches):
+                slices.append(frame)
         return stacks_by_series(slices)
 
     def _single(self, modality: Modality) -> bool:
@@ -315,11 +322,17 @@ class _Job:
                 f"taken; series {taken} meets an earlier one"
             )
 
+    def _ktrans_file(self) -> Path | None:
+        """Return the first file of the source that the rules name as the Ktrans map."""
+        for folder in self.study.tables:
+            for pattern in self.rules.ktrans_file:
+                for _, path in files_of(folder, pattern, self.study.patient_id):
+                    return path
+        return None
+
     def _from_file(self, modality: Modality) -> bool:
         """Write the Ktrans map that the source has as an image file; return whether it has one."""
-        places = [(top, text) for top in self.study.tables for text in self.rules.ktrans_file]
-        paths = (p for top, text in places for _, p in files_of(top, text, self.study.patient_id))
-        path = next(paths, None)
+        path = self._ktrans_file()
         if path is None:
             return False
         target = image_path(self.build, self.study_id, modality.name)
@@ -395,7 +408,10 @@ class _Job:
         # instances than the source still has.
         if set(had.get("SOPInstanceUIDs", [])) != _uids_of_stacks(stacks):
             return False
-        return changed_since(image, (item.path for stack in stacks for item in stack.slices))
+        paths = []
+        for stack in stacks:
+            paths += [frame.path for frame in stack.slices]
+        return changed_since(image, paths)
 
     def _require_same(self, target: Path, stacks: list[Stack], made: Callable[[], Volume]) -> None:
         """Raise an error if the source now gives other voxels for an image of the cohort.
@@ -454,8 +470,8 @@ class _Job:
         prefer = self.rules.prefer
         if prefer is None:
             return None
-        ranks = [_rank(stack, prefer) for stack in stacks]
-        best = [stack for stack, rank in zip(stacks, ranks, strict=True) if rank == max(ranks)]
+        highest = max(_rank(stack, prefer) for stack in stacks)
+        best = [stack for stack in stacks if _rank(stack, prefer) == highest]
         return best[0] if len(best) == 1 else None
 
     def _dynamic(self, modality: Modality) -> bool:
@@ -658,7 +674,10 @@ def _phase_encoding_entry(head: Frame) -> dict[str, str]:
 
 
 def _uids_of_stacks(stacks: list[Stack]) -> set[str]:
-    return {item.sop_uid for stack in stacks for item in stack.slices}
+    uids = set()
+    for stack in stacks:
+        uids |= {frame.sop_uid for frame in stack.slices}
+    return uids
 
 
 def _day(stated: str) -> str | None:
@@ -681,7 +700,9 @@ def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:
         One for each 3-D image: frames of one series with equal plane, time point, b-value, flip
         angle and echo time. Sorted by series number.
     """
-    stacks = [stack for series in by_series(frames) for stack in stacks_of(series)]
+    stacks = []
+    for series in by_series(frames):
+        stacks += stacks_of(series)
     return sorted(stacks, key=lambda stack: stack.first.series_number)
 
 

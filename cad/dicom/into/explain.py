@@ -188,7 +188,9 @@ def proposed_rules(
             for kind in fitting:
                 left_out = values_of_chosen.get(kind, set())
                 matches += _diffusion_matches(kind, kinds[kind], left_out)
-            rivals = [frames for kind in fitting for frames in _partly_calculated(kinds[kind])]
+            rivals = []
+            for kind in fitting:
+                rivals += _partly_calculated(kinds[kind])
             if rivals:
                 undecided[name] = []
                 for frames in rivals:
@@ -246,9 +248,12 @@ def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
 
     No rule is proposed for them, because neither their names nor their values say what they are.
     """
-    studies = list(studies)
-    folders = {folder for study in studies for folder in study.tables}
-    patients = sorted({study.patient_id for study in studies} - {""}, key=len, reverse=True)
+    folders = set[Path]()
+    patient_ids = set[str]()
+    for study in studies:
+        folders.update(study.tables)
+        patient_ids.add(study.patient_id)
+    patients = sorted(patient_ids - {""}, key=len, reverse=True)
     counts: Counter[str] = Counter()
     listed = set()
     for folder in sorted(folders):
@@ -279,11 +284,16 @@ def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> lis
 
     A kind is named by the description of its series, with ``#`` for each number.
     """
-    owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
+    studies_of = {}
+    for kind in fitting:
+        studies_of[kind] = {frames[0].study_uid for frames in kinds[kind]}
     rivals = []
     for kind in fitting:
-        owners_of_rivals = [owners[rival] for rival in fitting if rival != kind]
-        if any(owners[kind] & theirs for theirs in owners_of_rivals):
+        studies_of_others = set()
+        for other in fitting:
+            if other != kind:
+                studies_of_others |= studies_of[other]
+        if studies_of[kind] & studies_of_others:
             rivals.append(kind)
     return rivals
 
@@ -341,13 +351,21 @@ def _decided_kind(
     """
     candidates = _rival_series(name, fitting, kinds)
     if not candidates:
-        candidates = [frames for kind in fitting for frames in kinds[kind]]
+        candidates = _series_of_kinds(fitting, kinds)
     chosen = _kind_of_number(name, number, candidates)
     decided = [chosen]
     for kind in fitting:
         if kind != chosen and kind not in _rival_kinds([kind, chosen], kinds):
             decided.append(kind)
     return decided
+
+
+def _series_of_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[list[Frame]]:
+    """Return the series of several kinds, kind after kind."""
+    series = []
+    for kind in fitting:
+        series += kinds[kind]
+    return series
 
 
 def _kind_of_number(name: str, number: int, candidates: list[list[Frame]]) -> str:
@@ -377,8 +395,7 @@ def _values_of_chosen(
     The chosen kind is that of the series with this number. Of another kind, images of these values
     are not taken; images of other values are.
     """
-    candidates = [frames for kind in fitting for frames in kinds[kind]]
-    chosen = _kind_of_number(name, number, candidates)
+    chosen = _kind_of_number(name, number, _series_of_kinds(fitting, kinds))
     in_chosen: dict[tuple[str, float], set[int]] = defaultdict(set)
     for frames in kinds[chosen]:
         for frame in frames:
@@ -557,9 +574,15 @@ def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
 
     The result is empty if all images of the kind are acquired, or all calculated.
     """
-    images = [frame for frames in series for frame in frames]
-    calculated = [frame for frame in images if _is_calculated(frame)]
-    if not calculated or len(calculated) == len(images):
+    calculated = []
+    acquired = []
+    for frames in series:
+        for frame in frames:
+            if _is_calculated(frame):
+                calculated.append(frame)
+            else:
+                acquired.append(frame)
+    if not calculated or not acquired:
         return []
     study = calculated[0].study_uid
     of_study = [frames for frames in series if frames[0].study_uid == study]
@@ -597,9 +620,12 @@ def _flip_angle_matches(
     match: dict[str, object] = {"description": _kind_pattern(kind)}
     if not left_out:
         return [match]
-    stated = {frame.flip_angle for frames in series for frame in frames}
-    angles = [angle for angle in stated - left_out if angle is not None]
-    return [{**match, "flip_angle": angle} for angle in sorted(angles)]
+    angles = set()
+    for frames in series:
+        for frame in frames:
+            if frame.flip_angle is not None:
+                angles.add(frame.flip_angle)
+    return [{**match, "flip_angle": angle} for angle in sorted(angles - left_out)]
 
 
 def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
@@ -607,9 +633,13 @@ def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
 
 
 def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
+    if not _is_weighted(kind, series):
+        return False
     # A calculated image follows from the ADC map, so that it says nothing new about the ADC map.
-    acquired = any(not _is_calculated(frame) for frames in series for frame in frames)
-    return _is_weighted(kind, series) and acquired
+    acquired = []
+    for frames in series:
+        acquired += [frame for frame in frames if not _is_calculated(frame)]
+    return len(acquired) > 0
 
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:

@@ -44,11 +44,12 @@ def same_times(study: SourceStudy, other: SourceStudy) -> bool:
 
 
 def _acquisition_times(study: SourceStudy) -> set[tuple[str, float]]:
-    return {
-        (frame.study_date, frame.acquisition_time)
-        for frame in study.slices
-        if frame.acquisition_time is not None and frame.study_date
-    }
+    """Return the dates and times (s of the day) of a study's slices that state both."""
+    times = set()
+    for frame in study.slices:
+        if frame.acquisition_time is not None and frame.study_date:
+            times.add((frame.study_date, frame.acquisition_time))
+    return times
 
 
 def same_voxels(new: StudyPlace, others: Iterable[StudyPlace]) -> list[str]:
@@ -56,9 +57,9 @@ def same_voxels(new: StudyPlace, others: Iterable[StudyPlace]) -> list[str]:
 
     Parameters
     ----------
-    new : Place
+    new : StudyPlace
         The new study, in the folder in which it is built.
-    others : iterable of Place
+    others : iterable of StudyPlace
         The man's other studies in the cohort.
 
     Returns
@@ -67,7 +68,11 @@ def same_voxels(new: StudyPlace, others: Iterable[StudyPlace]) -> list[str]:
         ``sub-XXX[_ses-YY]``; a file that cannot be read is skipped.
     """
     hashes = _hashes(new)
-    return [earlier_study.study_id for earlier_study in others if hashes & _hashes(earlier_study)]
+    same = []
+    for study in others:
+        if hashes & _hashes(study):
+            same.append(study.study_id)
+    return same
 
 
 def _hashes(place: StudyPlace) -> set[str]:

@@ -103,7 +103,10 @@ class ImportSummary:
     def as_text(self) -> str:
         """Return the summary as lines of text for a terminal."""
         words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
-        lines = [f"{word}: {', '.join(ids)}" for word, ids in words.items() if ids]
+        lines = []
+        for word, ids in words.items():
+            if ids:
+                lines.append(f"{word}: {', '.join(ids)}")
         lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"failed: {failure}" for failure in self.failures]
@@ -398,7 +401,10 @@ class _Import:
         build = self._build()
         converted = self._convert(study, place.study_id, build, place.folder)
         tables = self._with_study(self.tables, study, place, converted)
-        new = [path.relative_to(build) for path in sorted(build.rglob("*")) if path.is_file()]
+        new = []
+        for path in sorted(build.rglob("*")):
+            if path.is_file():
+                new.append(path.relative_to(build))
         if not new and tables.same(self.tables):
             self._done(place, converted, self.summary.unchanged)
             return
@@ -434,11 +440,12 @@ class _Import:
 
         If the first of these studies has no session yet, the session that it will get is used.
         """
-        return [
-            StudyPlace(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
-            for p in self.patients.of(place.participant_id)
-            if p != place
-        ]
+        others = []
+        for other in self.patients.of(place.participant_id):
+            if other != place:
+                session = other.session_id or FIRST_SESSION
+                others.append(StudyPlace(other.participant_id, session, other.folder))
+        return others
 
     def _check(
         self, place: StudyPlace, build: Path, tables: Tables, study: SourceStudy | FileStudy

@@ -4,6 +4,7 @@ import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -248,8 +249,11 @@ def _drawn_images(
             f"{reference.first.series_number} is taken"
         )
         return reference.grid, []
-    images = {uid: [f for f in study.slices if f.series_uid == uid] for uid in named}
-    series = {uid: frames for uid, frames in images.items() if frames}
+    series = {}  # the frames of each series that the study has, by its UID
+    for uid in named:
+        frames = [frame for frame in study.slices if frame.series_uid == uid]
+        if frames:
+            series[uid] = frames
     uids = ", ".join(printable(uid) for uid in named)
     if not series:
         frame_uid = str(dataset.get("FrameOfReferenceUID", "") or "")
@@ -267,7 +271,7 @@ def _drawn_images(
     for uid, frames in series.items():
         _check_instances(named[uid], frames, uid, path, notes)
     if is_seg:  # it has a grid of its own
-        return reference.grid, [frame for frames in series.values() for frame in frames]
+        return reference.grid, list(chain.from_iterable(series.values()))
     if len(series) > 1:
         drawn = {}
         for uid, frames in series.items():
@@ -282,9 +286,7 @@ def _drawn_images(
             file=path,
             hint="export a structure set for each series",
         )
-    drawn_images = []
-    for frames in series.values():
-        drawn_images += frames
+    drawn_images = list(chain.from_iterable(series.values()))
     other_frames = {image.frame_uid for image in drawn_images} - {images_frame, ""}
     if images_frame and other_frames:
         raise CadError(
@@ -565,7 +567,10 @@ def gland_mask(
     labels = whole_numbers(path)
     inside = np.isin(labels.array, gland_values) if gland_values else labels.array != 0
     if not inside.any():
-        present = [str(value) for value in np.unique(labels.array) if value]
+        present = []
+        for value in np.unique(labels.array):
+            if value:
+                present.append(str(value))
         holds = f"holds {', '.join(present)}" if present else "is empty"
         numbers = f"none of {', '.join(map(str, gland_values))}; " if gland_values else ""
         notes.append(f"no gland mask: {numbers}{path.name} {holds}")
@@ -596,7 +601,10 @@ def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Pa
 def _regions_of_label_map(path: Path) -> Labelled:
     """Return the regions of a label map; the label of a region is its ROI id."""
     volume = whole_numbers(path)
-    labels = [int(v) for v in np.unique(volume.array) if v]
+    labels = []
+    for label in np.unique(volume.array):
+        if label:
+            labels.append(int(label))
     if not labels:
         raise CadError(
             "the label map is empty", file=path, hint="draw the ROIs, or remove the file"

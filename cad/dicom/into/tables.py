@@ -238,7 +238,9 @@ class Tables:
     def _with_readers(self, names: list[str], rules: ImportRules) -> pd.DataFrame:
         listed = set(self.readers["reader_id"])
         new = [name for name in dict.fromkeys(names) if name not in listed]
-        expert = ["1" if name in rules.experts else "0" for name in new]
+        expert = []
+        for name in new:
+            expert.append("1" if name in rules.experts else "0")
         return _with_rows(self.readers, pd.DataFrame({"reader_id": new, "expert": expert}))
 
     def _with_patient(

@@ -174,12 +174,20 @@ def _report_of_dataset(dataset: Dataset) -> Report:
     _require_that(bool(groups), "TID 1500 without any measurement group")
     # Reports that a version before 1.0.0 wrote state the man's result in a measurement group of
     # another template, TID 1501, which needs no outline.
-    of_man = [g for g in groups if g.ContentTemplateSequence[0].TemplateIdentifier == "1501"]
-    groups = [group for group in groups if group not in of_man]
-    rois = [_report_of_roi(group) for group in groups if not _only_drawn(group)]
+    of_man = []
+    with_segment = []
+    only_drawn = []
+    for group in groups:
+        if group.ContentTemplateSequence[0].TemplateIdentifier == "1501":
+            of_man.append(group)
+        elif _only_drawn(group):
+            only_drawn.append(group)
+        else:
+            with_segment.append(group)
+    rois = [_report_of_roi(group) for group in with_segment]
     by_uid = {roi.tracking_uid: roi for roi in rois}
     _require_that(len(by_uid) == len(rois), "two groups with a segment have one tracking UID")
-    for group in filter(_only_drawn, groups):
+    for group in only_drawn:
         owner = by_uid.get(str(_single_child(group, TRACKING_UID, "tracking UID").UID))
         if owner is None:
             raise CadError("an image region belongs to no ROI that has a segment")

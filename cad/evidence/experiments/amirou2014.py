@@ -321,9 +321,10 @@ def _measure_problem(
     seeds = options.seeds(SEEDS)
     C = choose_cost(problem, seeds[0])
     work = (delayed(_one_seed)(problem, C, seed) for seed in seeds)
-    rows = pd.DataFrame(
-        [row for seed_rows in Parallel(n_jobs=options.jobs)(work) for row in seed_rows]
-    )
+    records = []
+    for records_of_seed in Parallel(n_jobs=options.jobs)(work):
+        records += records_of_seed
+    rows = pd.DataFrame(records)
     symmetric = rows[rows["theta"] == 1.0]
     curve = symmetric.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     costly = rows[rows["theta"] == THETA]

@@ -69,7 +69,9 @@ class SiteProtocol:
 
 
 def _protocol_of(words: dict[str, Any]) -> SiteProtocol:
-    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
+    made: dict[str, Any] = {}
+    for key, value in words.items():
+        made[key] = tuple(value) if isinstance(value, list) else value
     for name in ("t2", "adc", "dce"):
         made[name] = Grid(*map(tuple, made[name]))
     return SiteProtocol(**made)

@@ -122,12 +122,13 @@ class Patients:
         self.participant_ids = participant_ids
         self.studies: dict[str, StudyPlace] = {}
         self.sources: dict[str, str | None] = {}
-        for folder in sorted(
-            p for p in root.glob("sub-*") if p.name in participant_ids and p.is_dir()
-        ):
+        for folder in sorted(root.glob("sub-*")):
+            if folder.name not in participant_ids or not folder.is_dir():
+                continue
             self.sources[folder.name] = None
             # If the patient has no folders of sessions, his images are in his own folder.
-            for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
+            sessions = sorted(path for path in folder.glob("ses-*") if path.is_dir())
+            for home in sessions or [folder]:
                 self._remember(folder.name, home)
 
     def _remember(self, participant: str, home: Path) -> None:
@@ -210,7 +211,10 @@ class Patients:
         # The only study of a man is stored without a session, as BIDS allows.
         if not taken and not several:
             return StudyPlace(participant, None, home)
-        numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
+        numbers = []
+        for place in taken:
+            if place.session_id:
+                numbers.append(int(place.session_id.removeprefix("ses-")))
         # An existing study without a session is the first study, and becomes ses-01.
         session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
         return StudyPlace(participant, session, home / session)

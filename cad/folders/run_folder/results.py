@@ -426,11 +426,10 @@ def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
 
     A field that is not given as an argument is read from the cell with the field's name.
     """
-    cells = {
-        column.name: _CELLS[column.type](row.get(column.name))
-        for column in fields(kind)
-        if column.name not in other
-    }
+    cells = {}
+    for column in fields(kind):
+        if column.name not in other:
+            cells[column.name] = _CELLS[column.type](row.get(column.name))
     return kind(**cells, **other)
 
 

@@ -209,7 +209,10 @@ def _asked(settings: ReadingSettings) -> JsonObject:
     Where readers do not correct outlines, the entry ``outlines`` is left out, so that the file is
     the same as in earlier versions of the program.
     """
-    return {name: v for name, v in asdict(settings).items() if name != "outlines" or v}
+    entries = asdict(settings)
+    if not entries["outlines"]:
+        del entries["outlines"]
+    return entries
 
 
 def _draw_codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:

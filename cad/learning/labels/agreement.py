@@ -307,7 +307,10 @@ def _first_of_copies(grades: Array) -> NDArray[np.intp]:
     """
     n_readers = grades.shape[1]
     first = np.arange(n_readers)
-    pairs = [(a, b) for b in range(n_readers) for a in range(b)]
+    pairs = []
+    for b in range(n_readers):
+        for a in range(b):
+            pairs.append((a, b))
     if len(pairs) < 2:
         return first
     common = np.zeros(len(pairs), dtype=int)

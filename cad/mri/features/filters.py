@@ -221,8 +221,10 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
         wavelet = pywt.Wavelet(chosen.wavelet)
         # A filter kernel is placed with its middle on a voxel, and only a kernel of odd length has
         # a middle. A kernel of even length therefore gets a 0 at its end.
-        pair = [np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)]
-        return [np.append(k, 0.0) if len(k) % 2 == 0 else k for k in pair]
+        kernels = []
+        for kernel in (np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)):
+            kernels.append(np.append(kernel, 0.0) if len(kernel) % 2 == 0 else kernel)
+        return kernels
     if chosen.kind == "mean":
         half = int(np.floor(((chosen.support_mm or 0.0) / side - 1) / 2 + 0.5))
         if half < 1:

@@ -228,22 +228,21 @@ def _of_series(
 ) -> dict[str, np.ndarray]:
     """Return the statistics of each map of a dynamic series: an array with a record per region."""
     channels: dict[str, np.ndarray] = {}
-    unfit = {
-        MAPS[name].model: regions.values(image) > 0
-        for name, image in prepared.maps.items()
-        if MAPS[name].role == "did_not_fit"
-    }
-    fits = {
-        model: np.repeat(np.array(regions.share_of(~lost)) >= MIN_FITTED, regions.sizes)
-        for model, lost in unfit.items()
-    }
+    # For each model, the voxels whose parameters do not count: those that the model does not fit,
+    # and all voxels of a region in which it fits too few.
+    unusable = {}
+    for name, image in prepared.maps.items():
+        if MAPS[name].role == "did_not_fit":
+            unfit = regions.values(image) > 0
+            enough_fitted = np.array(regions.share_of(~unfit)) >= MIN_FITTED
+            unusable[MAPS[name].model] = unfit | ~np.repeat(enough_fitted, regions.sizes)
     for name, image in prepared.maps.items():
         made = MAPS[name]
         if map_family(made) not in settings.families:
             continue
         values = regions.values(image)
-        if made.role == "parameter" and made.model in unfit:
-            values[unfit[made.model] | ~fits[made.model]] = np.nan
+        if made.role == "parameter" and made.model in unusable:
+            values[unusable[made.model]] = np.nan
         channels[map_channel(name)] = _statistics_of_regions(values, regions)
     texture = texture_of(settings, prepared.name)
     for name, image in prepared.images.items():

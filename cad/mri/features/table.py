@@ -197,7 +197,9 @@ def _columns_of_modality(
     """
     grid = _grid_around_regions(study, name, settings.features)
     # A region that cannot be measured is replaced by an empty one, so that its columns are NaN.
-    shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
+    shares = []
+    for region in drawn:
+        shares.append(np.zeros_like(region.share) if region.too_little else region.share)
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     nyul = settings.images.t2_standardisation == "nyul"
     # The scale of T2 by Nyul is fitted to all studies, after each of them was measured once.
@@ -227,7 +229,10 @@ def _columns_of_modality(
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
         _keep_perfusion(study, prepared, regions, rois, result)
-    lost = [column for column, values in columns.items() if not np.isfinite(values).all()]
+    lost = []
+    for column, values in columns.items():
+        if not np.isfinite(values).all():
+            lost.append(column)
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
     if without_scale:

@@ -279,7 +279,10 @@ def measure_displacement(
     # Two images share more information by chance if fewer voxels are counted. The best information
     # is therefore computed on the same coarse voxels as that of turned images below.
     every = round(_COARSE_MM / _FINE_MM)
-    thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
+    thin = []
+    for j in range(-2, 3):
+        for i in range(-2, 3):
+            thin.append(table(x + i, y + j, every).sum(axis=0))
     best = float(_mutual_information(np.array(thin)).max())
     shift = _peak(_mutual_information(whole), x, y)
     error = _jackknife(near_table, far, steps, x, y, shift)
@@ -472,7 +475,9 @@ def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
     x, slices, levels of T2, and levels of the image.
     """
     every = round(_COARSE_MM / _FINE_MM)
-    rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
+    rows = []
+    for y in steps:
+        rows.append([table(int(x), int(y), every) for x in steps])
     return np.array(rows, np.int32)
 
 
@@ -579,8 +584,13 @@ def _highest_information(shared: Callable[[int, int], float], steps: range) -> f
             if value > highest:
                 highest = value
                 place = (x, y)
+    best_x, best_y = place
     around = range(1 - steps.step, steps.step)
-    return max(shared(place[0] + i, place[1] + j) for j in around for i in around)
+    values = []
+    for j in around:
+        for i in around:
+            values.append(shared(best_x + i, best_y + j))
+    return max(values)
 
 
 def _middle_of_slices(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
@@ -607,7 +617,9 @@ def _fine(
     while True:
         x = min(max(x, 2 - reach), reach - 2)
         y = min(max(y, 2 - reach), reach - 2)
-        rows = [np.stack([value_at(x + i, y + j) for i in range(-2, 3)]) for j in range(-2, 3)]
+        rows = []
+        for j in range(-2, 3):
+            rows.append(np.stack([value_at(x + i, y + j) for i in range(-2, 3)]))
         near_table = np.stack(rows)
         shared = _mutual_information(near_table.sum(axis=2))
         row, column = divmod(int(shared.argmax()), shared.shape[1])

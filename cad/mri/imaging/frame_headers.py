@@ -383,20 +383,26 @@ def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
             f"a grid of {len(slices)} slices in {down} x {across} tiles, but {whole.rows} x "
             f"{whole.columns} pixels do not divide by them"
         )
-    times = [_seconds_of_day(item.get("AcquisitionTime")) for item in slices]
-    return [
-        replace(
+    times = []
+    for item in slices:
+        time = _seconds_of_day(item.get("AcquisitionTime"))
+        if time is not None:
+            times.append(time)
+    # One file is one time point. All its slices therefore get the earliest time.
+    earliest = min(times, default=None)
+    frames = []
+    for index, item in enumerate(slices):
+        frame = replace(
             whole,
-            index=k,
+            index=index,
             tiles=across,
             rows=whole.rows // down,
             columns=whole.columns // across,
             position=_finite_numbers(item.get("ImagePositionPatient"), 3),
-            # One file is one time point. All its slices therefore get the earliest time.
-            acquisition_time=min((t for t in times if t is not None), default=None),
+            acquisition_time=earliest,
         )
-        for k, item in enumerate(slices)
-    ]
+        frames.append(frame)
+    return frames
 
 
 def _frame(header: Dataset, path: Path, index: int) -> Frame:

@@ -665,22 +665,30 @@ def _slices_of_images(
     If the frames name images, it is a series of these. Of several series, those are taken whose
     slices have the stated distance, and of these the one whose slices lie nearest to the frames.
     """
-    series = {image.series_uid for item in drawn for image in _images_of_frame(item, images)}
-    if not series:
-        series = {image.series_uid for image in images}
+    series_uids = set()
+    for item in drawn:
+        for image in _images_of_frame(item, images):
+            series_uids.add(image.series_uid)
+    if not series_uids:
+        series_uids = {image.series_uid for image in images}
     candidates = []
-    for uid in sorted(series):
-        slices = _slices_of_series([image for image in images if image.series_uid == uid], plane)
+    for uid in sorted(series_uids):
+        of_series = [image for image in images if image.series_uid == uid]
+        slices = _slices_of_series(of_series, plane)
         if slices is not None:
             candidates.append(slices)
-    matching = [slices for slices in candidates if stated and _agree(stated, slices.distance)]
-    candidates = matching or candidates
+    if stated:
+        matching = [slices for slices in candidates if _agree(stated, slices.distance)]
+        candidates = matching or candidates
     if not candidates:
         return None
-    away = []
+    farthest = []  # for each candidate, how far a frame lies from its slices, in slice distances
     for slices in candidates:
-        away.append(max(slices.away(_along(plane, item.position)) for item in drawn))
-    nearest = [s for s, a in zip(candidates, away, strict=True) if a <= min(away) + _ROUNDED]
+        farthest.append(max(slices.away(_along(plane, item.position)) for item in drawn))
+    nearest = []
+    for slices, away in zip(candidates, farthest, strict=True):
+        if away <= min(farthest) + _ROUNDED:
+            nearest.append(slices)
     for slices in nearest[1:]:
         if not _agree(slices.distance, nearest[0].distance):
             raise CadError(

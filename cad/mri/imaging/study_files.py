@@ -693,7 +693,10 @@ def _check_frames(study: Study, folder: Path) -> None:
     for kind in (*images, *masks):
         paths[kind] = image_path(folder, study.study_id, kind)
         uids[kind] = nifti.read_sidecar(paths[kind]).get("FrameOfReferenceUID")
-    stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}
+    stated = {}
+    for kind, image in images.items():
+        if image and uids[kind]:
+            stated[kind] = uids[kind]
     if len(set(stated.values())) > 1:
         listed = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
         raise CadError(

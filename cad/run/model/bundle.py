@@ -571,7 +571,10 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
             hint="name the folder that a training wrote, with its metadata.json",
         )
     settle(folder)
-    present = {p.name for p in folder.iterdir() if not is_ours(p.name)}
+    present = set()
+    for path in folder.iterdir():
+        if not is_ours(path.name):
+            present.add(path.name)
     if present != {*FILES, HASHES}:
         raise CadError(
             f"a bundle holds exactly {', '.join((*FILES, HASHES))}; "

@@ -77,7 +77,9 @@ def explanation_rows(
     ('psa', 1.0, 1.0, 0.0)
     """
     units = units_of(names, columns)
-    group_of = {name: columns[name].title if name in columns else name for name in names}
+    group_of = {}
+    for name in names:
+        group_of[name] = columns[name].title if name in columns else name
     titles = list(dict.fromkeys(group_of.values()))
     explained = explain(estimator, training, rows, names, top=len(names))
     average, effects = contributions(estimator, training, rows, list(group_of.values()))

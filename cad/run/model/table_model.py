@@ -122,7 +122,10 @@ def _nameless(learner: Any) -> Any:
 
 def _learner_words(learner: Any) -> JsonObject:
     last = learner[-1] if hasattr(learner, "steps") else learner
-    plain = {k: v for k, v in last.get_params().items() if isinstance(v, str | int | float | None)}
+    plain = {}
+    for name, value in last.get_params().items():
+        if isinstance(value, str | int | float | None):
+            plain[name] = value
     return {"name": type(last).__name__, "params": plain}
 
 

@@ -342,7 +342,10 @@ def _draw_null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 def _draw_reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    readers = {k: result for k, result in metrics.readers.items() if np.isfinite(result.auc.value)}
+    readers = {}
+    for reader, result in metrics.readers.items():
+        if np.isfinite(result.auc.value):
+            readers[reader] = result
     if not readers or metrics.histology is None or metrics.histology.roc is None:
         return False
     styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
@@ -351,9 +354,9 @@ def _draw_reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> boo
             interval = getattr(result, key)
             if np.isnan(interval.value):
                 continue
-            ends = [
-                interval.value if np.isnan(end) else end for end in (interval.lower, interval.upper)
-            ]
+            ends = []
+            for end in (interval.lower, interval.upper):
+                ends.append(interval.value if np.isnan(end) else end)
             axes.plot(ends, [row + shift] * 2, color=colour, linewidth=1.2)
             axes.plot(
                 interval.value,

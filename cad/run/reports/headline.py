@@ -738,7 +738,9 @@ def _whom(regions: Sequence[RegionResult]) -> str:
     If several readers scored a region, they read the region again together. If one reader or none
     did, a second radiologist reads it.
     """
-    whom = {"joint" if len(region.scores) > 1 else "second" for region in regions}
+    whom = set()
+    for region in regions:
+        whom.add("joint" if len(region.scores) > 1 else "second")
     return whom.pop() if len(whom) == 1 else "other"
 
 

@@ -159,7 +159,10 @@ def read_images(folder: RunFolder, study_id: str) -> StudyImages:
     path = folder.study(study_id)
     with reading(path, "the study's images cannot be shown"):
         with open_arrays(path) as archive:
-            arrays = {k: archive[k] for k in archive if k in _WANTED or k in LAYERS}
+            arrays = {}
+            for name in archive:
+                if name in _WANTED or name in LAYERS:
+                    arrays[name] = archive[name]
         probability = read_map_display(folder, study_id)
         if probability is not None:
             arrays["probability"] = probability
@@ -274,7 +277,10 @@ def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
     [[[2, 1], [4, 3]]]
     """
     cosines = np.asarray(direction, float)
-    steps = [-1 if _is_upright(cosines) and cosines[k, k] < 0 else 1 for k in (2, 1, 0)]
+    steps = []
+    for axis in (2, 1, 0):
+        is_flipped = _is_upright(cosines) and cosines[axis, axis] < 0
+        steps.append(-1 if is_flipped else 1)
     return slice(None, None, steps[0]), slice(None, None, steps[1]), slice(None, None, steps[2])
 
 

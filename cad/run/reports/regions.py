@@ -113,7 +113,10 @@ class RegionView:
     def pirads(self) -> str:
         """Return the readers' PI-RADS categories, such as ``3 4``; empty where nobody gave one."""
         scales = self.region.scales
-        categories = [s for reader, s in self.region.scores if scales.get(reader) == "pirads"]
+        categories = []
+        for reader, score in self.region.scores:
+            if scales.get(reader) == "pirads":
+                categories.append(score)
         return " ".join(categories)
 
 
@@ -139,12 +142,30 @@ def region_view(
         Texts, pictures and numbers for the region's card. Without images, what is measured on them
         is empty or None.
     """
-    measurements = images.rois.get(region.roi, {}) if images else {}
-    z = key_slice(images, region.label) if images else None
+    measurements: JsonObject = {}
+    pictures = []
+    curve = None
+    slice_number = None
+    z_mm = None
+    z = None
+    if images is not None:
+        measurements = images.rois.get(region.roi, {})
+        pictures = key_images(images, region.label, _key_layers(images))
+        curve = curve_plot(images.curve(region.roi))
+        z = key_slice(images, region.label)
+    if images is not None and z is not None:
+        slice_number = images.slice_numbers[z]
+        z_mm = float(images.z_mm[z])
+
     place = measurements.get("place")
-    limits = results.thresholds_of(region)
     in_image = measurements.get("image_place")
-    sector = region.sector or (place or {}).get("sector", "")
+    # If a person named the sector in ``rois.tsv``, the measured position is not used. A dot outside
+    # the named sector would contradict this person.
+    sector_map = None
+    if region.sector:
+        sector_map = mark(region.sector, None)
+    elif place and place.get("sector"):
+        sector_map = mark(place["sector"], place)
     fit = []
     for key, title, unit in _FIT:
         if measurements.get(key) is not None:
@@ -152,20 +173,18 @@ def region_view(
     return RegionView(
         region=region,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
-        thresholds=limits,
+        thresholds=results.thresholds_of(region),
         where=_place_of_region(region, place, in_image),
         place=_place_words(region, place, in_image, words),
-        # If a person named the sector in ``rois.tsv``, the measured position is not used. A dot
-        # outside the named sector would contradict this person.
-        sector=mark(sector, None if region.sector else place) if sector else None,
-        images=key_images(images, region.label, _key_layers(images)) if images else [],
-        slice_number=None if z is None or images is None else images.slice_numbers[z],
-        z_mm=None if z is None or images is None else float(images.z_mm[z]),
+        sector=sector_map,
+        images=pictures,
+        slice_number=slice_number,
+        z_mm=z_mm,
         archive=_archive_place(images, "t2w", z),
         archive_adc=_archive_place(images, "adc", z),
         facts=_measured_texts(measurements, words),
         fit=", ".join(fit),
-        curve=curve_plot(images.curve(region.roi)) if images else None,
+        curve=curve,
         no_curve=_no_curve(images),
         reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
         warnings=[*region.warnings, *_display_warnings(measurements, images)],

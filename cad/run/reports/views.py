@@ -133,7 +133,10 @@ class PatientView:
         suspicious to the readers, proven cancers, and regions that are not called benign.
         """
         firsts = [self.top, self.readers_first]
-        important = [r for r in self.ranked if r in firsts or r.truth or r.decision != "benign"]
+        important = []
+        for region in self.ranked:
+            if region in firsts or region.truth or region.decision != "benign":
+                important.append(region)
         return important[:MOST]
 
     @property

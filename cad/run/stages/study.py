@@ -214,10 +214,10 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
     from cad.mri.imaging.study import Roi
     from cad.mri.imaging.study_files import read_study
 
-    rois = [
-        Roi(str(row.roi_id), int(row.label), "n/a" if pd.isna(row.zone) else str(row.zone))
-        for row in ref.rois.itertuples()
-    ]
+    rois = []
+    for row in ref.rois.itertuples():
+        zone = "n/a" if pd.isna(row.zone) else str(row.zone)
+        rois.append(Roi(str(row.roi_id), int(row.label), zone))
     if not rois:
         raise AwaitingRoi(
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id

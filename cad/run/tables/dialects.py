@@ -385,7 +385,9 @@ def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
         # pandas may have stored a column of the table as the index (the names of the rows). This
         # column is read like any other.
         table = table.reset_index()
-    columns = [[_text_of_cell(value) for value in table[name].tolist()] for name in table.columns]
+    columns = []
+    for name in table.columns:
+        columns.append([_text_of_cell(value) for value in table[name].tolist()])
     rows = [list(row) for row in zip(*columns, strict=True)]
     return list(enumerate([[str(name) for name in table.columns], *rows], start=1))
 

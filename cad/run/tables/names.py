@@ -186,7 +186,10 @@ def role_of_name(name: str) -> Kind | None:
     True
     """
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    words = [word.lower() for word in re.split(r"[^A-Za-z]+", spaced) if word]
+    words = []
+    for word in re.split(r"[^A-Za-z]+", spaced):
+        if word:
+            words.append(word.lower())
     whole = "".join(words)
     for kind in KINDS:
         if whole in kind.names or any(word in kind.words for word in words):

@@ -269,7 +269,10 @@ def _no_feature(
             f"with {', '.join(PYRADIOMICS_FEATURES)}",
             hint="take --preset out, or name the features with --features",
         )
-    uses = [f"{option} {', '.join(members)}" for option, members in members_of.items() if members]
+    uses = []
+    for option, members in members_of.items():
+        if members:
+            uses.append(f"{option} {', '.join(members)}")
     if ignored:
         uses.append(f"--ignore {_list_of_names(ignored).removeprefix(': ')}")
     return CadError(
@@ -347,7 +350,10 @@ def _several(
 
 
 def _absent(names: Sequence[str], name: str, option: str) -> CadError:
-    closest = [column.lower() for column in names if column.lower().startswith(name.lower())]
+    closest = []
+    for column in names:
+        if column.lower().startswith(name.lower()):
+            closest.append(column.lower())
     if not closest:
         closest = difflib.get_close_matches(name.lower(), [column.lower() for column in names], n=1)
     meant = looks_like(names, option)

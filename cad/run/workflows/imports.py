@@ -192,10 +192,9 @@ def write_rules_confined(
     with _looking_into(source, options) as (call, scratch):
         undecided = write_rules(source, rules, take, call, scratch)
     if undecided:
-        shown = {
-            role: [(each.line, each.slices) for each in series]
-            for role, series in undecided.items()
-        }
+        shown = {}
+        for role, series in undecided.items():
+            shown[role] = [(each.line, each.slices) for each in series]
         write_atomic(page, marked(candidates_page(shown), "<!--", "-->"), mode=0o600)
     else:
         page.unlink(missing_ok=True)

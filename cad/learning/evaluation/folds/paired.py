@@ -236,7 +236,12 @@ def compare_with_rivals(
         centred=ranked,
         n_folds=len(np.unique(np.asarray(groups).astype(str))),
     )
-    notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
+    notes = []
+    for learner_name in result.table["learner"]:
+        note = ""
+        if learner_name in tried:
+            _, note = tried[learner_name]
+        notes.append(note)
     return replace(result, table=result.table.assign(note=notes), centred=ranked)
 
 

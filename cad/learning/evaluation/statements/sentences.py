@@ -226,7 +226,10 @@ def _tuning(facts: RunFacts) -> str:
             f"Chosen by {folds} inner folds of patients ({criterion}): {listed(grid)}."
         )
     if facts.weights:
-        weighed = [name for name, values in facts.weights.items() if len(values) > 1]
+        weighed = []
+        for name, values in facts.weights.items():
+            if len(values) > 1:
+                weighed.append(name)
         sentences.append(
             f"Weighed by {facts.parameters.get('folds')} inner folds of patients "
             f"(cross-entropy): {', '.join(weighed) or 'one setting'}."
