@@ -606,7 +606,7 @@ def experiment(
     """
     from cad.evidence.experiments import Options, run_experiment
 
-    names = tuple(word.strip() for word in datasets.split(",") if word.strip())
+    names = common.words_between_commas(datasets)
     options = Options(out, data, repeats, names, jobs, first_seed, shuffled)
     common.say(f"wrote {run_experiment(name, options)}")
 

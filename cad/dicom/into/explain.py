@@ -159,6 +159,7 @@ def proposed_rules(
         for kind, series in kinds.items():
             if kind not in taken and test(series[0][0].description, series):
                 fitting.append(kind)
+        # Number of the series that a person has chosen for this image
         decided = take.get(name) if take else None
         values_of_chosen: dict[str, set[float]] = {}
         if decided is not None and name in _BY_VALUE:
@@ -177,30 +178,13 @@ def proposed_rules(
             taken.update(fitting)
         elif name not in ("hbv", "diffusion"):  # one series may contain all b-values
             taken.add(fitting[0])
-        matches: list[dict[str, object]] = [
-            {"description": _kind_pattern(kind)} for kind in fitting
-        ]
-        if name == "hbv":
-            for match, kind in zip(matches, fitting, strict=True):
-                match["b_value"] = _highest_b(kinds[kind])
-        elif name == "diffusion":
-            matches = []
-            for kind in fitting:
-                left_out = values_of_chosen.get(kind, set())
-                matches += _diffusion_matches(kind, kinds[kind], left_out)
-            rivals = []
-            for kind in fitting:
-                rivals += _partly_calculated(kinds[kind])
-            if rivals:
-                undecided[name] = []
-                for frames in rivals:
-                    candidate = _candidate(frames, call, pictures)
-                    word = "calculated" if _has_calculated(frames) else "acquired"
-                    undecided[name].append(replace(candidate, line=f"{candidate.line}, {word}"))
-        elif name == "vfa":
-            matches = []
-            for kind in fitting:
-                matches += _flip_angle_matches(kind, kinds[kind], values_of_chosen.get(kind, set()))
+        matches = []
+        for kind in fitting:
+            matches += _matches_of_kind(name, kind, kinds[kind], values_of_chosen.get(kind, set()))
+        if name == "diffusion":
+            candidates = _candidates_by_calculation(fitting, kinds, call, pictures)
+            if candidates:
+                undecided[name] = candidates
         is_one_image = name in _ONE_IMAGE
         if is_one_image and decided is not None and _repeated_series(name, kinds[fitting[0]]):
             # Where a man has two series of this description, the description cannot decide.
@@ -587,6 +571,39 @@ def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
     study = calculated[0].study_uid
     of_study = [frames for frames in series if frames[0].study_uid == study]
     return sorted(of_study, key=lambda frames: frames[0].series_number)
+
+
+def _candidates_by_calculation(
+    fitting: list[str], kinds: dict[str, list[list[Frame]]], call: Call, pictures: bool
+) -> list[Candidate]:
+    """Return the series of kinds in which only some images are calculated, as candidates.
+
+    The line of each candidate says whether its images are calculated or acquired.
+    """
+    candidates = []
+    for kind in fitting:
+        for frames in _partly_calculated(kinds[kind]):
+            candidate = _candidate(frames, call, pictures)
+            word = "calculated" if _has_calculated(frames) else "acquired"
+            candidates.append(replace(candidate, line=f"{candidate.line}, {word}"))
+    return candidates
+
+
+def _matches_of_kind(
+    name: str, kind: str, series: list[list[Frame]], left_out: set[float]
+) -> list[dict[str, object]]:
+    """Return the matches by which the rule for an image takes a kind of series.
+
+    Images of the b-values or flip angles in ``left_out`` are not taken.
+    """
+    if name == "diffusion":
+        return _diffusion_matches(kind, series, left_out)
+    if name == "vfa":
+        return _flip_angle_matches(kind, series, left_out)
+    match: dict[str, object] = {"description": _kind_pattern(kind)}
+    if name == "hbv":
+        match["b_value"] = _highest_b(series)
+    return [match]
 
 
 def _diffusion_matches(

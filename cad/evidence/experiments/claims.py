@@ -343,7 +343,12 @@ def _outlier_verdicts(results: Path) -> list[Claim]:
     ]
 
 
+def _order_verdicts(results: Path) -> list[Claim]:
+    return _orders(results) + _effects_of_share(results)
+
+
 def _orders(results: Path) -> list[Claim]:
+    """Return the verdicts on the order of the three methods, by figure and scale."""
     out = []
     for figure, name in (
         ("Fig. 6", "niaf2014-noise"),
@@ -378,6 +383,12 @@ def _orders(results: Path) -> list[Claim]:
                     bool(same.all().all()),
                 )
             )
+    return out
+
+
+def _effects_of_share(results: Path) -> list[Claim]:
+    """Return the verdicts on what more labels that are probabilities change in the P-SVM."""
+    out = []
     rows = _read_result(results, "niaf2014-proportion-1").set_index(["method", "share"])
     for method, scale in SCALES.items():
         by_share = rows.loc[method].sort_index()
@@ -731,7 +742,7 @@ _CHECKS = (
     _table1_verdicts,
     _table2_verdicts,
     _toy_verdicts,
-    _orders,
+    _order_verdicts,
     _clinical_verdicts,
     _wang,
     _wang_roi,

@@ -478,9 +478,12 @@ def _true(text: str | None) -> bool | None:
 
 
 def _values(text: str | None) -> list[tuple[str, float]]:
-    return [
-        (r, value) for r, score in _scores_of_readers(text) if (value := number(score)) is not None
-    ]
+    values = []
+    for reader, score in _scores_of_readers(text):
+        value = number(score)
+        if value is not None:
+            values.append((reader, value))
+    return values
 
 
 def _entries(text: str | None) -> list[str]:

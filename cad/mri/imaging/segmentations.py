@@ -571,9 +571,9 @@ def _check_on_slices(
                 roi=_segment_name(item, names),
                 hint="the images it was drawn on are missing: export them, too",
             )
-        numbers = {
-            slices.nearest(_along(plane, np.array(image.position, float))) for image in named
-        }
+        numbers = set()
+        for image in named:
+            numbers.add(slices.nearest(_along(plane, np.array(image.position, float))))
         if numbers and slices.nearest(place) not in numbers:
             raise CadError(
                 f"{item.label} lies on slice {slices.nearest(place)}, but the image of "

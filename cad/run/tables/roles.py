@@ -169,16 +169,28 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     trusted = _several(names, columns.features, "--features", taken=option_of)
     ignored = _several(names, columns.ignored, "--ignore", taken=option_of)
     _check_features_not_ignored(columns, trusted, ignored)
-    unassigned = tuple(name for name in names if name not in option_of and name not in ignored)
-    features = unassigned
-    beyond: tuple[str, ...] = ()
-    if columns.preset == "pyradiomics":
-        features = tuple(name for name in unassigned if name in trusted or _of_pyradiomics(name))
-        beyond = tuple(name for name in unassigned if name not in features)
+    features = []
+    beyond = []  # columns that are neither features of the preset nor anything else
+    for name in names:
+        if name in option_of or name in ignored:
+            continue
+        if columns.preset != "pyradiomics" or name in trusted or _of_pyradiomics(name):
+            features.append(name)
+        else:
+            beyond.append(name)
     if not features:
-        raise _no_feature(names, columns, members_of, ignored, beyond)
+        raise _no_feature(names, columns, members_of, ignored, tuple(beyond))
     return Roles(
-        patient, features, scores, histology, site, region, reader, ignored, beyond, trusted
+        patient,
+        tuple(features),
+        scores,
+        histology,
+        site,
+        region,
+        reader,
+        ignored,
+        tuple(beyond),
+        trusted,
     )
 
 
