@@ -41,11 +41,11 @@ class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
         name, learner = self.steps[-1]
         of_learner = {}
         of_front = {}
-        for parameter, values in params.items():
+        for parameter, array in params.items():
             if parameter.startswith(f"{name}__"):
-                of_learner[parameter] = values
+                of_learner[parameter] = array
             else:
-                of_front[parameter] = np.asarray(values)[labelled]
+                of_front[parameter] = np.asarray(array)[labelled]
         front = Pipeline(self.steps[:-1])
         front.fit(_safe_indexing(X, labelled), values[labelled], **of_front)
         learner.fit(
