@@ -13,7 +13,7 @@ import pandas as pd
 
 from cad.evidence.phantom.anatomy import build_anatomy
 from cad.evidence.phantom.findings import case_mix, draw_cloud, draw_regions
-from cad.evidence.phantom.readers import score
+from cad.evidence.phantom.readers import draw_scores
 from cad.learning.labels.pooled import MeanReaders
 
 # Logarithmic spread of a region's measured value about the truth, from noise and partial volume.
@@ -45,7 +45,7 @@ def draw_readings(seed: int, patients: int) -> tuple[pd.DataFrame, pd.DataFrame]
         count, cancers = case_mix(seed, index)
         regions = draw_regions(rng, anatomy, draw_cloud(rng, anatomy), count, cancers)
         name = f"sub-{index + 1:04d}"
-        tables.append(score(rng, regions).assign(participant_id=name))
+        tables.append(draw_scores(rng, regions).assign(participant_id=name))
         for number, region in enumerate(regions, start=1):
             measured = {
                 key: float(np.log(getattr(region.tissue, key)) + rng.normal(0, sd))

@@ -18,7 +18,7 @@ import pandas as pd
 
 from cad.base.settings import FeatureSettings, PerfusionSettings, PipelineSettings
 from cad.evidence.phantom import acquisition, params
-from cad.evidence.phantom.protocols import FULL, Protocol
+from cad.evidence.phantom.protocols import FULL, SiteProtocol
 from cad.evidence.phantom.sample import SEED
 from cad.evidence.phantom.simulator import Patient, make_patient
 from cad.mri.features.table import extract
@@ -62,7 +62,7 @@ CASES = {
 }
 
 
-def protocols(case: Acquisition) -> tuple[Protocol, ...]:
+def protocols(case: Acquisition) -> tuple[SiteProtocol, ...]:
     """Return the sites' protocols with the case's noise."""
     return tuple(p if case.noise else replace(p, noise=(*p.noise[:2], 0.0)) for p in FULL)
 

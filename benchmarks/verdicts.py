@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from cad.base.files import write_csv
 from cad.evidence.experiments import CONTROLLED, Options, run_experiment
-from cad.evidence.experiments.claims import counted
+from cad.evidence.experiments.claims import count_fulfilled
 
 RUNS = 20
 DATA = {"amirou2014-ecg": "ecg", "amirou2014-covertype": "covertype", "wang2014-uci": "uci"}
@@ -91,7 +91,7 @@ def main() -> None:
             for name in arguments.only
         ]
         Parallel(n_jobs=arguments.jobs)(work)
-    rates = counted(_finished(arguments.out, "draw"), _finished(arguments.out, "shuffled"))
+    rates = count_fulfilled(_finished(arguments.out, "draw"), _finished(arguments.out, "shuffled"))
     write_csv(arguments.out / "rates.csv", rates, list(rates.columns))
     print(rates.to_string(index=False))
 

@@ -48,7 +48,7 @@ def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     CadError
         When the result has too few regions of each class for a curve.
     """
-    return _drawn("roc", result, ax)
+    return _draw_figure("roc", result, ax)
 
 
 def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
@@ -75,7 +75,7 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
     CadError
         When there is nothing to plot: too few regions, or a run folder without measures.
     """
-    return _drawn("reliability", result, ax)
+    return _draw_figure("reliability", result, ax)
 
 
 def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
@@ -98,7 +98,7 @@ def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     CadError
         When the result has no readers, no histology, or too few regions of each class.
     """
-    return _drawn("readers", result, ax)
+    return _draw_figure("readers", result, ax)
 
 
 def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> Axes:
@@ -139,7 +139,7 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
     rank = np.arange(len(mean))
     low = np.clip(mean - width, 0, 1)
     high = np.clip(mean + width, 0, 1)
-    ax = _axes(ax)
+    ax = _given_axes(ax)
     ax.vlines(rank, low, high, color=figures.LINE, linewidth=3, label="readers, p ± η")
     ax.plot(rank, mean, "_", color=figures.DIM, markersize=5)
     for which, colour, marker, text in (
@@ -160,8 +160,8 @@ def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> 
     return ax
 
 
-def _drawn(name: str, result: Any, ax: Axes | None) -> Axes:
-    ax = _axes(ax)
+def _draw_figure(name: str, result: Any, ax: Axes | None) -> Axes:
+    ax = _given_axes(ax)
     if not figures.draw(name, ax, _metrics(result)):
         raise CadError(
             f"there is nothing to draw {name!r} from: too few regions, no readers or no histology"
@@ -179,7 +179,7 @@ def _metrics(result: Any) -> Summary:
     return Summary.from_dict(read_json(path))
 
 
-def _axes(ax: Axes | None) -> Axes:
+def _given_axes(ax: Axes | None) -> Axes:
     from matplotlib import pyplot as plt
 
     return plt.gca() if ax is None else ax

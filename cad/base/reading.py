@@ -353,7 +353,7 @@ def table_text(path: Path, separator: str) -> str:
         For too many bytes, rows, columns or cells, for two columns of the same name, and for a file
         that is no text in UTF-8.
     """
-    text = _decoded(read_bytes(path, MAX_TABLE))
+    text = _utf8_text(read_bytes(path, MAX_TABLE))
     rows = text.count("\n")
     cells = text.count(separator)
     # Separators are counted, because to split a huge text into cells would fill the memory.
@@ -376,7 +376,7 @@ def table_text(path: Path, separator: str) -> str:
     return text
 
 
-def _decoded(content: bytes) -> str:
+def _utf8_text(content: bytes) -> str:
     """Return the text of a table's bytes, which must be UTF-8."""
     try:
         return content.decode("utf-8-sig")
@@ -695,7 +695,10 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     schema = pq.read_schema(io.BytesIO(content))
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    texts = [field.name for field in schema if _is_text(field.type)]
+    texts = []
+    for field in schema:
+        if _is_text(field.type):
+            texts.append(field.name)
     # Each distinct text is kept once until the total length of the texts is known and allowed. In a
     # small file a million rows may share one long text. A copy of the text for each row would fill
     # the memory.

@@ -17,7 +17,7 @@ _KINDS = {
 }
 
 
-def kind_of(path: Path) -> str:
+def file_kind(path: Path) -> str:
     """Return in words why a path is not a regular file, such as ``a named pipe``.
 
     Nothing is opened: reading a named pipe could wait for ever, and a device may have no end.
@@ -58,7 +58,7 @@ def check_file(path: Path, limit: int) -> None:
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise CadError(f"{kind_of(path)}, where a file was expected", file=path)
+        raise CadError(f"{file_kind(path)}, where a file was expected", file=path)
     if status.st_size > limit:
         raise CadError(
             f"{size_text(status.st_size)}, at most {size_text(limit)} are read", file=path

@@ -22,7 +22,7 @@ from cad.cli.cohort import cohort_app
 from cad.cli.contract import contract_app
 from cad.cli.model import model_app
 from cad.cli.node import serve
-from cad.cli.reading import reading, suggest
+from cad.cli.reading import reading_pages, suggest
 from cad.cli.table import table_app
 from cad.cli.watch import keep_night, watch_app
 
@@ -634,14 +634,14 @@ def experiment(
     """
     from cad.evidence.experiments import Options, run_experiment
 
-    names = tuple(word.strip() for word in datasets.split(",") if word.strip())
+    names = common.words_between_commas(datasets)
     options = Options(out, data, repeats, names, jobs, first_seed, shuffled)
     common.say(f"wrote {run_experiment(name, options)}")
 
 
 app.add_typer(table_app, name="table", rich_help_panel=LEARN)
 app.add_typer(model_app, name="model", rich_help_panel=LEARN)
-app.command(rich_help_panel=LEARN)(reading)
+app.command("reading", rich_help_panel=LEARN)(reading_pages)
 app.command(rich_help_panel=LEARN)(suggest)
 app.command(rich_help_panel=SERVICE)(serve)
 app.add_typer(watch_app, name="watch", rich_help_panel=SERVICE)

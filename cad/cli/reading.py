@@ -9,7 +9,7 @@ from cad.cli import shared
 from cad.cli.shared import CohortFolder, Out, say
 
 
-def reading(
+def reading_pages(
     cohort: CohortFolder,
     out: Out,
     readers: Annotated[
@@ -50,7 +50,7 @@ def reading(
     else:
         from cad.hospital.reader_study.study import ReadingSettings, write_reading
 
-        ids = tuple(word.strip() for word in readers.split(",") if word.strip())
+        ids = shared.words_between_commas(readers)
         settings = ReadingSettings(ids, scale, seed, wash_out, outlines)
         lines = write_reading(cohort, out, settings, with_tool, order)
     say("\n".join(lines))

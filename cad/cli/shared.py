@@ -327,6 +327,15 @@ def _tell_command(command: str, out: Path, kinds: SortedFailures) -> bool:
     return True
 
 
+def words_between_commas(text: str) -> tuple[str, ...]:
+    """Split the value of an option at its commas, without spaces around words and empty words."""
+    words = []
+    for piece in text.split(","):
+        if piece.strip():
+            words.append(piece.strip())
+    return tuple(words)
+
+
 def say(text: str, *, err: bool = False) -> None:
     """Print text with control characters made harmless; all commands print by this function.
 

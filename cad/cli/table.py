@@ -99,24 +99,24 @@ def _roles_of_columns(
         return None
     return Columns(
         patient,
-        _words_between_commas(scores),
+        _columns_between_commas(scores),
         scale,
         histology,
         isup_min,
-        _words_between_commas(ignore),
+        _columns_between_commas(ignore),
         site,
         region,
         reader,
-        _words_between_commas(features),
+        _columns_between_commas(features),
         tuple(missing or ()),
         preset,
     )
 
 
-def _words_between_commas(text: str) -> tuple[str, ...]:
-    """Split text at its commas; a word that contains a comma must stand in double quotes."""
-    words = next(csv.reader([text], skipinitialspace=True), [])
-    return tuple(word.strip() for word in words if word.strip())
+def _columns_between_commas(text: str) -> tuple[str, ...]:
+    """Split text at its commas; a name that contains a comma must stand in double quotes."""
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return tuple(name.strip() for name in names if name.strip())
 
 
 @table_app.command("validate")

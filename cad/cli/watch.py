@@ -71,10 +71,10 @@ def watch_show(
     from cad.folders.cohort import read_cohort
     from cad.hospital.node.pseudonyms import hidden_truths
     from cad.run.reports.watch_page import watch_page
-    from cad.run.workflows.watch import read_rows, truths_of, verdict, watch_summary, watch_text
+    from cad.run.workflows.watch import read_watched, truths_of, verdict, watch_summary, watch_text
 
     place = folder / "watch" if (folder / "watch").is_dir() else folder
-    rows = read_rows(place)
+    rows = read_watched(place)
     if not rows:
         raise CadError("no night was watched here", file=folder)
     truths = truths_of(read_cohort(truth).rois) if truth is not None else []

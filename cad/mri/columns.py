@@ -121,7 +121,9 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
     """
     columns = [*_REGION]
     for image in features.modalities:
-        columns += _of_series(features) if image == "dce" else _of_image(image, features)
+        columns += (
+            _columns_of_series(features) if image == "dce" else _columns_of_image(image, features)
+        )
     chosen = {}
     for column in columns:
         is_measured = column.family in (*features.families, "filters", "radiomics")
@@ -255,11 +257,11 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     whole = terms.IMAGES[image]
     short = short_name(image)
     if family == "intensity":
-        return _statistics(image, family, family, whole, signed=image == "t2w")
+        return _statistic_columns(image, family, family, whole, signed=image == "t2w")
     if family == "gradient":
         columns: list[Column] = []
         for name, operator in terms.GRADIENTS.items():
-            columns += _statistics(image, family, name, _of(whole, operator, short))
+            columns += _statistic_columns(image, family, name, _of(whole, operator, short))
         return tuple(columns)
     words = terms.FAMILIES[family]
     channel = _of(whole, words.channel, short)
@@ -269,7 +271,7 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     )
 
 
-def _of_image(image: str, features: FeatureSettings) -> list[Column]:
+def _columns_of_image(image: str, features: FeatureSettings) -> list[Column]:
     whole = terms.IMAGES[image]
     short = short_name(image)
     columns: list[Column] = []
@@ -279,7 +281,7 @@ def _of_image(image: str, features: FeatureSettings) -> list[Column]:
         if filtered == image:
             for chosen in filters:
                 channel = _of(whole, terms.FILTERS[chosen.kind], short)
-                columns += _statistics(image, "filters", filter_name(chosen), channel)
+                columns += _statistic_columns(image, "filters", filter_name(chosen), channel)
     for family in terms.FAMILIES:
         if family != "histogram":
             columns += _image_columns(image, family)
@@ -307,7 +309,7 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _of_series(features: FeatureSettings) -> list[Column]:
+def _columns_of_series(features: FeatureSettings) -> list[Column]:
     # The empty name stands for maps of the signal's enhancement. They need no perfusion model and
     # are always made.
     models = ("", *features.perfusion.models)
@@ -329,12 +331,12 @@ def _series_image_columns(name: str) -> tuple[Column, ...]:
     columns: list[Column] = []
     if name in terms.DCE_IMAGES:
         whole = terms.DCE_IMAGES[name]
-        columns += _statistics("dce", "intensity", name, whole)
+        columns += _statistic_columns("dce", "intensity", name, whole)
     else:
         whole = terms.MAPS[name]  # _map_columns() makes the columns of the map's values
     for operator, words in terms.GRADIENTS.items():
         channel = _of(whole, words, whole.title)
-        columns += _statistics("dce", "gradient", f"{name}_{operator}", channel)
+        columns += _statistic_columns("dce", "gradient", f"{name}_{operator}", channel)
     for family, words_of_family in terms.FAMILIES.items():
         channel = _of(whole, words_of_family.channel, whole.title)
         for key, statistic in words_of_family.statistics.items():
@@ -351,7 +353,9 @@ def _map_columns(name: str) -> tuple[Column, ...]:
     channel = map_channel(name)
     statistics = _OF_FIT.get(perfusion_map.role, tuple(terms.STATISTICS))
     signed = name in _SIGNED_MAPS
-    columns = _statistics("dce", map_family(perfusion_map), channel, perfusion_map, signed=signed)
+    columns = _statistic_columns(
+        "dce", map_family(perfusion_map), channel, perfusion_map, signed=signed
+    )
     return tuple(column for column in columns if column.statistic in statistics)
 
 
@@ -388,7 +392,7 @@ def _of(whole: terms.Channel, channel: terms.Channel, short: str) -> terms.Chann
     return terms.Channel(definition, unit, channel.source, title, channel.words, channel.group)
 
 
-def _statistics(
+def _statistic_columns(
     image: str, family: str, name: str, channel: terms.Channel, *, signed: bool = False
 ) -> tuple[Column, ...]:
     columns = []
@@ -434,9 +438,12 @@ def _feature_column(
     )
 
 
-def _region(channel: str, title: str, words: str, table: dict[str, list[str]]) -> list[Column]:
-    return [
-        Column(
+def _columns_of_region(
+    channel: str, title: str, words: str, table: dict[str, list[str]]
+) -> list[Column]:
+    columns = []
+    for name, (definition, unit, tag) in table.items():
+        column = Column(
             image="",
             family=channel,
             channel=channel,
@@ -450,11 +457,13 @@ def _region(channel: str, title: str, words: str, table: dict[str, list[str]]) -
             label=name.replace("_", " "),
             groups=(title,),
         )
-        for name, (definition, unit, tag) in table.items()
-    ]
+        columns.append(column)
+    return columns
 
 
 _REGION = (
-    *_region("size", "Size", "how large the region was drawn", terms.SIZE),
-    *_region("position", "Position", "where in the gland the region lies", terms.POSITION),
+    *_columns_of_region("size", "Size", "how large the region was drawn", terms.SIZE),
+    *_columns_of_region(
+        "position", "Position", "where in the gland the region lies", terms.POSITION
+    ),
 )

@@ -424,7 +424,10 @@ def compare_pipelines(
         for pipeline in settings:
             # Pipelines with the same settings of images and features measure the same. The first of
             # these pipelines measures, and the others reuse its study files.
-            measuring = [s.name for s in settings if settings_key(s) == settings_key(pipeline)]
+            measuring = []
+            for other in settings:
+                if settings_key(other) == settings_key(pipeline):
+                    measuring.append(other.name)
             runs[pipeline.name] = _validated_pipeline(
                 pipeline, root, out / pipeline.name, options, out / measuring[0]
             )

@@ -15,7 +15,7 @@ from cad.cli import app, simulate
 from cad.evidence.phantom import simulator
 from cad.evidence.phantom.protocols import LIGHT
 from cad.folders.cohort import read_cohort
-from cad.mri.imaging.displacement_search import measure
+from cad.mri.imaging.displacement_search import measure_displacement
 from cad.mri.imaging.study import Study
 from cad.mri.imaging.study_files import read_study
 
@@ -44,7 +44,9 @@ def displaced(man: Study) -> np.ndarray:
     """Return how far ADC lies beside T2, mm."""
     t2w = simulator.present(man.t2w)
     return np.array(
-        measure(t2w, simulator.present(man.adc), simulator.present(man.gland), gland=True).shift_mm
+        measure_displacement(
+            t2w, simulator.present(man.adc), simulator.present(man.gland), gland=True
+        ).shift_mm
     )
 
 

@@ -23,7 +23,7 @@ from cad.dicom.into.importer import import_source
 from cad.dicom.out.results import write_sr_and_seg
 from cad.dicom.out.sr_reader import read_report
 from cad.folders.cohort import read_cohort
-from cad.mri.imaging.annotations import read_regions
+from cad.mri.imaging.annotations import read_drawn_regions
 from cad.mri.imaging.frames import read_dataset
 from cad.mri.imaging.nifti import read_volume, sidecar_path, write_volume
 from cad.mri.imaging.study_files import image_path
@@ -304,7 +304,7 @@ def test_segments_are_the_rois_in_the_t2_frame(files, cohort, participant):
     t2w = read_volume(image_path(study.folder, study.study_id, "t2w"))
     labels = read_volume(image_path(study.folder, study.study_id, "rois"))
     sidecar = json.loads(sidecar_path(image_path(study.folder, study.study_id, "t2w")).read_text())
-    regions, notes = read_regions(
+    regions, notes = read_drawn_regions(
         read_dataset(files[0]), files[0], t2w, sidecar["FrameOfReferenceUID"], t2w
     )
     assert notes == []

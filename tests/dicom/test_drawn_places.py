@@ -20,7 +20,7 @@ from pydicom.uid import RTStructureSetStorage
 from cad.base.errors import CadError
 from cad.dicom.into.importer import ImportSummary, import_source
 from cad.dicom.own import OWN_MODEL_NAME
-from cad.mri.imaging.annotations import read_regions
+from cad.mri.imaging.annotations import read_drawn_regions
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.polygons import Border, common_area, folded_area
 from cad.mri.imaging.volume import Volume
@@ -863,9 +863,9 @@ def test_a_real_seg_is_read_voxel_for_voxel(name):
     path = Path(get_testdata_file(name))
     dataset = pydicom.dcmread(path)
     with pytest.raises(CadError, match="1 frames, but functional groups for 3"):
-        read_regions(dataset, path, GRID, "", GRID)
+        read_drawn_regions(dataset, path, GRID, "", GRID)
     del dataset.PerFrameFunctionalGroupsSequence[1:]
-    (region,), notes = read_regions(dataset, path, GRID, "", GRID)
+    (region,), notes = read_drawn_regions(dataset, path, GRID, "", GRID)
     assert notes == []
     stored = dataset.pixel_array > 0
     assert stored.sum() == 36233

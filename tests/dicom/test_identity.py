@@ -21,7 +21,7 @@ from cad.base.errors import CadError
 from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.dimse import FIND, GET
 from cad.dicom.archive.interface import FoundSeries, check_received, file_under
-from cad.dicom.archive.web import check_stored
+from cad.dicom.archive.web import check_stow_answer
 from cad.dicom.into.importer import import_patient, import_source
 from cad.folders.cohort.patients import KeyProof, Patients, patient_proof
 
@@ -206,11 +206,11 @@ def test_only_what_the_archive_lists_is_stored():
     failed.ReferencedSOPInstanceUID, failed.FailureReason = "1.2.4", 0xA700
     reply = Dataset()
     reply.ReferencedSOPSequence, reply.FailedSOPSequence = [stored], [failed]
-    check_stored(reply, "1.2.3", "http://x", Path("a.dcm"))
+    check_stow_answer(reply, "1.2.3", "http://x", Path("a.dcm"))
     with pytest.raises(CadError, match=r"does not list the object as stored \(failure reason 0xa7"):
-        check_stored(reply, "1.2.4", "http://x", Path("b.dcm"))
+        check_stow_answer(reply, "1.2.4", "http://x", Path("b.dcm"))
     with pytest.raises(CadError, match="does not list"):
-        check_stored(Dataset(), "1.2.3", "http://x", Path("a.dcm"))
+        check_stow_answer(Dataset(), "1.2.3", "http://x", Path("a.dcm"))
 
 
 def test_a_partial_failure_says_what_was_sent(tmp_path: Path):

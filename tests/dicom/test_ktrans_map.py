@@ -25,7 +25,7 @@ from cad.dicom.into.sources import by_series, find_studies
 from cad.folders.cohort import read_cohort
 from cad.mri.features.table import extract
 from cad.mri.imaging.displacement import Unmeasured
-from cad.mri.imaging.displacement_search import displacements, map_on_series, remember
+from cad.mri.imaging.displacement_search import displacements, map_on_series, with_displacements
 from cad.mri.imaging.nifti import read_sidecar, read_volume, sidecar_path
 from cad.mri.imaging.pixels import read_stack
 from cad.mri.imaging.plausibility import RANGES, implausible, study_statistics
@@ -318,7 +318,7 @@ def test_a_map_on_the_grid_of_the_series_is_refused_where_the_images_show_it(
 def test_a_map_on_the_grid_of_the_series_moves_with_the_series_and_is_not_moved_twice(
     men_with_series: list[Study],
 ) -> None:
-    man = remember(men_with_series[0])
+    man = with_displacements(men_with_series[0])
     assert man.ktrans is not None
     assert man.dce is not None
     assert map_on_series(man) is man.map_on_series

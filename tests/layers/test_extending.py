@@ -108,7 +108,7 @@ from cad.folders.run_folder.folder import of_every_run
 from cad.base.settings import FeatureSettings, PipelineSettings
 from cad.base.terms.measures import MEASURES as WORDS
 from cad.mri.features.images import Prepared
-from cad.mri.features.measure import measure
+from cad.mri.features.measure import measure_regions
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.imaging.volume import Volume
 
@@ -126,7 +126,7 @@ content = pydicom.dcmread("made.dcm", force=True, specific_tags=list(TAGS))
 image = Volume(np.arange(64.0).reshape(4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
 region = RegionVoxels.from_masks([np.ones((4, 4, 4), bool)])
 features = FeatureSettings(families=("roughness",), modalities=("t2w",))
-table = measure(Prepared("t2w", image), region, features)
+table = measure_regions(Prepared("t2w", image), region, features)
 print(json.dumps({
     "b_value": vendor.b_value(content),
     "family": {name: values.tolist() for name, values in table.items()},

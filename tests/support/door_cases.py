@@ -550,7 +550,7 @@ CASES: dict[str, Case] = {
     "NIfTI": Case(
         (
             f"{IMAGES}.nifti._load_voxels",
-            f"{IMAGES}.nifti._unpacked",
+            f"{IMAGES}.nifti._open_unpacked",
             f"{IMAGES}.nifti.stored_axes",
         ),
         _nifti,
@@ -569,7 +569,7 @@ CASES: dict[str, Case] = {
             f"{IMAGES}.frames.read_dataset",
             f"{IMAGES}.frames.dataset_of",
             f"{IMAGES}.frames._check_deflated",
-            f"{IMAGES}.frames._check_places",
+            f"{IMAGES}.frames._check_places_in_file",
             f"{IMAGES}.frame_headers._value",
             f"{IMAGES}.pixels.PixelReader._stored",
         ),

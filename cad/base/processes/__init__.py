@@ -47,7 +47,7 @@ _ONE_THREAD = dict.fromkeys(
     ),
     "1",
 )
-_SERVE = f"import sys; from {__name__} import serve; serve(int(sys.argv[1]))"
+_SERVE = f"import sys; from {__name__} import serve_forks; serve_forks(int(sys.argv[1]))"
 _lock = threading.Lock()
 # Process number and socket of the fork server, by the number of the process that uses it. A process
 # that was forked from the user of a fork server must not use this server.
@@ -221,7 +221,7 @@ def share_loaded(*, loops: bool = False, threads: int = 1) -> bool:
     ours, theirs = _pair()
     # If memory or processes run out, nothing is raised: a later call tries again.
     with suppress(OSError), theirs:
-        _servers[os.getpid()] = _copy([theirs.fileno()], serve, theirs.fileno()), ours
+        _servers[os.getpid()] = _copy([theirs.fileno()], serve_forks, theirs.fileno()), ours
         return loops and _share_with_loops()
     return False
 
@@ -302,7 +302,7 @@ def _fork(order: str, handles: list[int]) -> int:
 
 
 @door("own", "process")
-def serve(number: int) -> None:
+def serve_forks(number: int) -> None:
     """Run as the fork server: fork a child at each order of the parent, until the parent ends.
 
     Parameters

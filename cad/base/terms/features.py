@@ -100,7 +100,7 @@ class Family:
 _TABLES = table_beside(__file__)
 
 
-def _statistics(name: str) -> dict[str, Statistic]:
+def _read_statistics(name: str) -> dict[str, Statistic]:
     return {key: Statistic(**row) for key, row in _TABLES[name].items()}
 
 
@@ -108,7 +108,7 @@ def _channels(name: str) -> dict[str, Channel]:
     return {key: Channel(**row) for key, row in _TABLES[name].items()}
 
 
-def _families() -> dict[str, Family]:
+def _read_families() -> dict[str, Family]:
     families = {}
     for name, row in _TABLES["families"].items():
         channel = Channel(**{key: row[key] for key in Channel.__dataclass_fields__})
@@ -117,8 +117,8 @@ def _families() -> dict[str, Family]:
     return families
 
 
-STATISTICS = _statistics("statistics")
-FAMILIES = _families()
+STATISTICS = _read_statistics("statistics")
+FAMILIES = _read_families()
 """Families of statistics of whole regions, by name."""
 HISTOGRAM = FAMILIES["histogram"].statistics
 HARALICK = FAMILIES["haralick"].statistics

@@ -214,7 +214,8 @@ def _journal_paths(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
     """
     with reading(journal, "no journal of a change"):
         content = read_json(journal)
-        new, removed = ([str(place) for place in content[key]] for key in ("new", "gone"))
+        new = [str(place) for place in content["new"]]
+        removed = [str(place) for place in content["gone"]]
     top = folder.resolve()
     for place in [*new, *removed]:
         segments = PurePosixPath(place).parts
@@ -243,7 +244,7 @@ _LONGEST = 100  # largest size of a mark in bytes
 
 
 @dataclass(frozen=True)
-class Kind:
+class FolderKind:
     """Describe a kind of folder, such as a run or a model, and how it is recognised.
 
     A folder may hold a mark: the file :data:`MARK`, which contains the name of the kind.
@@ -264,14 +265,14 @@ class Kind:
     marked: bool = True
 
 
-def require_kind(folder: Path, *kinds: Kind) -> None:
+def require_kind(folder: Path, *kinds: FolderKind) -> None:
     """Check that a folder is absent, empty or of one of the kinds, so that it may be written.
 
     Parameters
     ----------
     folder : Path
         Folder that the command is to write.
-    *kinds : Kind
+    *kinds : FolderKind
         Kinds that the folder may be of.
 
     Raises
@@ -289,9 +290,16 @@ def require_kind(folder: Path, *kinds: Kind) -> None:
     if not names or pending(folder):
         return
     mark = _marked_name(folder)
-    if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):
-        return
-    content = f"a {mark}" if mark else f"{', '.join(names[:3])}{', …' if names[3:] else ''}"
+    for kind in kinds:
+        if mark == kind.name:
+            return
+        if not mark and kind.holds(folder):
+            return
+    content = ", ".join(names[:3])
+    if len(names) > 3:
+        content += ", …"
+    if mark:
+        content = f"a {mark}"
     kind_names = " or ".join(kind.name for kind in kinds)
     raise CadError(
         f"the folder holds {content} and is not a {kind_names}; nothing in it was changed",
@@ -307,7 +315,7 @@ def _marked_name(folder: Path) -> str:
 
 
 @contextmanager
-def claimed(folder: Path, kind: Kind) -> Iterator[None]:
+def claimed(folder: Path, kind: FolderKind) -> Iterator[None]:
     """Check that a folder is of a kind, and lock it for other processes during a ``with`` block.
 
     A change that a killed process committed is completed first.

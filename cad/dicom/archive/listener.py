@@ -123,7 +123,7 @@ class Server(ThreadedAssociationServer):
                 request.settimeout(_DOOR_SECONDS)
                 request.sendall(struct.pack(">BBLBBBB", 3, 0, 4, 0, *turned.answer))
         except (OSError, ValueError) as error:
-            self.say(address, reason=_words(error))
+            self.say(address, reason=_reason_of_error(error))
         finally:
             self.shutdown_request(request)
 
@@ -401,7 +401,7 @@ def _bytes_before(connection: socket.socket, limit: int, until: float) -> bytes:
     return connection.recv(limit)
 
 
-def _words(error: Exception) -> str:
+def _reason_of_error(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "too slow"
     return str(error) if isinstance(error, ValueError) else "the connection was lost"

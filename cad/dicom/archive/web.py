@@ -103,7 +103,7 @@ class WebArchive(interface.Protocolled):
     def _send(self, dataset: Dataset, path: Path) -> str:
         with self._speaking():
             answer = self._client.store_instances([dataset])
-            check_stored(answer, str(dataset.SOPInstanceUID), self.url, path)
+            check_stow_answer(answer, str(dataset.SOPInstanceUID), self.url, path)
             self._prove(dataset)
         return ""
 
@@ -192,7 +192,7 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
     return session
 
 
-def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
+def check_stow_answer(answer: Dataset, uid: str, url: str, path: Path) -> None:
     """Check that the archive's answer to STOW-RS lists an instance as stored.
 
     Parameters
@@ -210,8 +210,8 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
         When the answer does not list the instance as stored. The message has the archive's failure
         reason if the answer states one.
     """
-    stored = _named(answer, "ReferencedSOPSequence")
-    failed = _named(answer, "FailedSOPSequence")
+    stored = _named_uids(answer, "ReferencedSOPSequence")
+    failed = _named_uids(answer, "FailedSOPSequence")
     # An object that the answer lists both as stored and as failed is not safely stored.
     if uid in stored - failed:
         return
@@ -223,6 +223,6 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     raise CadError(f"{url}: the archive does not list the object as stored{why}", file=path)
 
 
-def _named(answer: Dataset, sequence: str) -> set[str]:
+def _named_uids(answer: Dataset, sequence: str) -> set[str]:
     """Return the SOPInstanceUIDs of the objects that a sequence (list) in an answer names."""
     return {str(item.get("ReferencedSOPInstanceUID", "")) for item in answer.get(sequence, [])}

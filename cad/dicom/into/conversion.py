@@ -29,7 +29,7 @@ from cad.dicom.into.unchanged import changed_since, require_equal, require_same
 from cad.mri.imaging import nifti
 from cad.mri.imaging.diffusion import HIGH_B, trace
 from cad.mri.imaging.displacement import SAID_MM
-from cad.mri.imaging.displacement_search import remember
+from cad.mri.imaging.displacement_search import with_displacements
 from cad.mri.imaging.frames import Frame, read_header
 from cad.mri.imaging.makers import maker
 from cad.mri.imaging.phases import order_phases, read_phases
@@ -153,7 +153,7 @@ def read_back(
     CadError
         When the study cannot be read, or is not plausible.
     """
-    study = remember(read_study(build, study_id, participant_id, rois))
+    study = with_displacements(read_study(build, study_id, participant_id, rois))
     require_plausible(study, ranges)
     beside = [d.sentence for d in study.displacements if d.size_mm >= SAID_MM]
     unmeasured = [image.sentence for image in study.unmeasured]
@@ -181,7 +181,10 @@ class _Job:
         An error is raised if no series is the T2 image by the rules, or if no series matches any
         rule.
         """
-        written = {m.name: self._dynamic(m) if m.dynamic else self._single(m) for m in MODALITIES}
+        written = {}
+        for modality in MODALITIES:
+            write = self._dynamic if modality.dynamic else self._single
+            written[modality.name] = write(modality)
         written["ktrans"] = written["ktrans"] or self._from_file(KTRANS)
         written["vfa"] = self._write_by_value("flip angle", "vfa", "flip_angle")
         written["diffusion"] = self._write_by_value("b-value", "diffusion", "b_value")
@@ -276,7 +279,11 @@ class _Job:
         return [], None
 
     def _accepted(self, matches: tuple[Match, ...]) -> list[Stack]:
-        slices = [f for f in self.study.slices if any(m.accepts(f) for m in matches)]
+        """Return the images whose slices meet at least one of the matches."""
+        slices = []
+        for frame in self.study.slices:
+            if any(match.accepts(frame) for match in matches):
+                slices.append(frame)
         return stacks_by_series(slices)
 
     def _single(self, modality: Modality) -> bool:
@@ -329,11 +336,17 @@ class _Job:
                 f"taken; series {taken} meets an earlier one"
             )
 
+    def _ktrans_file(self) -> Path | None:
+        """Return the first file of the source that the rules name as the Ktrans map."""
+        for folder in self.study.tables:
+            for pattern in self.rules.ktrans_file:
+                for _, path in files_of(folder, pattern, self.study.patient_id):
+                    return path
+        return None
+
     def _from_file(self, modality: Modality) -> bool:
         """Write the Ktrans map that the source has as an image file; return whether it has one."""
-        places = [(top, text) for top in self.study.tables for text in self.rules.ktrans_file]
-        paths = (p for top, text in places for _, p in files_of(top, text, self.study.patient_id))
-        path = next(paths, None)
+        path = self._ktrans_file()
         if path is None:
             return False
         target = image_path(self.build, self.study_id, modality.name)
@@ -375,7 +388,7 @@ class _Job:
         image = self._in_cohort(target)
         first = stacks[0].first
         entries = nifti.read_sidecar(image)
-        now = _instances(stacks)
+        now = _uids_of_stacks(stacks)
         if not entries:
             raise CadError(
                 "its sidecar, which says what it was made of, is gone",
@@ -412,9 +425,12 @@ class _Job:
         had = nifti.read_sidecar(image)
         # The image cannot be made again in two cases: it comes from another series, or from more
         # instances than the source still has.
-        if set(had.get("SOPInstanceUIDs", [])) != _instances(stacks):
+        if set(had.get("SOPInstanceUIDs", [])) != _uids_of_stacks(stacks):
             return False
-        return changed_since(image, (item.path for stack in stacks for item in stack.slices))
+        paths = []
+        for stack in stacks:
+            paths += [frame.path for frame in stack.slices]
+        return changed_since(image, paths)
 
     def _require_same(self, target: Path, stacks: list[Stack], made: Callable[[], Volume]) -> None:
         """Raise an error if the source now gives other voxels for an image of the cohort.
@@ -473,8 +489,8 @@ class _Job:
         prefer = self.rules.prefer
         if prefer is None:
             return None
-        ranks = [_rank(stack, prefer) for stack in stacks]
-        best = [stack for stack, rank in zip(stacks, ranks, strict=True) if rank == max(ranks)]
+        highest = max(_rank(stack, prefer) for stack in stacks)
+        best = [stack for stack in stacks if _rank(stack, prefer) == highest]
         return best[0] if len(best) == 1 else None
 
     def _dynamic(self, modality: Modality) -> bool:
@@ -603,7 +619,7 @@ class _Job:
         # If the image was computed from several stacks, none of its slices is a DICOM instance. The
         # instances of all these stacks are then listed.
         if len(stacks) > 1:
-            uids = sorted(_instances(stacks))
+            uids = sorted(_uids_of_stacks(stacks))
         # Frames of an enhanced object share the UID of the object. Frame numbers, which begin
         # with 1, distinguish them (PS3.3 10.3, Referenced Frame Number).
         frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
@@ -680,8 +696,11 @@ def _phase_encoding_entry(head: Frame) -> dict[str, str]:
     return {"PhaseEncodingDirection": axis if positive else f"{axis}-"}
 
 
-def _instances(stacks: list[Stack]) -> set[str]:
-    return {item.sop_uid for stack in stacks for item in stack.slices}
+def _uids_of_stacks(stacks: list[Stack]) -> set[str]:
+    uids = set()
+    for stack in stacks:
+        uids |= {frame.sop_uid for frame in stack.slices}
+    return uids
 
 
 def _day(stated: str) -> str | None:
@@ -704,7 +723,9 @@ def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:
         One for each 3-D image: frames of one series with equal plane, time point, b-value, flip
         angle and echo time. Sorted by series number.
     """
-    stacks = [stack for series in by_series(frames) for stack in stacks_of(series)]
+    stacks = []
+    for series in by_series(frames):
+        stacks += stacks_of(series)
     return sorted(stacks, key=lambda stack: stack.first.series_number)
 
 

@@ -161,6 +161,7 @@ def proposed_rules(
         for kind, series in kinds.items():
             if kind not in taken and test(series[0][0].description, series):
                 fitting.append(kind)
+        # Number of the series that a person has chosen for this image
         decided = take.get(name) if take else None
         values_of_chosen: dict[str, set[float]] = {}
         if decided is not None and name in _BY_VALUE:
@@ -179,26 +180,13 @@ def proposed_rules(
             taken.update(fitting)
         elif name not in ("hbv", "diffusion"):  # one series may contain all b-values
             taken.add(fitting[0])
-        matches: list[dict[str, object]] = [{"description": _pattern(kind)} for kind in fitting]
-        if name == "hbv":
-            for match, kind in zip(matches, fitting, strict=True):
-                match["b_value"] = _highest_b(kinds[kind])
-        elif name == "diffusion":
-            matches = []
-            for kind in fitting:
-                left_out = values_of_chosen.get(kind, set())
-                matches += _diffusion_matches(kind, kinds[kind], left_out)
-            rivals = [frames for kind in fitting for frames in _partly_calculated(kinds[kind])]
-            if rivals:
-                undecided[name] = []
-                for frames in rivals:
-                    candidate = _candidate(frames, call, pictures)
-                    word = "calculated" if _has_calculated(frames) else "acquired"
-                    undecided[name].append(replace(candidate, line=f"{candidate.line}, {word}"))
-        elif name == "vfa":
-            matches = []
-            for kind in fitting:
-                matches += _flip_angle_matches(kind, kinds[kind], values_of_chosen.get(kind, set()))
+        matches = []
+        for kind in fitting:
+            matches += _matches_of_kind(name, kind, kinds[kind], values_of_chosen.get(kind, set()))
+        if name == "diffusion":
+            candidates = _candidates_by_calculation(fitting, kinds, call, pictures)
+            if candidates:
+                undecided[name] = candidates
         is_one_image = name in _ONE_IMAGE
         if is_one_image and decided is not None and _repeated_series(name, kinds[fitting[0]]):
             # If one study has two series of this description, the number of the series decides,
@@ -249,9 +237,12 @@ def _comment_on_files(studies: Iterable[SourceStudy]) -> str:
 
     No rule is proposed for them, because neither their names nor their values say what they are.
     """
-    studies = list(studies)
-    folders = {folder for study in studies for folder in study.tables}
-    patients = sorted({study.patient_id for study in studies} - {""}, key=len, reverse=True)
+    folders = set[Path]()
+    patient_ids = set[str]()
+    for study in studies:
+        folders.update(study.tables)
+        patient_ids.add(study.patient_id)
+    patients = sorted(patient_ids - {""}, key=len, reverse=True)
     counts: Counter[str] = Counter()
     listed = set()
     for folder in sorted(folders):
@@ -282,11 +273,16 @@ def _rival_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> lis
 
     A kind is named by the description of its series, with ``#`` for each number.
     """
-    owners = {kind: {frames[0].study_uid for frames in kinds[kind]} for kind in fitting}
+    studies_of = {}
+    for kind in fitting:
+        studies_of[kind] = {frames[0].study_uid for frames in kinds[kind]}
     rivals = []
     for kind in fitting:
-        owners_of_rivals = [owners[rival] for rival in fitting if rival != kind]
-        if any(owners[kind] & theirs for theirs in owners_of_rivals):
+        studies_of_others = set()
+        for other in fitting:
+            if other != kind:
+                studies_of_others |= studies_of[other]
+        if studies_of[kind] & studies_of_others:
             rivals.append(kind)
     return rivals
 
@@ -348,13 +344,21 @@ def _decided_kind(
     """
     candidates = _rival_series(name, fitting, kinds)
     if not candidates:
-        candidates = [frames for kind in fitting for frames in kinds[kind]]
+        candidates = _series_of_kinds(fitting, kinds)
     chosen = _kind_of_number(name, number, candidates)
     decided = [chosen]
     for kind in fitting:
         if kind != chosen and kind not in _rival_kinds([kind, chosen], kinds):
             decided.append(kind)
     return decided
+
+
+def _series_of_kinds(fitting: list[str], kinds: dict[str, list[list[Frame]]]) -> list[list[Frame]]:
+    """Return the series of several kinds, kind after kind."""
+    series = []
+    for kind in fitting:
+        series += kinds[kind]
+    return series
 
 
 def _kind_of_number(name: str, number: int, candidates: list[list[Frame]]) -> str:
@@ -384,8 +388,7 @@ def _values_of_chosen(
     The chosen kind is that of the series with this number. Of another kind, images of these values
     are not taken; images of other values are.
     """
-    candidates = [frames for kind in fitting for frames in kinds[kind]]
-    chosen = _kind_of_number(name, number, candidates)
+    chosen = _kind_of_number(name, number, _series_of_kinds(fitting, kinds))
     in_chosen: dict[tuple[str, float], set[int]] = defaultdict(set)
     for frames in kinds[chosen]:
         for frame in frames:
@@ -443,18 +446,18 @@ def _candidate(frames: list[Frame], call: Call, pictures: bool) -> Candidate:
 
 
 def _slices_of(stack: Stack, call: Call) -> list[np.ndarray]:
-    """Return three slices of an image as grey levels (:func:`_slices`).
+    """Return three slices of an image as grey levels (:func:`_preview_slices`).
 
     The list is empty if reading the image fails. ``call`` calls the function that reads it.
     """
     try:
-        slices: list[np.ndarray] = call(_slices, stack)
+        slices: list[np.ndarray] = call(_preview_slices, stack)
     except (CadError, OSError):
         return []
     return slices
 
 
-def _slices(stack: Stack) -> list[np.ndarray]:
+def _preview_slices(stack: Stack) -> list[np.ndarray]:
     """Return three slices of an image as grey levels, small enough for a page."""
     values = read_stack(stack).array.astype(float)
     finite = values[np.isfinite(values)]
@@ -521,7 +524,7 @@ def _dynamic(matches: list[dict[str, object]], series: list[list[Frame]]) -> dic
     return {"match": matches, "clock": "description" if timed else "auto"}
 
 
-def _pattern(kind: str) -> str:
+def _kind_pattern(kind: str) -> str:
     return "^" + re.sub(r"([^\w\s#-])", r"\\\1", kind).replace("#", r"[\d.]+") + "$"
 
 
@@ -573,13 +576,52 @@ def _partly_calculated(series: list[list[Frame]]) -> list[list[Frame]]:
 
     The result is empty if all images of the kind are acquired, or all calculated.
     """
-    images = [frame for frames in series for frame in frames]
-    calculated = [frame for frame in images if _is_calculated(frame)]
-    if not calculated or len(calculated) == len(images):
+    calculated = []
+    acquired = []
+    for frames in series:
+        for frame in frames:
+            if _is_calculated(frame):
+                calculated.append(frame)
+            else:
+                acquired.append(frame)
+    if not calculated or not acquired:
         return []
     study = calculated[0].study_uid
     of_study = [frames for frames in series if frames[0].study_uid == study]
     return sorted(of_study, key=lambda frames: frames[0].series_number)
+
+
+def _candidates_by_calculation(
+    fitting: list[str], kinds: dict[str, list[list[Frame]]], call: Call, pictures: bool
+) -> list[Candidate]:
+    """Return the series of kinds in which only some images are calculated, as candidates.
+
+    The line of each candidate says whether its images are calculated or acquired.
+    """
+    candidates = []
+    for kind in fitting:
+        for frames in _partly_calculated(kinds[kind]):
+            candidate = _candidate(frames, call, pictures)
+            word = "calculated" if _has_calculated(frames) else "acquired"
+            candidates.append(replace(candidate, line=f"{candidate.line}, {word}"))
+    return candidates
+
+
+def _matches_of_kind(
+    name: str, kind: str, series: list[list[Frame]], left_out: set[float]
+) -> list[dict[str, object]]:
+    """Return the matches by which the rule for an image takes a kind of series.
+
+    Images of the b-values or flip angles in ``left_out`` are not taken.
+    """
+    if name == "diffusion":
+        return _diffusion_matches(kind, series, left_out)
+    if name == "vfa":
+        return _flip_angle_matches(kind, series, left_out)
+    match: dict[str, object] = {"description": _kind_pattern(kind)}
+    if name == "hbv":
+        match["b_value"] = _highest_b(series)
+    return [match]
 
 
 def _diffusion_matches(
@@ -590,7 +632,7 @@ def _diffusion_matches(
     Where calculated images have the same description, or some b-values are left out, each b-value
     gets a match of its own. A b-value of calculated images, and one that is left out, gets none.
     """
-    match: dict[str, object] = {"description": _pattern(kind), "exclude": "adc"}
+    match: dict[str, object] = {"description": _kind_pattern(kind), "exclude": "adc"}
     if not _partly_calculated(series) and not left_out:
         return [match]
     b_values = {"acquired": set[float](), "calculated": set[float]()}
@@ -610,12 +652,15 @@ def _flip_angle_matches(
     kind: str, series: list[list[Frame]], left_out: set[float]
 ) -> list[dict[str, object]]:
     """Return the matches by which a rule takes a kind of series, without some flip angles."""
-    match: dict[str, object] = {"description": _pattern(kind)}
+    match: dict[str, object] = {"description": _kind_pattern(kind)}
     if not left_out:
         return [match]
-    stated = {frame.flip_angle for frames in series for frame in frames}
-    angles = [angle for angle in stated - left_out if angle is not None]
-    return [{**match, "flip_angle": angle} for angle in sorted(angles)]
+    angles = set()
+    for frames in series:
+        for frame in frames:
+            if frame.flip_angle is not None:
+                angles.add(frame.flip_angle)
+    return [{**match, "flip_angle": angle} for angle in sorted(angles - left_out)]
 
 
 def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
@@ -623,9 +668,13 @@ def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
 
 
 def _is_diffusion(kind: str, series: list[list[Frame]]) -> bool:
+    if not _is_weighted(kind, series):
+        return False
     # A calculated image follows from the ADC map, so that it says nothing new about the ADC map.
-    acquired = any(not _is_calculated(frame) for frames in series for frame in frames)
-    return _is_weighted(kind, series) and acquired
+    acquired = []
+    for frames in series:
+        acquired += [frame for frame in frames if not _is_calculated(frame)]
+    return len(acquired) > 0
 
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
@@ -749,7 +798,7 @@ class StudySeen:
 
 
 @dataclass
-class Explanation:
+class SourceExplanation:
     """Hold the findings of :func:`explain_source`.
 
     Parameters
@@ -780,7 +829,7 @@ def explain_source(
     rules: Path | None = None,
     call: Call = in_this_process,
     unpacked: Path | None = None,
-) -> Explanation:
+) -> SourceExplanation:
     """Return which series an import would take, and why not the others; nothing is imported.
 
     Parameters
@@ -811,18 +860,22 @@ def explain_source(
         studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies and not failures:
             raise CadError("no DICOM image found", file=source, hint="; ".join(notes[:3]))
-        explained = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
+        explained = [
+            _study_seen(number, s, settings, call) for number, s in enumerate(studies, start=1)
+        ]
         starter = proposed_rules(studies, call=call).text
-    return Explanation(explained, [*map(str, failures), *notes], starter)
+    return SourceExplanation(explained, [*map(str, failures), *notes], starter)
 
 
-def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
+def _study_seen(
+    number: int, study: SourceStudy, rules: ImportRules | None, call: Call
+) -> StudySeen:
     entry = StudySeen(number, "" if study.archive is None else printable(study.archive.name))
     for frames in sorted(by_series(study.slices), key=lambda series: series[0].series_number):
         entry.series.append(_series(frames, rules))
     for path in study.objects:
         try:
-            entry.objects.append(call(_object, path, rules))
+            entry.objects.append(call(_drawn_object, path, rules))
         except (CadError, OSError) as error:
             entry.problems.append(str(study.naming_source(as_problem(error))))
     if rules is not None:
@@ -918,7 +971,7 @@ def _judge_rule(entry: SeriesSeen, frames: list[Frame], name: str, rules: Import
     entry.near_misses += near_misses
 
 
-def _object(path: Path, rules: ImportRules | None) -> str:
+def _drawn_object(path: Path, rules: ImportRules | None) -> str:
     dataset = read_dataset(path, force=True)  # it may lack the preamble
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         kind = str(dataset.get("Modality", ""))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from cad.base.errors import CadError
 from cad.dicom.into.sources import SourceStudy
-from cad.folders.cohort.patients import Place
+from cad.folders.cohort.patients import StudyPlace
 from cad.mri.imaging.belonging import voxel_hash
 from cad.mri.imaging.nifti import read_volume
 from cad.mri.imaging.study_files import image_path
@@ -37,29 +37,30 @@ def same_times(study: SourceStudy, other: SourceStudy) -> bool:
     bool
         Whether they do; False where one of the studies states no times.
     """
-    times = _times(study)
-    other_times = _times(other)
+    times = _acquisition_times(study)
+    other_times = _acquisition_times(other)
     if not times or not other_times:
         return False
     return len(times & other_times) >= _LEAST_SHARE * min(len(times), len(other_times))
 
 
-def _times(study: SourceStudy) -> set[tuple[str, float]]:
-    return {
-        (frame.study_date, frame.acquisition_time)
-        for frame in study.slices
-        if frame.acquisition_time is not None and frame.study_date
-    }
+def _acquisition_times(study: SourceStudy) -> set[tuple[str, float]]:
+    """Return the dates and times (s of the day) of a study's slices that state both."""
+    times = set()
+    for frame in study.slices:
+        if frame.acquisition_time is not None and frame.study_date:
+            times.add((frame.study_date, frame.acquisition_time))
+    return times
 
 
-def same_voxels(new: Place, others: Iterable[Place]) -> list[str]:
+def same_voxels(new: StudyPlace, others: Iterable[StudyPlace]) -> list[str]:
     """Return the ids of those studies of a man whose T2 or ADC image equals the new study's.
 
     Parameters
     ----------
-    new : Place
+    new : StudyPlace
         The new study, in the folder in which it is built.
-    others : iterable of Place
+    others : iterable of StudyPlace
         The man's other studies in the cohort.
 
     Returns
@@ -68,10 +69,14 @@ def same_voxels(new: Place, others: Iterable[Place]) -> list[str]:
         ``sub-XXX[_ses-YY]``; a file that cannot be read is skipped.
     """
     hashes = _hashes(new)
-    return [earlier_study.study_id for earlier_study in others if hashes & _hashes(earlier_study)]
+    same = []
+    for study in others:
+        if hashes & _hashes(study):
+            same.append(study.study_id)
+    return same
 
 
-def _hashes(place: Place) -> set[str]:
+def _hashes(place: StudyPlace) -> set[str]:
     hashes = set()
     for kind in _COMPARED:
         path = image_path(place.folder, place.study_id, kind)

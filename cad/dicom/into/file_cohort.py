@@ -118,34 +118,41 @@ def find_file_studies(
         When the table is there but is not a table of studies.
     """
     paths = sorted(plain_files(source, notes))
-    patterns = {kind: [_pattern(text) for text in getattr(rules, kind)] for kind in _KINDS}
-    patterns["detector"] = [_pattern(detector.file)] if detector else []
-    by_place: dict[tuple[str, str], FileStudy] = {}
-    best: dict[tuple[str, str, str], int] = {}
+    patterns_of_kind = {}
+    for kind in _KINDS:
+        patterns_of_kind[kind] = [_path_pattern(text) for text in getattr(rules, kind)]
+    patterns_of_kind["detector"] = [_path_pattern(detector.file)] if detector else []
+
+    # A study exists if the source has the file that the rule `study` names for it. Other files are
+    # added below, and only to a study that exists.
+    studies: dict[tuple[str, str], FileStudy] = {}  # by patient and study
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
-        match = _pattern(rules.study).search(text)
-        # A study exists if the source has the file that the rule `study` names for it. Other files
-        # are added below, and only to a study that exists.
+        match = _path_pattern(rules.study).search(text)
         if match:
             key = _patient_and_study(match)
-            by_place[key] = by_place.get(key) or FileStudy(*key, source)
+            studies[key] = studies.get(key) or FileStudy(*key, source)
+
+    # Number of the rule's entry that the file of a study meets, by patient, study and kind.
+    entry_of_file: dict[tuple[str, str, str], int] = {}
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
-        for kind, choices in patterns.items():
-            for rank, pattern in enumerate(choices):
+        for kind, patterns in patterns_of_kind.items():
+            for entry, pattern in enumerate(patterns):
                 match = pattern.search(text)
-                if match is None or (study := by_place.get(_patient_and_study(match))) is None:
+                study = studies.get(_patient_and_study(match)) if match else None
+                if study is None:
                     continue
                 place = (study.patient_id, study.name, kind)
                 # Of several files the one that meets the rule's earliest entry is taken, in
                 # whatever order the folder lists the files.
-                if rank < best.get(place, len(choices)):
-                    best[place] = rank
+                if entry < entry_of_file.get(place, len(patterns)):
+                    entry_of_file[place] = entry
                     study.files[kind] = path
-    listed = _listed(paths, rules)
-    studies = [replace(study, listed=listed.get(key, [])) for key, study in by_place.items()]
-    return sorted(studies, key=lambda s: (s.patient_id, s.name))
+
+    listed = _lesions_of_table(paths, rules)
+    complete = [replace(study, listed=listed.get(key, [])) for key, study in studies.items()]
+    return sorted(complete, key=lambda study: (study.patient_id, study.name))
 
 
 def convert_files(
@@ -237,13 +244,13 @@ def _regions_of_study(
     by_program = study.files.get("detector")
     # A mask drawn by readers is used rather than a detector's map, which nobody has checked.
     if path:
-        return _lesions(study, path, rules, notes)
+        return _labelled_lesions(study, path, rules, notes)
     if by_program and rules.detector:
         return regions.detected(by_program, rules.detector, notes)
     return regions.outlined(study.top, study.patient_id, rules, notes)
 
 
-def _lesions(
+def _labelled_lesions(
     study: FileStudy, path: Path, rules: ImportRules, notes: list[str]
 ) -> regions.Labelled | None:
     assert rules.files is not None  # noqa: S101 - the caller has checked it
@@ -262,7 +269,9 @@ def _lesions(
         # A mask shows only that a lesion is malignant. The value 1 of the PI-CAI challenge shows
         # only that a lesion is clinically significant (ISUP 2 or more). Neither is a grade.
         ungraded = {"mask": "n/a", "picai": SIGNIFICANT}[kind]
-        rois = [replace(roi, isup=ungraded) if roi.isup == "1" else roi for roi in rois]
+        rois = []
+        for roi in graded.rois:
+            rois.append(replace(roi, isup=ungraded) if roi.isup == "1" else roi)
     # The table lists all lesions; the mask has only lesions of grade 2 or more.
     significant = [grade for grade, _ in listed if (grade or 0) >= 2]
     if len(rois) == len(significant) == 1 and not rois[0].isup.isdigit():
@@ -273,7 +282,7 @@ def _lesions(
     return replace(graded, rois=rois, scores=tuple(scores)) if rois else None
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def _path_pattern(text: str) -> re.Pattern[str]:
     pieces = re.split(r"(\{patient\}|\{study\})", text)
     fields: set[str] = set()
     out = []
@@ -307,7 +316,10 @@ def _categories(
     """
     rows = []
     for roi in rois:
-        same = [category for grade, category in listed if str(grade) == roi.isup]
+        same = []
+        for grade, category in listed:
+            if str(grade) == roi.isup:
+                same.append(category)
         drawn = sum(same_man_roi.isup == roi.isup for same_man_roi in rois)
         if (
             roi.isup.isdigit()
@@ -321,19 +333,28 @@ def _categories(
     return rows
 
 
-def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], list[tuple[str, str]]]:
+def _lesions_of_table(
+    paths: list[Path], rules: FilesRule
+) -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Return the grades and categories of every study's lesions, from the table."""
-    path = next((p for p in paths if rules.table and p.name == Path(rules.table).name), None)
-    if path is None:
+    if not rules.table:
         return {}
-    keys = (rules.patient_column, rules.study_column)
-    category = rules.category_column
-    listed: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for row in read_rows(path, (*keys, rules.grade_column, *filter(None, [category]))):
-        same = listed.setdefault((whole_cell(row[keys[0]]), whole_cell(row[keys[1]])), [])
-        cells = (row[rules.grade_column], row[category] if category else "")
-        same += [] if cells in same else [cells]
-    return listed
+    name = Path(rules.table).name
+    tables = [path for path in paths if path.name == name]
+    if not tables:
+        return {}
+    columns = [rules.patient_column, rules.study_column, rules.grade_column]
+    if rules.category_column:
+        columns.append(rules.category_column)
+    lesions: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for row in read_rows(tables[0], columns):
+        study = (whole_cell(row[rules.patient_column]), whole_cell(row[rules.study_column]))
+        category = row[rules.category_column] if rules.category_column else ""
+        cells = (row[rules.grade_column], category)
+        of_study = lesions.setdefault(study, [])
+        if cells not in of_study:
+            of_study.append(cells)
+    return lesions
 
 
 def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:

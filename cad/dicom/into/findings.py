@@ -19,7 +19,7 @@ _LONGEST = 60
 
 
 @dataclass(frozen=True)
-class Finding:
+class FindingRow:
     """Hold one lesion of a table of findings.
 
     Parameters
@@ -51,7 +51,7 @@ class Finding:
         return self.fid, self.point, self.zone, self.significance.lower()
 
 
-def findings_of(study: SourceStudy, rules: ImportRules, notes: list[str]) -> list[Finding]:
+def findings_of(study: SourceStudy, rules: ImportRules, notes: list[str]) -> list[FindingRow]:
     """Return the findings of a study's patient.
 
     Parameters
@@ -76,7 +76,7 @@ def findings_of(study: SourceStudy, rules: ImportRules, notes: list[str]) -> lis
     """
     if rules.findings is None:
         return []
-    taken: list[Finding] = []
+    taken: list[FindingRow] = []
     tables = findings_tables(study.tables, rules.findings.file)
     for path in tables:
         findings = _findings_in(path, study.patient_id, rules, notes)
@@ -113,7 +113,7 @@ def findings_tables(folders: Iterable[Path], name: str) -> list[Path]:
 
 def _findings_in(
     path: Path, patient_id: str, rules: ImportRules, notes: list[str]
-) -> list[Finding]:
+) -> list[FindingRow]:
     """Return a patient's findings in one table, without repeated ones."""
     rows = []
     for line, row in read_numbered_rows(path, _COLUMNS):
@@ -122,9 +122,9 @@ def _findings_in(
     if not rows:
         return []
     _check_optional_columns(path, list(rows[0][1]))
-    distinct: dict[tuple[object, ...], Finding] = {}
+    distinct: dict[tuple[object, ...], FindingRow] = {}
     for line, row in rows:
-        finding = _finding(path, line, row, rules, notes)
+        finding = _finding_of_row(path, line, row, rules, notes)
         first = distinct.setdefault((finding.fid, finding.point), finding)
         if first is finding:
             continue
@@ -153,9 +153,9 @@ def _check_optional_columns(path: Path, columns: list[str]) -> None:
                 )
 
 
-def _finding(
+def _finding_of_row(
     path: Path, line: int, row: dict[str, str], rules: ImportRules, notes: list[str]
-) -> Finding:
+) -> FindingRow:
     fid = whole_cell(row["fid"])
     if not fid:
         raise CadError(f"line {line} has no fid", file=path, hint="number the patient's findings")
@@ -181,7 +181,7 @@ def _finding(
                 "(or AS): the zone is unknown"
             )
         zone = "n/a"
-    return Finding(path, fid, name, (x, y, z), zone, whole_cell(row.get("ClinSig", "")))
+    return FindingRow(path, fid, name, (x, y, z), zone, whole_cell(row.get("ClinSig", "")))
 
 
 def names_patient(cell: str, names: set[str]) -> bool:

@@ -40,7 +40,7 @@ from cad.dicom.into.sources import (
 )
 from cad.dicom.into.tables import SCORE_COLUMNS, Tables, names_in_scores, read_scores
 from cad.folders.cohort import COHORT, MISSING
-from cad.folders.cohort.patients import FIRST_SESSION, Patients, Place
+from cad.folders.cohort.patients import FIRST_SESSION, Patients, StudyPlace
 from cad.learning.labels.scales import check_percent
 from cad.mri.imaging.elements import tag_name
 from cad.mri.imaging.listing import as_problem
@@ -103,7 +103,10 @@ class ImportSummary:
     def as_text(self) -> str:
         """Return the summary as lines of text for a terminal."""
         words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
-        lines = [f"{word}: {', '.join(ids)}" for word, ids in words.items() if ids]
+        lines = []
+        for word, ids in words.items():
+            if ids:
+                lines.append(f"{word}: {', '.join(ids)}")
         lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"failed: {failure}" for failure in self.failures]
@@ -368,7 +371,7 @@ class _Import:
         )
 
     def _exported_before(
-        self, study: SourceStudy | FileStudy, place: Place, build: Path
+        self, study: SourceStudy | FileStudy, place: StudyPlace, build: Path
     ) -> list[str]:
         """Return notes on those studies of the man that are probably ``study``, exported under
         other UIDs.
@@ -399,11 +402,14 @@ class _Import:
         ]
 
     @door("out", "folder", owner="a study of a cohort that is claimed")
-    def _update(self, study: SourceStudy | FileStudy, place: Place) -> None:
+    def _update(self, study: SourceStudy | FileStudy, place: StudyPlace) -> None:
         build = self._build()
         converted = self._convert(study, place.study_id, build, place.folder)
         tables = self._with_study(self.tables, study, place, converted)
-        new = [path.relative_to(build) for path in sorted(build.rglob("*")) if path.is_file()]
+        new = []
+        for path in sorted(build.rglob("*")):
+            if path.is_file():
+                new.append(path.relative_to(build))
         if not new and tables.same(self.tables):
             self._done(place, converted, self.summary.unchanged)
             return
@@ -417,7 +423,11 @@ class _Import:
         self._done(place, converted, self.summary.updated)
 
     def _with_study(
-        self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
+        self,
+        tables: Tables,
+        study: SourceStudy | FileStudy,
+        place: StudyPlace,
+        converted: Converted,
     ) -> Tables:
         # If there is a score file beside the study, scores in tables that came with masks are not
         # used.
@@ -434,19 +444,20 @@ class _Import:
         )
         return replace(tables, simulated=tables.simulated or study.simulated)
 
-    def _others(self, place: Place) -> list[Place]:
+    def _others(self, place: StudyPlace) -> list[StudyPlace]:
         """Return the other studies of a patient.
 
         If the first of these studies has no session yet, the session that it will get is used.
         """
-        return [
-            Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
-            for p in self.patients.of(place.participant_id)
-            if p != place
-        ]
+        others = []
+        for other in self.patients.of(place.participant_id):
+            if other != place:
+                session = other.session_id or FIRST_SESSION
+                others.append(StudyPlace(other.participant_id, session, other.folder))
+        return others
 
     def _check(
-        self, place: Place, build: Path, tables: Tables, study: SourceStudy | FileStudy
+        self, place: StudyPlace, build: Path, tables: Tables, study: SourceStudy | FileStudy
     ) -> None:
         """Read the study back with all checks of later steps, so that problems appear now."""
         rows = tables.rois[tables.rois["participant_id"] == place.participant_id]
@@ -469,7 +480,7 @@ class _Import:
             ) from error
         self.summary.notes += [f"{place.study_id}: {note}" for note in notes]
 
-    def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
+    def _scores(self, study: SourceStudy | FileStudy, place: StudyPlace) -> list[dict[str, str]]:
         """Read the score file beside the study, or else the score file at the top of the source."""
         path = self._score_file(study)
         if path is None:
@@ -602,7 +613,7 @@ class _Import:
         with located(file=path):
             check_percent(self.percents_of_source)
 
-    def _check_readers(self, names: list[str], declared: set[str], place: Place) -> None:
+    def _check_readers(self, names: list[str], declared: set[str], place: StudyPlace) -> None:
         """Refuse a reader whose name differs from another reader's only by what people overlook."""
         for name in sorted(set(names) - declared):
             for other in sorted(declared | self.readers_of_source):
@@ -679,7 +690,7 @@ class _Import:
             commit(self.out, new)
         self.tables = tables
 
-    def _done(self, place: Place, converted: Converted, outcome: list[str]) -> None:
+    def _done(self, place: StudyPlace, converted: Converted, outcome: list[str]) -> None:
         outcome.append(place.study_id)
         if not self.tables.regions(place):
             self.summary.awaiting.append(place.study_id)

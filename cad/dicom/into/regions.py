@@ -4,6 +4,7 @@ import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from pydicom.dataset import Dataset
 from cad.base.errors import CadError, located
 from cad.base.reading import read_rows, reading, whole_cell
 from cad.base.terms.grades import NOT_SIGNIFICANT, SIGNIFICANT, grade_words
-from cad.dicom.into.findings import Finding, findings_of
+from cad.dicom.into.findings import FindingRow, findings_of
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy, leads_out
 from cad.dicom.own import OWN_MODEL_NAME
@@ -21,7 +22,7 @@ from cad.mri.imaging.annotations import (
     contour_images,
     has_regions,
     is_segmentation,
-    read_regions,
+    read_drawn_regions,
     referenced_images,
 )
 from cad.mri.imaging.drawn_regions import DrawnRegion
@@ -171,7 +172,7 @@ def _from_objects(
         if has_regions(dataset, path, wanted):
             drawn_on, images = _drawn_images(study, dataset, path, reference, wanted, notes)
         try:
-            regions, remarks = read_regions(
+            regions, remarks = read_drawn_regions(
                 dataset, path, drawn_on, head.frame_uid, grid, wanted, images
             )
         except CadError as error:
@@ -250,8 +251,11 @@ def _drawn_images(
             f"{reference.first.series_number} is taken"
         )
         return reference.grid, []
-    images = {uid: [f for f in study.slices if f.series_uid == uid] for uid in named}
-    series = {uid: frames for uid, frames in images.items() if frames}
+    series = {}  # the frames of each series that the study has, by its UID
+    for uid in named:
+        frames = [frame for frame in study.slices if frame.series_uid == uid]
+        if frames:
+            series[uid] = frames
     uids = ", ".join(printable(uid) for uid in named)
     if not series:
         frame_uid = str(dataset.get("FrameOfReferenceUID", "") or "")
@@ -269,7 +273,7 @@ def _drawn_images(
     for uid, frames in series.items():
         _check_instances(named[uid], frames, uid, path, notes)
     if is_seg:  # a segmentation object states its own grid
-        return reference.grid, [frame for frames in series.values() for frame in frames]
+        return reference.grid, list(chain.from_iterable(series.values()))
     if len(series) > 1:
         drawn = {}
         for uid, frames in series.items():
@@ -284,9 +288,7 @@ def _drawn_images(
             file=path,
             hint="export a structure set for each series",
         )
-    drawn_images = []
-    for frames in series.values():
-        drawn_images += frames
+    drawn_images = list(chain.from_iterable(series.values()))
     other_frames = {image.frame_uid for image in drawn_images} - {images_frame, ""}
     if images_frame and other_frames:
         raise CadError(
@@ -401,7 +403,7 @@ def _balls_of_findings(
     return Labelled(grid.with_array(labels), rois)
 
 
-def _note_cut(finding: Finding, radius: float, grid: Volume, notes: list[str]) -> None:
+def _note_cut(finding: FindingRow, radius: float, grid: Volume, notes: list[str]) -> None:
     """Note a ball that the border of the image cuts."""
     depth = grid.patient_to_index(np.array(finding.point))
     first = (depth + 0.5) * grid.spacing
@@ -597,7 +599,10 @@ def gland_mask(
     labels = whole_numbers(path)
     inside = np.isin(labels.array, gland_values) if gland_values else labels.array != 0
     if not inside.any():
-        present = [str(value) for value in np.unique(labels.array) if value]
+        present = []
+        for value in np.unique(labels.array):
+            if value:
+                present.append(str(value))
         holds = f"holds {', '.join(present)}" if present else "is empty"
         numbers = f"none of {', '.join(map(str, gland_values))}; " if gland_values else ""
         notes.append(f"no gland mask: {numbers}{path.name} {holds}")
@@ -628,7 +633,10 @@ def first_of(tops: Iterable[Path], places: Sequence[str], patient_id: str) -> Pa
 def _regions_of_label_map(path: Path) -> Labelled:
     """Return the regions of a label map; the label of a region is its ROI id."""
     volume = whole_numbers(path)
-    labels = [int(v) for v in np.unique(volume.array) if v]
+    labels = []
+    for label in np.unique(volume.array):
+        if label:
+            labels.append(int(label))
     if not labels:
         raise CadError(
             "the label map is empty", file=path, hint="draw the ROIs, or remove the file"

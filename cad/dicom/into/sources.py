@@ -19,7 +19,7 @@ from typing import Any
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import check_members, reading
-from cad.base.regular import kind_of
+from cad.base.regular import file_kind
 from cad.dicom.own import MANUFACTURER
 from cad.mri.imaging.elements import tag_name
 from cad.mri.imaging.frame_headers import PERSONS
@@ -64,7 +64,7 @@ def unpack(archive: Path, into: Path) -> None:
                     members.append(member)
             _check_archive(members, archive)
             check_members(bundle)
-            _check_places(members, archive)
+            _check_unpacked_paths(members, archive)
             for member in members:
                 target = into.joinpath(*_place_of_member(member).parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def _check_archive(members: list[zipfile.ZipInfo], archive: Path) -> None:
             raise CadError("the archive is encrypted", file=archive, hint="decrypt it first")
 
 
-def _check_places(members: list[zipfile.ZipInfo], archive: Path) -> None:
+def _check_unpacked_paths(members: list[zipfile.ZipInfo], archive: Path) -> None:
     """Raise an error if two members would be unpacked as one file, such as ``a/b`` and ``a//b``."""
     places: set[PurePosixPath] = set()
     for member in members:
@@ -323,7 +323,7 @@ def find_studies(
         if archive is not None:
             errors = [error.with_path(root, archive) for error in errors]
         failures += errors
-        notes += _without_images(listing)
+        notes += _notes_without_images(listing)
         source_folder = source if source.is_dir() else source.parent
         for study in _studies(root, listing):
             studies.append(replace(study, given=source_folder, archive=archive))
@@ -350,7 +350,7 @@ def _once_a_folder(errors: Iterable[CadError]) -> list[CadError]:
     return gathered
 
 
-def _without_images(listing: Listing) -> list[str]:
+def _notes_without_images(listing: Listing) -> list[str]:
     """Return a note for each SEG or RTSTRUCT of whose study no image can be read."""
     notes = []
     for uid, paths in listing.objects.items():
@@ -408,7 +408,7 @@ def plain_files(root: Path, notes: list[str]) -> list[Path]:
                 leave_out(path, _LINK_OUT)
         for name in sorted(names):
             path = Path(folder) / name
-            kind = kind_of(path)
+            kind = file_kind(path)
             if kind:
                 leave_out(path, kind)
             elif path.is_symlink() and leads_out(path, root):

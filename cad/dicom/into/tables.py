@@ -23,7 +23,7 @@ from cad.base.reading import plain_number, read_frame, read_numbered_rows
 from cad.dicom.into.findings import names_patient
 from cad.dicom.into.rules import FIRST_READER, ImportRules
 from cad.folders.cohort import COLUMNS, MISSING, is_simulated, write_tables
-from cad.folders.cohort.patients import FIRST_SESSION, Place
+from cad.folders.cohort.patients import FIRST_SESSION, StudyPlace
 from cad.learning.labels.scales import check_score
 from cad.mri.imaging.study import Roi
 
@@ -79,7 +79,7 @@ class Tables:
         equal = (getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
         return self.simulated == other.simulated and all(equal)
 
-    def regions(self, place: Place) -> list[str]:
+    def regions(self, place: StudyPlace) -> list[str]:
         """Return the ROI ids of a study."""
         rows = self.rois[self.rois["participant_id"] == place.participant_id]
         if place.session_id and "session_id" in rows:
@@ -100,11 +100,11 @@ class Tables:
 
     def with_study(
         self,
-        place: Place,
+        place: StudyPlace,
         rows: list[Roi],
         scores: list[dict[str, str]],
         rules: ImportRules,
-        others: Iterable[Place],
+        others: Iterable[StudyPlace],
         notes: list[str],
     ) -> Tables:
         """Return a copy of the tables with a study's patient, regions, readers and scores added.
@@ -145,7 +145,7 @@ class Tables:
         tables = tables._with_scores(records, rules, notes)
         return tables._with_patient(place, others, rules)
 
-    def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
+    def _free_ids(self, place: StudyPlace, rows: list[Roi]) -> dict[str, str]:
         """Make the ids of new ROIs unique in a patient; return the new id by the source's id.
 
         An id that the patient already has gets the session of the new study in front.
@@ -158,7 +158,7 @@ class Tables:
                 free_ids[row.roi_id] = f"{place.session_id}.{row.roi_id}"
         return free_ids
 
-    def _with_regions(self, place: Place, rows: list[Roi], ids: dict[str, str]) -> Tables:
+    def _with_regions(self, place: StudyPlace, rows: list[Roi], ids: dict[str, str]) -> Tables:
         if not rows:
             return self
         added = pd.DataFrame(
@@ -179,7 +179,7 @@ class Tables:
             added["confidence"] = confidences
         if place.session_id:
             added["session_id"] = place.session_id
-        return replace(self, rois=_append(self.rois, added))
+        return replace(self, rois=_with_rows(self.rois, added))
 
     def with_template(self, rules: ImportRules) -> Tables:
         """Return a copy of the tables with rows of empty scores added, for readers to fill in.
@@ -196,7 +196,7 @@ class Tables:
         for man, roi in regions:
             if (man, roi) not in scored_regions:
                 rows += [(man, roi, reader, rules.scale, MISSING) for reader in readers]
-        scores = _append(self.scores, pd.DataFrame(rows, columns=_COLUMNS["scores"]))
+        scores = _with_rows(self.scores, pd.DataFrame(rows, columns=_COLUMNS["scores"]))
         named = self._with_readers([row[2] for row in rows], rules)
         return replace(self, scores=scores, readers=named)
 
@@ -232,7 +232,7 @@ class Tables:
             scores["participant_id"], scores["roi_id"], scores["score"], strict=True
         ):
             keep.append(score != MISSING or (man, roi) not in answered)
-        scores = _append(
+        scores = _with_rows(
             scores.loc[np.array(keep, bool)], pd.DataFrame(added, columns=_COLUMNS["scores"])
         )
         readers = self._with_readers([record["reader_id"] for record in added], rules)
@@ -241,14 +241,18 @@ class Tables:
     def _with_readers(self, names: list[str], rules: ImportRules) -> pd.DataFrame:
         listed = set(self.readers["reader_id"])
         new = [name for name in dict.fromkeys(names) if name not in listed]
-        expert = ["1" if name in rules.experts else "0" for name in new]
-        return _append(self.readers, pd.DataFrame({"reader_id": new, "expert": expert}))
+        expert = []
+        for name in new:
+            expert.append("1" if name in rules.experts else "0")
+        return _with_rows(self.readers, pd.DataFrame({"reader_id": new, "expert": expert}))
 
-    def _with_patient(self, place: Place, others: Iterable[Place], rules: ImportRules) -> Tables:
+    def _with_patient(
+        self, place: StudyPlace, others: Iterable[StudyPlace], rules: ImportRules
+    ) -> Tables:
         participants = self.participants.copy()
         if not (participants["participant_id"] == place.participant_id).any():
             row = {"participant_id": place.participant_id, "site": rules.site}
-            participants = _append(participants, pd.DataFrame([row]))
+            participants = _with_rows(participants, pd.DataFrame([row]))
         if "status" not in participants:
             participants["status"] = MISSING
         of_man = participants["participant_id"] == place.participant_id
@@ -325,14 +329,14 @@ def _read_as_text(path: Path) -> pd.DataFrame:
     return table
 
 
-def _append(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+def _with_rows(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     if rows.empty:
         return table.reset_index(drop=True)
     return pd.concat([table.astype(object), rows.astype(object)], ignore_index=True).fillna(MISSING)
 
 
 def _score_row(
-    place: Place, row: dict[str, str], new_ids: dict[str, str], rois: set[str]
+    place: StudyPlace, row: dict[str, str], new_ids: dict[str, str], rois: set[str]
 ) -> dict[str, str]:
     roi = new_ids.get(row["roi_id"], row["roi_id"])
     # A source that is imported again gives the region the same id as before. In the cohort the id

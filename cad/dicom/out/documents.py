@@ -57,7 +57,7 @@ def pdf_object(
     dataset = _object_of_study("PDF", source, participant_id, run, identity, 1)
     dataset.AcquisitionDateTime = ""
     dataset.DocumentTitle = SERIES["PDF"].description
-    dataset.ConceptNameCodeSequence = [_code(codes.DCM.ImagingMeasurementReport)]
+    dataset.ConceptNameCodeSequence = [_code_item(codes.DCM.ImagingMeasurementReport)]
     dataset.SourceInstanceSequence = []
     for header in source.headers:
         image = Dataset()
@@ -192,7 +192,7 @@ def _object_of_study(
     return dataset
 
 
-def _code(code: Code) -> Dataset:
+def _code_item(code: Code) -> Dataset:
     item = Dataset()
     item.CodeValue = code.value
     item.CodingSchemeDesignator = code.scheme_designator

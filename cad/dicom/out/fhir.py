@@ -64,7 +64,9 @@ def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
         study = path.name.removesuffix("_SR.dcm")
         rows = table[table["study_id"] == study]
         rows = rows.set_axis(rows["roi_id"].astype(str), axis="index")
-        content = bundle(read_report(path), str(read_dataset(path).SOPInstanceUID), rows, record)
+        content = fhir_bundle(
+            read_report(path), str(read_dataset(path).SOPInstanceUID), rows, record
+        )
         target = folder.bundles / f"{study}.json"
         write_atomic(target, checked(content, target))
         if checked(read_fhir(target), target) != read_bytes(target, MAX_JSON):
@@ -92,7 +94,9 @@ def read_fhir(path: Path) -> JsonObject:
         For a file that is no FHIR bundle, or when the package ``fhir.resources`` is not installed.
     """
     with reading(path, "no FHIR bundle"):
-        content: JsonObject = _models().model_validate_json(read_bytes(path, MAX_JSON)).model_dump()
+        content: JsonObject = (
+            _fhir_classes().model_validate_json(read_bytes(path, MAX_JSON)).model_dump()
+        )
         return content
 
 
@@ -117,11 +121,11 @@ def checked(content: JsonObject, path: Path) -> bytes:
         For a bundle that is not valid; the error lists the reasons.
     """
     with reading(path, "FHIR's models refuse the bundle"):
-        text: str = _models().model_validate(content).model_dump_json(indent=1)
+        text: str = _fhir_classes().model_validate(content).model_dump_json(indent=1)
     return text.encode() + b"\n"
 
 
-def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) -> JsonObject:
+def fhir_bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) -> JsonObject:
     """Return the FHIR bundle of one study's report.
 
     Parameters
@@ -144,15 +148,15 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
         a Device.
     """
     device = _device(report.rois[0], record)
-    results = [_region(roi, rows, report, record, device["id"]) for roi in report.rois]
+    results = [_region_observation(roi, rows, report, record, device["id"]) for roi in report.rois]
     if report.man:
-        results.append(_of_man(report, sr_uid, record, device["id"]))
+        results.append(_man_observation(report, sr_uid, record, device["id"]))
     summary = {
         **_result("DiagnosticReport", "radiology", report, record),
         "id": _id("report", sr_uid),
-        "identifier": [_uid(sr_uid)],
+        "identifier": [_uid_identifier(sr_uid)],
         "code": _concept("report"),
-        "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid(report.study_uid)}],
+        "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid_identifier(report.study_uid)}],
         "result": [{"reference": _url(resource)} for resource in results],
         "conclusion": "; ".join(report.rois[0].statements[:2]),
     }
@@ -188,7 +192,7 @@ def _result(kind: str, category: str, report: Report, record: JsonObject) -> Jso
     }
 
 
-def _region(
+def _region_observation(
     roi: RoiReport, rows: pd.DataFrame, report: Report, record: JsonObject, device: str
 ) -> JsonObject:
     """Return one region as an observation; its components are the region's values in the report."""
@@ -211,32 +215,32 @@ def _region(
                 {"low": high, "text": "malignant above"},
             ]
         components.append(component)
-    components += [_decided(value, key) for key, value in roi.evaluations.items()]
+    components += [_decision_component(value, key) for key, value in roi.evaluations.items()]
     return _observation(
         report,
         record,
         device,
         id=_id("region", roi.tracking_uid, roi.algorithm, str(roi.values)),
-        identifier=[_uid(roi.tracking_uid), {"value": roi.roi_id}],
+        identifier=[_uid_identifier(roi.tracking_uid), {"value": roi.roi_id}],
         code=_concept("finding"),
         valueCodeableConcept=_concept("lesion"),
         bodySite={"coding": [{"system": SCT, "code": roi.site}]},
         note=[{"text": text} for text in roi.statements],
-        component=[*components, *_readers(rows, roi.roi_id)],
+        component=[*components, *_readers_component(rows, roi.roi_id)],
     )
 
 
-def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
+def _man_observation(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
     """Return the observation of the man: his probability of cancer, and the decision on him."""
     value, decision = report.man or (0.0, "")
     coded = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
     attributes: JsonObject = {"note": [{"text": text} for text in report.man_statements]}
     if decision:
-        attributes["component"] = [_decided(decision, DECISION)]
+        attributes["component"] = [_decision_component(decision, DECISION)]
     return _observation(report, record, device, id=_id("man", sr_uid), **coded, **attributes)
 
 
-def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
+def _readers_component(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
     """Return a component with the interval of the readers' own probability, if they gave one.
 
     The interval is the mean of their scores as probabilities (``p``), plus or minus ``eta``, and
@@ -270,7 +274,7 @@ def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
     }
 
 
-def _decided(decision: str, concept: str) -> JsonObject:
+def _decision_component(decision: str, concept: str) -> JsonObject:
     return {"code": _concept(concept), "valueCodeableConcept": _concept(decision)}
 
 
@@ -282,7 +286,7 @@ def _quantity(value: float, unit: str) -> JsonObject:
     return {"value": float(value), "unit": unit, "system": UCUM, "code": unit}
 
 
-def _uid(uid: str) -> JsonObject:
+def _uid_identifier(uid: str) -> JsonObject:
     return {"system": "urn:dicom:uid", "value": f"urn:oid:{uid}"}
 
 
@@ -291,7 +295,7 @@ def _id(*pieces: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, "\n".join(pieces)))
 
 
-def _models() -> Any:
+def _fhir_classes() -> Any:
     try:
         from fhir.resources.R4B.bundle import Bundle
     except ImportError as error:

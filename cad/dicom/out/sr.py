@@ -164,10 +164,10 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         ),
     )
     rows = list(results.scored.itertuples())
-    measured = [_measured(results, row, seg, k) for k, row in enumerate(rows, start=1)]
+    measured = [_measurement_group(results, row, seg, k) for k, row in enumerate(rows, start=1)]
     identification = highdicom.sr.AlgorithmIdentification(name, version, statements)
     drawn = [
-        _drawn(results, row, mask, identification)
+        _outline_group(results, row, mask, identification)
         for row, mask in zip(rows, results.masks, strict=True)
     ]
     content = highdicom.sr.MeasurementReport(
@@ -176,7 +176,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         imaging_measurements=[*measured, *drawn],
         title=codes.DCM.ImagingMeasurementReport,
     )
-    content[0].ContentSequence.extend(_man(results, rows, identification))
+    content[0].ContentSequence.extend(_man_containers(results, rows, identification))
     report = highdicom.sr.Comprehensive3DSR(
         # All objects to which the report's content refers are listed as evidence. highdicom refuses
         # a reference to any other object.
@@ -194,7 +194,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     return report
 
 
-def _measured(
+def _measurement_group(
     results: StudyResults, row: Any, seg: highdicom.seg.Segmentation, number: int
 ) -> Group:
     """Make the group that refers to a region's segment: its measurements and the decision on it."""
@@ -213,12 +213,12 @@ def _measured(
         ),
         algorithm_id=highdicom.sr.AlgorithmIdentification(name, version, statements),
         measurements=_measurements(row, results.medians.get(str(row.roi_id), {})),
-        qualitative_evaluations=_decision(row.decision, row.probability_of),
-        **_finding(results, row),
+        qualitative_evaluations=_decision_evaluation(row.decision, row.probability_of),
+        **_shared_items(results, row),
     )
 
 
-def _man(
+def _man_containers(
     results: StudyResults, rows: list[Any], identification: highdicom.sr.AlgorithmIdentification
 ) -> list[highdicom.sr.ContainerContentItem]:
     """Make the containers on the man: his probability of cancer and, if made, the decision on him.
@@ -229,7 +229,7 @@ def _man(
     probability = getattr(row, "patient_probability", math.nan)
     if not math.isfinite(probability):
         return []
-    measurement = _number(
+    measurement = _measurement(
         codes.DCM.ProbabilityOfCancer,
         100 * probability,
         codes.UCUM.Percent,
@@ -251,7 +251,7 @@ def _man(
             )
         )
     containers = [_container(codes.DCM.DerivedImagingMeasurements, measurement)]
-    for evaluation in _decision(row.patient_decision, HISTOLOGY):
+    for evaluation in _decision_evaluation(row.patient_decision, HISTOLOGY):
         containers.append(_container(EVALUATIONS_CODE, evaluation))
     return containers
 
@@ -265,7 +265,7 @@ def _container(
     return container
 
 
-def _drawn(
+def _outline_group(
     results: StudyResults,
     row: Any,
     mask: np.ndarray,
@@ -275,11 +275,13 @@ def _drawn(
 
     A viewer that shows one image of a finding, such as OHIF, takes the image of the first outline.
     """
-    regions = [_region(results.source, outline) for outline in outlines(mask)]
-    return Group(referenced_regions=regions, algorithm_id=identification, **_finding(results, row))
+    regions = [_image_region(results.source, outline) for outline in outlines(mask)]
+    return Group(
+        referenced_regions=regions, algorithm_id=identification, **_shared_items(results, row)
+    )
 
 
-def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
+def _shared_items(results: StudyResults, row: Any) -> dict[str, Any]:
     """Return the items that stand in both groups of measurements of a region.
 
     They are the tracking identifier, the type of finding, and the zone as its site.
@@ -297,7 +299,7 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
     }
 
 
-def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
+def _image_region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
     """Return an outline as an item of the report, with the image (or frame) that it is drawn on."""
     place = source.planes.index(outline.z)
     # DICOM counts the frames of an image from 1. A classic image, which is one slice, has none.
@@ -320,7 +322,7 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
     volume = medians.get("volume_mm3")
     # The volume is left out if nothing was measured: a volume of 0 would look like a measurement.
     if volume:
-        measurements.append(_number(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
+        measurements.append(_measurement(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
     return measurements
 
 
@@ -340,11 +342,11 @@ def _probabilities(row: Any) -> list[highdicom.sr.Measurement]:
     items = []
     for code, value in numbers:
         if math.isfinite(value):
-            items.append(_number(code, 100 * value, codes.UCUM.Percent))
+            items.append(_measurement(code, 100 * value, codes.UCUM.Percent))
     return items
 
 
-def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluation]:
+def _decision_evaluation(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluation]:
     """Return a decision: on cancer, or on suspicion if the model learned from no histology."""
     if decision not in DECISIONS:
         return []
@@ -352,7 +354,7 @@ def _decision(decision: object, of: str) -> list[highdicom.sr.QualitativeEvaluat
     return [highdicom.sr.QualitativeEvaluation(concept, DECISIONS[str(decision)])]
 
 
-def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
+def _measurement(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
     """Return a measurement: its number rounded to six digits as text, and exactly as a float."""
     # The text is a DICOM decimal string, which has at most 16 bytes. The number in the text is
     # therefore rounded to six significant digits.
@@ -365,7 +367,7 @@ def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.M
 def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Measurement]:
     if value is None or not math.isfinite(value):
         return []
-    return [_number(name, value, unit, derivation=codes.SCT.Median)]
+    return [_measurement(name, value, unit, derivation=codes.SCT.Median)]
 
 
 def _separate(item: Dataset) -> None:

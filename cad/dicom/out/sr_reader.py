@@ -13,7 +13,7 @@ from pydicom.dataset import Dataset
 
 from cad.base.errors import CadError
 from cad.base.reading import reading
-from cad.dicom.out.supersede import evidence
+from cad.dicom.out.supersede import evidence_uids
 from cad.mri.imaging.frames import read_dataset
 
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
@@ -149,35 +149,50 @@ def read_report(path: Path) -> Report:
     """
     dataset = read_dataset(path)
     with reading(path, "not a sound report"):
-        return _report(dataset)
+        return _report_of_dataset(dataset)
 
 
-def _report(dataset: Dataset) -> Report:
-    _rule(dataset.SOPClassUID in _SR_CLASSES, f"is no Comprehensive SR: {dataset.SOPClassUID.name}")
+def _report_of_dataset(dataset: Dataset) -> Report:
+    _require_that(
+        dataset.SOPClassUID in _SR_CLASSES, f"is no Comprehensive SR: {dataset.SOPClassUID.name}"
+    )
     template = dataset.ContentTemplateSequence[0]
-    _rule(
+    _require_that(
         template.TemplateIdentifier == "1500", f"template {template.TemplateIdentifier}, not 1500"
     )
-    _rule(dataset.ValueType == "CONTAINER" and _code(dataset) == REPORT, "the root is no 126000")
+    _require_that(
+        dataset.ValueType == "CONTAINER" and _concept_code(dataset) == REPORT,
+        "the root is no 126000",
+    )
     for concept, name in ((LANGUAGE, "language"), (OBSERVER, "observer"), (PROCEDURE, "procedure")):
-        _rule(bool(list(_children(dataset, concept))), f"TID 1500 requires the {name} ({concept})")
+        _require_that(
+            bool(list(_children(dataset, concept))), f"TID 1500 requires the {name} ({concept})"
+        )
     device = next((c.TextValue for c in _children(dataset, "121013")), "")
     (container,) = _children(dataset, MEASUREMENTS)
     groups = list(_children(container, GROUP))
-    _rule(bool(groups), "TID 1500 without any measurement group")
+    _require_that(bool(groups), "TID 1500 without any measurement group")
     # Reports that a version before 1.0.0 wrote state the man's result in a measurement group of
     # another template, TID 1501, which needs no outline.
-    of_man = [g for g in groups if g.ContentTemplateSequence[0].TemplateIdentifier == "1501"]
-    groups = [group for group in groups if group not in of_man]
-    rois = [_roi(group) for group in groups if not _only_drawn(group)]
+    of_man = []
+    with_segment = []
+    only_drawn = []
+    for group in groups:
+        if group.ContentTemplateSequence[0].TemplateIdentifier == "1501":
+            of_man.append(group)
+        elif _only_drawn(group):
+            only_drawn.append(group)
+        else:
+            with_segment.append(group)
+    rois = [_report_of_roi(group) for group in with_segment]
     by_uid = {roi.tracking_uid: roi for roi in rois}
-    _rule(len(by_uid) == len(rois), "two groups with a segment have one tracking UID")
-    for group in filter(_only_drawn, groups):
+    _require_that(len(by_uid) == len(rois), "two groups with a segment have one tracking UID")
+    for group in only_drawn:
         owner = by_uid.get(str(_single_child(group, TRACKING_UID, "tracking UID").UID))
         if owner is None:
             raise CadError("an image region belongs to no ROI that has a segment")
-        owner.outlines += [_outline(item) for item in _children(group, REGION)]
-    _evidence(dataset, rois)
+        owner.outlines += [_drawn_outline(item) for item in _children(group, REGION)]
+    _check_evidence(dataset, rois)
     report = Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois)
     decisions = of_man
     for derived in _children(dataset, DERIVED):
@@ -185,30 +200,30 @@ def _report(dataset: Dataset) -> Report:
         _inferred(measurements, rois)
         of_man = [*of_man, *measurements]
         decisions = list(_children(dataset, EVALUATIONS))
-    _rule(len(of_man) < 2, "two measurements are about the man")
+    _require_that(len(of_man) < 2, "two measurements are about the man")
     for measurement in of_man:
-        report.man = _of_man(measurement, decisions)
+        report.man = _probability_of_man(measurement, decisions)
         report.man_statements = [item.TextValue for item in _children(measurement, PARAMETERS)]
     return report
 
 
-def _of_man(item: Dataset, holders: list[Dataset]) -> tuple[float, str]:
+def _probability_of_man(item: Dataset, holders: list[Dataset]) -> tuple[float, str]:
     """Return the man's probability, which ``item`` holds, and the decision on him.
 
     The decision is in one of ``holders``; it is empty where none is stated.
     """
-    _rule(
+    _require_that(
         _single_child(item, TRACKING_ID, "tracking identifier").TextValue == MAN,
         "a measurement that belongs to no region is not the man's",
     )
     measurement = item
     if item.ValueType == "CONTAINER":
         measurement = _single_child(item, PROBABILITY, "probability")
-    value, _ = _measured(measurement)
+    value, _ = _exact_number(measurement)
     decision = ""
     for holder in holders:
         for child in _children(holder, DECISION):
-            decision = _value(child)
+            decision = _value_code(child)
     return value, decision
 
 
@@ -220,20 +235,22 @@ def _inferred(measurements: list[Dataset], rois: list[RoiReport]) -> None:
         for item in _children(measurement, TRACKING_UID):
             if item.RelationshipType == "INFERRED FROM":
                 named.append(str(item.UID))
-        _rule(
+        _require_that(
             sorted(named) == tracking_uids,
             f"the man's probability is inferred from {len(named)} regions, which are not the "
             f"{len(rois)} of the report",
         )
 
 
-def _measured(item: Dataset) -> tuple[float, str]:
+def _exact_number(item: Dataset) -> tuple[float, str]:
     """Return a measurement's exact number and its unit."""
-    _rule(item.RelationshipType == "CONTAINS", "a measurement is not contained in its group")
+    _require_that(
+        item.RelationshipType == "CONTAINS", "a measurement is not contained in its group"
+    )
     measured = item.MeasuredValueSequence[0]
     unit = measured.MeasurementUnitsCodeSequence[0]
     # The template allows only units of UCUM, a system of codes for units (PS3.16).
-    _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
+    _require_that(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
     # NumericValue is a text of at most 16 characters (VR DS, PS3.5 6.2), so that its number may be
     # rounded. FloatingPointValue is exact, and is preferred where the report has it.
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
@@ -243,13 +260,13 @@ def _only_drawn(group: Dataset) -> bool:
     return any(_children(group, REGION)) and not any(_children(group, SEGMENT))
 
 
-def _outline(item: Dataset) -> DrawnOutline:
-    _rule(
+def _drawn_outline(item: Dataset) -> DrawnOutline:
+    _require_that(
         item.ValueType == "SCOORD" and item.GraphicType == "POLYLINE",
         f"an image region is a {item.ValueType}, not a line of SCOORD",
     )
     points = np.asarray(item.GraphicData, float).reshape(-1, 2)
-    _rule(
+    _require_that(
         len(points) > 3 and bool((points[0] == points[-1]).all()),
         "the outline of an image region is not closed",
     )
@@ -259,10 +276,12 @@ def _outline(item: Dataset) -> DrawnOutline:
     return DrawnOutline(str(image.ReferencedSOPInstanceUID), frame, points)
 
 
-def _roi(group: Dataset) -> RoiReport:
-    _rule(group.ContentTemplateSequence[0].TemplateIdentifier == "1411", "a group is no TID 1411")
+def _report_of_roi(group: Dataset) -> RoiReport:
+    _require_that(
+        group.ContentTemplateSequence[0].TemplateIdentifier == "1411", "a group is no TID 1411"
+    )
     reference = _single_child(group, SEGMENT, "referenced segment").ReferencedSOPSequence[0]
-    _rule(
+    _require_that(
         bool([*_children(group, SOURCE_SERIES), *_children(group, SOURCE_IMAGE)]),
         "TID 1411 requires source images or series for a segment",
     )
@@ -270,8 +289,8 @@ def _roi(group: Dataset) -> RoiReport:
         _single_child(group, TRACKING_ID, "tracking identifier").TextValue,
         str(_single_child(group, TRACKING_UID, "tracking UID").UID),
         (str(reference.ReferencedSOPInstanceUID), int(reference.ReferencedSegmentNumber)),
-        _value(_single_child(group, FINDING, "finding")),
-        _value(_single_child(group, SITE, "finding site")),
+        _value_code(_single_child(group, FINDING, "finding")),
+        _value_code(_single_child(group, SITE, "finding site")),
         algorithm=_single_child(group, ALGORITHM, "algorithm name").TextValue,
         version=_single_child(group, VERSION, "algorithm version").TextValue,
         statements=[item.TextValue for item in _children(group, PARAMETERS)],
@@ -279,52 +298,54 @@ def _roi(group: Dataset) -> RoiReport:
     standard = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
     for item in group.ContentSequence:
         if item.ValueType == "NUM":
-            name = _code(item)
+            name = _concept_code(item)
             derivation = next(_children(item, DERIVATION), None)
             if derivation is not None:
                 meaning = str(derivation.ConceptCodeSequence[0].CodeMeaning)
                 if meaning:
                     name += f":{meaning.lower()}"
-            roi.values[name] = _measured(item)
-        elif item.ValueType == "CODE" and _code(item) not in standard:
-            roi.evaluations[_code(item)] = _value(item)
+            roi.values[name] = _exact_number(item)
+        elif item.ValueType == "CODE" and _concept_code(item) not in standard:
+            roi.evaluations[_concept_code(item)] = _value_code(item)
     if BELIEF not in roi.values and PROBABILITY in roi.values:
         roi.values[BELIEF] = roi.values.pop(PROBABILITY)
         roi.statements.append(EARLIER)
     return roi
 
 
-def _evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
-    """Refuse a report that refers to an object which it does not list as its evidence."""
-    listed = evidence(dataset)
+def _check_evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
+    """Refuse a report that refers to an object which it does not list as its evidence_uids."""
+    listed = evidence_uids(dataset)
     for roi in rois:
-        _rule(roi.segment[0] in listed, f"the SEG of ROI {roi.roi_id} is not listed as evidence")
-        _rule(
+        _require_that(
+            roi.segment[0] in listed, f"the SEG of ROI {roi.roi_id} is not listed as evidence"
+        )
+        _require_that(
             {outline.image for outline in roi.outlines} <= listed,
             f"an image with the outline of ROI {roi.roi_id} is not listed as evidence",
         )
 
 
-def _rule(holds: bool, problem: str) -> None:
+def _require_that(holds: bool, problem: str) -> None:
     if not holds:
         raise CadError(problem)
 
 
 def _children(item: Dataset, code: str) -> Iterator[Dataset]:
     for child in item.get("ContentSequence", []):
-        if child.get("ConceptNameCodeSequence") and _code(child) == code:
+        if child.get("ConceptNameCodeSequence") and _concept_code(child) == code:
             yield child
 
 
 def _single_child(group: Dataset, code: str, what: str) -> Dataset:
     items = list(_children(group, code))
-    _rule(len(items) == 1, f"a group has {len(items)} items of {what}, expected 1")
+    _require_that(len(items) == 1, f"a group has {len(items)} items of {what}, expected 1")
     return items[0]
 
 
-def _code(item: Dataset) -> str:
+def _concept_code(item: Dataset) -> str:
     return str(item.ConceptNameCodeSequence[0].CodeValue)
 
 
-def _value(item: Dataset) -> str:
+def _value_code(item: Dataset) -> str:
     return str(item.ConceptCodeSequence[0].CodeValue)

@@ -118,7 +118,7 @@ def supersede(
         archive has the object ``dataset`` itself, the list is empty and ``dataset`` is not changed.
     """
     # Objects that the report refers to are not superseded, even if the archive already has them.
-    needed = evidence(dataset) | set(current)
+    needed = evidence_uids(dataset) | set(current)
     predecessors = []
     superseded_uids = []
     further_results = []
@@ -134,15 +134,15 @@ def supersede(
             further_results.append((kind, series_uid, sop_uid))
     study = str(dataset.StudyInstanceUID)
     if predecessors:
-        dataset.PredecessorDocumentsSequence = [_reference(study, predecessors)]
+        dataset.PredecessorDocumentsSequence = [_reference_item(study, predecessors)]
     # A sheet (Encapsulated PDF) has no place for references to results of other kinds. The report
     # on the study (SR) refers to them.
     if further_results and own_kind(dataset) == "SR":
-        dataset.PertinentOtherEvidenceSequence = [_reference(study, further_results)]
+        dataset.PertinentOtherEvidenceSequence = [_reference_item(study, further_results)]
     return superseded_uids
 
 
-def evidence(dataset: Dataset) -> set[str]:
+def evidence_uids(dataset: Dataset) -> set[str]:
     """Return the SOPInstanceUIDs of the objects that a report lists as its evidence."""
     uids = set()
     for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", []):
@@ -152,7 +152,7 @@ def evidence(dataset: Dataset) -> set[str]:
     return uids
 
 
-def _reference(study: str, results: list[Earlier]) -> Dataset:
+def _reference_item(study: str, results: list[Earlier]) -> Dataset:
     """Return an item of the Hierarchical SOP Instance Reference Macro, which lists the results."""
     item = Dataset()
     item.StudyInstanceUID = study

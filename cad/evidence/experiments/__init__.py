@@ -14,7 +14,7 @@ from pathlib import Path
 from cad.base.errors import CadError
 from cad.base.files import typed, write_json
 from cad.base.reading import read_json, reading
-from cad.base.transactions import Kind, claimed
+from cad.base.transactions import FolderKind, claimed
 
 EXPERIMENTS = {
     "niaf2014-outlier": "cad.evidence.experiments.niaf2014:outlier",
@@ -25,10 +25,10 @@ EXPERIMENTS = {
     "niaf2014-discrete": "cad.evidence.experiments.niaf2014:discrete",
     "niaf2013-toy": "cad.evidence.experiments.niaf2014:toy",
     "niaf2014-clinical": "cad.evidence.experiments.niaf2014_clinical:clinical",
-    "mesejo2016-readers": "cad.evidence.experiments.mesejo2016:readers",
-    "picai-readers": "cad.evidence.experiments.picai:readers",
+    "mesejo2016-readers": "cad.evidence.experiments.mesejo2016:compare_consensus_rules",
+    "picai-readers": "cad.evidence.experiments.picai:compare_belief_and_histology",
     "fae-prostate": "cad.evidence.experiments.fae:men",
-    "viper-readers": "cad.evidence.experiments.viper:readers",
+    "viper-readers": "cad.evidence.experiments.viper:compare_modalities",
     "wang2014-uci": "cad.evidence.experiments.wang2014:uci",
     "wang2014-roi": "cad.evidence.experiments.wang2014:roi",
     "amirou2014-synthetic": "cad.evidence.experiments.amirou2014:synthetic",
@@ -54,7 +54,7 @@ CONTROLLED = (
 )
 """Experiments that can be run with other random draws and with shuffled labels."""
 
-EXPERIMENT = Kind("result of an experiment", lambda folder: False)
+EXPERIMENT = FolderKind("result of an experiment", lambda folder: False)
 DRAW_FILE = "draw.json"
 
 

@@ -153,7 +153,7 @@ _RULES = ("cost-based", "symmetric")
 _NO_CHANGE = 1e-3  # least change of the reject rate by which a change of the error rate is divided
 
 
-class DataSet(NamedTuple):
+class RejectProblem(NamedTuple):
     """Hold one data set of [A14], and how the experiment uses it.
 
     Parameters
@@ -210,7 +210,7 @@ def synthetic(options: Options) -> Result:
     rng = np.random.default_rng(options.first_seed)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
     n = 4000
-    problem = DataSet(
+    problem = RejectProblem(
         "synthetic data",
         data.draw(n, rng),
         (np.arange(n) % 2).astype(float),
@@ -221,7 +221,7 @@ def synthetic(options: Options) -> Result:
         (0, 1),
         ("x1", "x2"),
     )
-    result = _study(
+    result = _measure_problem(
         problem, options, "There are two Gaussian classes, with means ∓1 and standard deviation 1"
     )
     result.figures["Losses for θ = 1 and θ = 1.2, r = .3 (Figs 2, 3)"] = _draw_losses()
@@ -245,7 +245,7 @@ def ecg(options: Options) -> Result:
         for the rejection of lowest cost.
     """
     X, pvc = read_beats(options.folder("the ECG records"))
-    problem = DataSet(
+    problem = RejectProblem(
         "ECG data",
         X,
         pvc.astype(float),
@@ -256,7 +256,7 @@ def ecg(options: Options) -> Result:
         (2, 6),
         ("RR before / mean of eight", "correlation with the median beat"),
     )
-    return _study(
+    return _measure_problem(
         problem,
         options,
         f"The ECG records {', '.join(RECORDS)} have {len(pvc)} beats. {int(pvc.sum())} premature "
@@ -292,7 +292,7 @@ def covertype(options: Options) -> Result:
     # A column for a soil type on which neither of the two kinds of trees grows is constant. Such
     # columns tell nothing about the class and are left out.
     X = X.loc[:, X.nunique() > 1]
-    problem = DataSet(
+    problem = RejectProblem(
         "forest data",
         X.to_numpy(float),
         y,
@@ -303,7 +303,7 @@ def covertype(options: Options) -> Result:
         (0, 3),
         (str(X.columns[0]), str(X.columns[3])),
     )
-    return _study(
+    return _measure_problem(
         problem,
         options,
         f"The data have {len(y)} rows. {int(y.sum())} of them are cottonwood, the positive class, "
@@ -311,7 +311,9 @@ def covertype(options: Options) -> Result:
     )
 
 
-def _study(problem: DataSet, options: Options, data: str, page: str = "page") -> Result:
+def _measure_problem(
+    problem: RejectProblem, options: Options, data: str, page: str = "page"
+) -> Result:
     if options.shuffled:
         # Labels are shuffled before rows are drawn for training and testing. So the test rows, too,
         # get labels of other rows.
@@ -320,9 +322,10 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
     seeds = options.seeds(SEEDS)
     C = choose_cost(problem, seeds[0])
     work = (delayed(_one_seed)(problem, C, seed) for seed in seeds)
-    rows = pd.DataFrame(
-        [row for seed_rows in Parallel(n_jobs=options.jobs)(work) for row in seed_rows]
-    )
+    records = []
+    for records_of_seed in Parallel(n_jobs=options.jobs)(work):
+        records += records_of_seed
+    rows = pd.DataFrame(records)
     symmetric = rows[rows["theta"] == 1.0]
     curve = symmetric.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     costly = rows[rows["theta"] == THETA]
@@ -352,7 +355,7 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
     )
 
 
-def choose_cost(problem: DataSet, seed: int) -> float:
+def choose_cost(problem: RejectProblem, seed: int) -> float:
     """Choose the parameter C of the SVM from :data:`COSTS` by the mean cost of its decisions.
 
     A decision costs 1 if wrong and 0.24 if rejected. The cost is measured by cross-validation in
@@ -390,7 +393,7 @@ def choose_cost(problem: DataSet, seed: int) -> float:
     return min(total, key=lambda C: total[C])
 
 
-def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
+def _one_seed(problem: RejectProblem, C: float, seed: int) -> list[dict[str, object]]:
     order = np.random.default_rng(seed).permutation(len(problem.y))
     train = order[: problem.n_train]
     test = order[problem.n_train : problem.n_train + problem.n_test]
@@ -423,7 +426,7 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
                 rules.append(("symmetric", r, decide(f, -half, half)))
             rows += [
                 {"rule": rule, "theta": theta, "r": cost_of_referring, "seed": seed}
-                | _counted(y_test, decision, forced, costs)
+                | _rates(y_test, decision, forced, costs)
                 for rule, cost_of_referring, decision in rules
             ]
     return rows
@@ -450,7 +453,7 @@ def symmetric_half_width(r: float) -> float:
     return 0.5 * float(entropy([r, 1.0 - r])) / r
 
 
-def _counted(
+def _rates(
     truth: np.ndarray, decision: np.ndarray, forced: np.ndarray, costs: DecisionSettings
 ) -> dict[str, object]:
     point = reject_point(truth, decision, costs)
@@ -464,7 +467,7 @@ def _counted(
     }
 
 
-def _decision_regions(problem: DataSet, C: float) -> Figure:
+def _decision_regions(problem: RejectProblem, C: float) -> Figure:
     """Draw the decision for each pair of values of two features, by a model of these two features.
 
     The model is fitted to the training rows of seed 0.
@@ -497,7 +500,7 @@ def _printed_columns(table: pd.DataFrame) -> pd.DataFrame:
     return table[[*names, "positive predictivity"]]
 
 
-def _error_reject_ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
+def _error_reject_ratios(rows: pd.DataFrame, problem: RejectProblem) -> pd.DataFrame:
     """Return the error-reject ratio of each rule in two definitions: by counts, and from rates.
 
     By counts the ratio is minus the share of the rejected rows that would have been errors. From

@@ -101,7 +101,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     verdicts : list of dict
         The claims with their verdicts, from :func:`claims`.
     rates : DataFrame
-        How often other draws and shuffled labels fulfil each claim, from :func:`counted`.
+        How often other draws and shuffled labels fulfil each claim, from :func:`count_fulfilled`.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def weigh(verdicts: list[Claim], rates: pd.DataFrame) -> list[Claim]:
     return weighed
 
 
-def counted(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
+def count_fulfilled(draws: list[Path], shuffled: list[Path]) -> pd.DataFrame:
     """Count how many runs with other random draws, and with shuffled labels, fulfil each claim.
 
     Parameters
@@ -332,7 +332,7 @@ def _reached(value: float, published: float, sign: int) -> str:
     return "" if reaches_published else "; P-SVM short of published"
 
 
-def _outlier(results: Path) -> list[Claim]:
+def _outlier_verdicts(results: Path) -> list[Claim]:
     rows = _read_result(results, "niaf2014-outlier-1").set_index("outlier's label")
     frontier = rows["frontier at the point's y"]
     p = rows["P of the outlier"]
@@ -349,7 +349,12 @@ def _outlier(results: Path) -> list[Claim]:
     ]
 
 
+def _order_verdicts(results: Path) -> list[Claim]:
+    return _orders(results) + _effects_of_share(results)
+
+
 def _orders(results: Path) -> list[Claim]:
+    """Return the verdicts on the order of the three methods, by figure and scale."""
     out = []
     for figure, name in (
         ("Fig. 6", "niaf2014-noise"),
@@ -384,6 +389,12 @@ def _orders(results: Path) -> list[Claim]:
                     bool(same.all().all()),
                 )
             )
+    return out
+
+
+def _effects_of_share(results: Path) -> list[Claim]:
+    """Return the verdicts on what more labels that are probabilities change in the P-SVM."""
+    out = []
     rows = _read_result(results, "niaf2014-proportion-1").set_index(["method", "share"])
     for method, scale in SCALES.items():
         by_share = rows.loc[method].sort_index()
@@ -405,7 +416,7 @@ def _orders(results: Path) -> list[Claim]:
     return out
 
 
-def _toy(results: Path) -> list[Claim]:
+def _toy_verdicts(results: Path) -> list[Claim]:
     medians = _read_result(results, "niaf2013-toy-1").set_index("method")
     tests = _read_result(results, "niaf2013-toy-2")
     tests = tests[tests["against"] == "SVM"].set_index("method")
@@ -637,7 +648,7 @@ def _wang_roi(results: Path) -> list[Claim]:
     ]
 
 
-def _reject(results: Path) -> list[Claim]:
+def _reject_verdicts(results: Path) -> list[Claim]:
     out = []
     readings = {
         "share of the rejected that were errors": "rejects that were errors",
@@ -703,7 +714,7 @@ def _reject_rates(results: Path) -> list[Claim]:
     return out
 
 
-def _ecg(results: Path) -> list[Claim]:
+def _ecg_verdicts(results: Path) -> list[Claim]:
     """Return the verdicts on the ECG data, at the cost r of rejection with the lowest mean cost."""
     rows = _read_result(results, "amirou2014-ecg-4").set_index("rule")
     plain = rows.loc["no rejection"]
@@ -739,15 +750,15 @@ def _ecg(results: Path) -> list[Claim]:
 
 
 _CHECKS = (
-    _outlier,
+    _outlier_verdicts,
     _table1_verdicts,
     _table2_verdicts,
-    _toy,
-    _orders,
+    _toy_verdicts,
+    _order_verdicts,
     _clinical_verdicts,
     _wang,
     _wang_roi,
-    _reject,
+    _reject_verdicts,
     _reject_rates,
-    _ecg,
+    _ecg_verdicts,
 )

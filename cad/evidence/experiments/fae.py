@@ -39,7 +39,10 @@ def feature_sets(columns: list[str]) -> dict[str, list[str]]:
     columns : list of str
         Names as pyradiomics gives them.
     """
-    size = [name for name in columns if "_shape_" in name or "_general_info_" in name]
+    size = []
+    for name in columns:
+        if "_shape_" in name or "_general_info_" in name:
+            size.append(name)
     texture = [name for name in columns if name not in size]
     return {"all": columns, "without size and shape": texture, "size and shape alone": size}
 

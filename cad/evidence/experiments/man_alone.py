@@ -124,7 +124,11 @@ class ManModel:
         """
         used = [name for name in self.names if name != "rest"]
         lacking = np.column_stack([np.isnan(column(table, name)) for name in used])
-        return [", ".join(WORDS[used[i]] for i in np.flatnonzero(row)) for row in lacking]
+        texts = []
+        for row in lacking:
+            missing = [WORDS[used[i]] for i in np.flatnonzero(row)]
+            texts.append(", ".join(missing))
+        return texts
 
     def recalibrated(self, intercept: float, slope: float) -> ManModel:
         """Return a new model whose log-odds are a linear function of this model's log-odds.

@@ -129,7 +129,7 @@ def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
     return consensus_rule(rule).fit(grades, truth).predict(grades)
 
 
-def readers(options: Options) -> Result:
+def compare_consensus_rules(options: Options) -> Result:
     """Compare learners and consensus rules on colonoscopy lesions, each lesion left out in turn.
 
     Parameters

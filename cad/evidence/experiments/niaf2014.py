@@ -529,16 +529,17 @@ def _papers_test() -> pd.DataFrame:
     truth = (target > 0.5).astype(float)
     # Each function takes r, the numbers of the resampled points, and q, their probabilities. A
     # larger value is better.
-    better: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    measures: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
         "Acc": lambda r, q: accuracy(truth[r], q),
         "KL": lambda r, q: -kl(target[r], q),
         "Err": lambda r, q: -alignment_error(target[r], q),
     }
 
-    def test(name: str, ours: np.ndarray, rival: np.ndarray) -> float:
-        return paper_sign_test(
-            lambda r: (better[name](r, ours[r]), better[name](r, rival[r])), N_TEST
-        )
+    def p_value(name: str, ours: np.ndarray, rival: np.ndarray) -> float:
+        def both_values(r: np.ndarray) -> tuple[float, float]:
+            return measures[name](r, ours[r]), measures[name](r, rival[r])
+
+        return paper_sign_test(both_values, N_TEST)
 
     rows = []
     for eta in TABLE2_ETAS:
@@ -548,8 +549,8 @@ def _papers_test() -> pd.DataFrame:
         for method in SCALES:
             for rival in ("SVM", "F-SVM", *BASELINES):
                 row: dict[str, object] = {"eta": eta, "method": method, "against": rival}
-                for name in better:
-                    row[f"p ({name})"] = test(name, q[method], q[rival])
+                for name in measures:
+                    row[f"p ({name})"] = p_value(name, q[method], q[rival])
                 rows.append(row)
     return pd.DataFrame(rows)
 

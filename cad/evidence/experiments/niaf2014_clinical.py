@@ -143,7 +143,7 @@ def _block(
             chosen[method] = paper.model_copy(update={"learner": with_params})
     predictions = {}
     for method, candidate in chosen.items():
-        predictions[method] = _out_of_fold(candidate, regions, options)
+        predictions[method] = _left_out_predictions(candidate, regions, options)
     return predictions
 
 
@@ -176,7 +176,7 @@ def _on_truth(
     scores.
     """
     settings, regions = _labelled(cohort, "all", "adaptive", options, histology="override")
-    q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], options), regions, options)
+    q = _left_out_predictions(_tuned(settings, METHODS["P-SVM"], options), regions, options)
     truth = regions.labels["truth"].to_numpy(float)
     rows: list[dict[str, object]] = []
     for readers, name in (("expert", "the expert's scores"), ("all", "all readers' scores")):
@@ -259,7 +259,7 @@ def _widths_of_tubes(cohort: Path, options: Options) -> pd.DataFrame:
     rows = []
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
-        q = _out_of_fold(_tuned(settings, METHODS["P-SVM"], options), regions, options)
+        q = _left_out_predictions(_tuned(settings, METHODS["P-SVM"], options), regions, options)
         measured = _measures_against(regions, "p", q)
         readers_mean = regions.labels["p"].to_numpy(float)
         distance = float(np.nanmean(np.abs(q.probability - 0.5)))
@@ -314,7 +314,7 @@ def _shuffled(table: Table, seed: int) -> Table:
     return replace(table, y=table.y[order], spread=table.spread[order], labels=labels)
 
 
-def _out_of_fold(settings: PipelineSettings, table: Table, options: Options) -> OutOfFold:
+def _left_out_predictions(settings: PipelineSettings, table: Table, options: Options) -> OutOfFold:
     return out_of_fold(
         make_estimator(settings),
         table.X.to_numpy(float),

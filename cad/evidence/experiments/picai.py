@@ -57,7 +57,7 @@ COLUMNS = (
 )
 
 
-def learners() -> dict[str, BaseEstimator]:
+def lesion_learners() -> dict[str, BaseEstimator]:
     """Return unfitted learners by name: the shipped P-SVM, and two learners without tubes.
 
     The shipped P-SVM is the average of P-SVMs that comes with the program. A tube is the interval
@@ -151,7 +151,7 @@ def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
     return (by_category.sum() + 0.5) / (by_category.count() + 1)
 
 
-def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def training_labels(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the labels of training lesions, for each kind of knowledge that a learner may have.
 
     Parameters
@@ -235,9 +235,9 @@ def score_lesions(
     Returns
     -------
     dict of (str, str) to ndarray, shape (2, n)
-        Keys are the learner's name and the kind of labels, a key of the result of :func:`told`.
-        First row: probability. Second row: its log-odds less the log-odds of the mean training
-        label. By the second row, lesions of different folds can be compared.
+        Keys are the learner's name and the kind of labels, a key of the result of
+        :func:`training_labels`. First row: probability. Second row: its log-odds less the log-odds
+        of the mean training label. By the second row, lesions of different folds can be compared.
 
     Examples
     --------
@@ -261,9 +261,9 @@ def score_lesions(
         train = imputer.fit_transform(lesions.loc[~test, list(FEATURES)])
         new = imputer.transform(lesions.loc[test, list(FEATURES)])
         men = lesions.loc[~test, "man"].to_numpy()
-        for labels_name, (p, eta) in told(lesions[~test], seed).items():
+        for labels_name, (p, eta) in training_labels(lesions[~test], seed).items():
             usable = np.isfinite(p)
-            for name, learner in learners().items():
+            for name, learner in lesion_learners().items():
                 scores = out.setdefault((name, labels_name), np.full((2, len(lesions)), np.nan))
                 learner.fit(train[usable], p[usable], eta=eta[usable], groups=men[usable])
                 probability = positive_probability(learner, new)
@@ -273,16 +273,18 @@ def score_lesions(
 
 
 def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Return every man's out-of-fold probability of cancer, and its rank among the other men's.
+    """Return every man's probability of cancer by a model that did not learn from him, and its rank
+    among the probabilities that this model gives to the men it learned from.
 
     Parameters
     ----------
     men : DataFrame
-        The table of studies, from :func:`read_marksheet`.
+        The table of studies, a row for each man, from :func:`read_marksheet`.
     folds : ndarray, shape (n,)
-        Fold of every man: each fold is scored by a model of all other folds.
+        Fold of every man: the men of each fold are scored by a model of the men of all other folds.
     names : tuple of str
-        Columns that the model uses; ``category`` is the log-odds of cancer in the category ``top``.
+        Columns that the model uses; ``category`` is the log-odds of cancer in the man's PI-RADS
+        category, column ``top``.
 
     Returns
     -------
@@ -300,20 +302,25 @@ def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> n
     >>> bool(probability[men["top"] == 5].min() > probability[men["top"] == 2].max())
     True
     """
-    out = np.empty((3, len(men)))
+    scores = np.empty((3, len(men)))
     truth = men["truth"].to_numpy(float)
     for fold in np.unique(folds):
-        test = folds == fold
+        left_out = folds == fold
+        training = ~left_out
         # A man's own histology must not enter the log-odds of his PI-RADS category. These log-odds
         # therefore come from the men of the other folds.
-        share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
-        table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
-        model = fit_men(table[list(names)], np.where(test, np.nan, truth))
-        odds = model.log_odds(table[list(names)])
-        out[0, test] = expit(odds[test])
-        out[1, test] = ranked(odds[test], odds[~test])
-        out[2, test] = odds[test] - base_log_odds(truth[~test])
-    return out
+        share_of_category = shares(men.loc[training, "top"], men.loc[training, "truth"])
+        # A category that no man of the other folds has gets the mean of the other categories.
+        share = men["top"].map(share_of_category).fillna(share_of_category.mean())
+        table = men.assign(category=logit(share))
+        features = table[list(names)]
+        # The model does not learn from men whose truth is NaN.
+        model = fit_men(features, np.where(left_out, np.nan, truth))
+        log_odds = model.log_odds(features)
+        scores[0, left_out] = expit(log_odds[left_out])
+        scores[1, left_out] = ranked(log_odds[left_out], log_odds[training])
+        scores[2, left_out] = log_odds[left_out] - base_log_odds(truth[training])
+    return scores
 
 
 def deal(men: pd.Series, seed: int) -> np.ndarray:
@@ -370,7 +377,9 @@ def row_of(
     return {"AUC": auc, "Brier": f"{metrics.brier(truth, q):.4f}", "slope": f"{slope:.2f}"}
 
 
-def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> pd.DataFrame:
+def measure_sites(
+    men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS
+) -> pd.DataFrame:
     """Measure a model of men at each centre that it never saw, before and after recalibration.
 
     Parameters
@@ -524,7 +533,7 @@ def _interval(value: float, variance: float, sign: str) -> str:
     return f"{value:{sign}.3f} [{value - half:{sign}.3f}, {value + half:{sign}.3f}]"
 
 
-def readers(options: Options) -> Result:
+def compare_belief_and_histology(options: Options) -> Result:
     """Compare learners trained on readers' belief with learners trained on histology, on real men.
 
     The page has tables by lesion, by man and by centre left out.
@@ -584,7 +593,7 @@ def readers(options: Options) -> Result:
             "By lesion, one centre left out": elsewhere,
             "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
             "By man, in tenths by the probability from all predictors": tenths.round(3),
-            "By man, one centre left out, before and after recalibration": sites(men),
+            "By man, one centre left out, before and after recalibration": measure_sites(men),
         },
         {
             "Share of men with cancer, in tenths by the predicted probability": calibration_figure(

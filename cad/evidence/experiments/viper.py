@@ -76,7 +76,7 @@ def in_blocks(rows: pd.DataFrame) -> str:
 
 
 @door("own", "published data")
-def readers(options: Options) -> Result:
+def compare_modalities(options: Options) -> Result:
     """Compare each sub-study's difference of AUC between the modalities with the published one.
 
     Parameters

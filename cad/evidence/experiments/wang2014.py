@@ -78,7 +78,7 @@ def assemble(
     ----------
     measures : dict
         Nested: by protocol (``with flaws`` of the paper, or ``honest``, without them) and by name
-        of the data set, the dict that :func:`measure` returns.
+        of the data set, the dict that :func:`measure_rankers` returns.
     spread : dict of str to list of float
         By name of the data set: the SVM's mean AUC in each of several other draws of rows and
         folds.
@@ -90,7 +90,9 @@ def assemble(
     names = list(spread)
     means = {mode: _mean_aucs(sets, names) for mode, sets in measures.items()}
     published = pd.DataFrame([PUBLISHED[n] for n in names], index=names, columns=list(METHODS))
-    tables = {"Mean AUC over the sets": _summary(means, published, len(names) == len(PUBLISHED))}
+    tables = {
+        "Mean AUC over the sets": _means_of_methods(means, published, len(names) == len(PUBLISHED))
+    }
     for mode, table in means.items():
         tables[f"Table 2, {mode}"] = table.round(3).rename_axis("set").reset_index()
         tables[f"Table 3, {mode}: wins-ties-losses of the row"] = _wins(table)
@@ -132,7 +134,7 @@ def _mean_aucs(sets: dict[str, dict[str, Any]], names: list[str]) -> pd.DataFram
     return pd.DataFrame(columns, index=names)
 
 
-def _summary(
+def _means_of_methods(
     means: dict[str, pd.DataFrame], published: pd.DataFrame, complete: bool
 ) -> pd.DataFrame:
     rows = [{"protocol": mode, **table.mean().round(3)} for mode, table in means.items()]
@@ -491,15 +493,17 @@ def uci(options: Options) -> Result:
         come from OpenML, the first remark says which sets were fetched and which could not be.
     """
     if options.data is not None:
-        return _compare(options, options.data, options.datasets, "wang2014-uci")
+        return _compare_rankers(options, options.data, options.datasets, "wang2014-uci")
     tables = options.out / "uci"
     arrived, left_out = fetch_sets(tables, options.datasets)
-    result = _compare(options, tables, arrived, "wang2014-uci-openml")
+    result = _compare_rankers(options, tables, arrived, "wang2014-uci-openml")
     return replace(result, remarks=[provenance(arrived, left_out), *result.remarks])
 
 
 @door("own", "published data")
-def _compare(options: Options, tables: Path, names: tuple[str, ...], records: str) -> Result:
+def _compare_rankers(
+    options: Options, tables: Path, names: tuple[str, ...], records: str
+) -> Result:
     seeds = options.seeds(REPEATS)
     repeats = len(seeds)
     folder = options.out / records
@@ -556,7 +560,7 @@ def _draws(folder: Path, name: str, repeats: int, n_draws: int, path: Path) -> N
     data = read_sets(folder, (name,), leaking=True)[0]
     values = []
     for draw in range(n_draws):
-        measures = measure(draw_rows(data, draw), True, repeats, ("SVM",), draw * repeats)
+        measures = measure_rankers(draw_rows(data, draw), True, repeats, ("SVM",), draw * repeats)
         values.append(float(np.mean(measures["SVM"]["auc"])))
     write_atomic(path, json.dumps(values).encode())
 
@@ -571,12 +575,12 @@ def _one_set(
     with warnings.catch_warnings(), config_context(assume_finite=True):
         # The folds have so few rows that solvers would print thousands of convergence warnings.
         warnings.simplefilter("ignore")
-        result = measure(data, flawed, len(seeds), first_seed=seeds[0])
+        result = measure_rankers(data, flawed, len(seeds), first_seed=seeds[0])
     record = {"seconds": time.process_time() - start, "methods": result}
     write_atomic(path, json.dumps(record).encode())
 
 
-def measure(
+def measure_rankers(
     data: DataSet,
     flawed: bool,
     repeats: int,

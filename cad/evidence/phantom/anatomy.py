@@ -98,51 +98,68 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
 
 
 def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> list[Shape]:
-    """Draw muscles, bones, bladder, vesicles, rectum and vessels around a gland."""
-    wide = max(a + 16.0, 40.0) + rng.uniform(-1, 2)
-    back = b * 0.86
+    """Draw muscles, bones, bladder, vesicles, rectum and vessels around a gland.
+
+    Each shape has a tissue, a centre and semi-axes, the last two along x, y and z in mm from the
+    centre of the gland. A later shape replaces an earlier one where they overlap.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    a, b, c : float
+        Semi-axes of the gland along x, y and z, mm.
+    """
     shapes: list[Shape] = []
+    back_of_gland = b * 0.86
+    pelvic_wall = max(a + 16.0, 40.0) + rng.uniform(-1, 2)  # distance from the middle, mm
+    vein_x = min(pelvic_wall + 4, 48)
+    artery_x = min(pelvic_wall + 15, 59)
     for side in (-1, 1):
-        shapes += [
-            Shape("muscle", (side * (wide + 10), 2, 4), (13, 34, 60), power=2.6),
-            Shape("cortex", (side * (wide + 31), -6, 16), (16, 30, 40), power=2.4),
-            Shape("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
-            Shape("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
-            Shape("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
-            # The limits of 48 and 59 mm keep the femoral vessels inside the coarsest grid's field
-            # of view, also beside a large gland.
-            Shape("vein", (side * min(wide + 4, 48), -b - 16, 0), (5.5, 5.0, 400)),
-            Shape("artery", (side * min(wide + 15, 59), -b - 18, 0), (4.6, 4.6, 400)),
-            # The next shape is the levator ani, a sling of muscle beside gland and rectum. It gets
-            # thinner towards the head.
-            Shape("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
-        ]
-    shapes += [
-        Shape("muscle", (0, back + 40, 0), (40, 14, 80), power=2.4),
-        Shape("venous plexus", (0, -b - 2.5, -2), (13, 4.0, c), waves=ripples(rng, 0.15, 10)),
-        Shape("bowel wall", (0, back + 13, 0), (16, 12.5, 90), waves=ripples(rng, 0.06, 25)),
-    ]
+        # Muscle and bone of the pelvic wall
+        hip = (side * (pelvic_wall + 31), -6, 16)
+        shapes.append(Shape("muscle", (side * (pelvic_wall + 10), 2, 4), (13, 34, 60), power=2.6))
+        shapes.append(Shape("cortex", hip, (16, 30, 40), power=2.4))
+        shapes.append(Shape("marrow", hip, (14, 28, 38), power=2.4))
+        # Pubic bone in front of the gland
+        pubis = (side * 17, -b - 23, -8)
+        shapes.append(Shape("cortex", pubis, (15, 10, 20), angle=side * 0.5))
+        shapes.append(Shape("marrow", pubis, (13, 8, 18), angle=side * 0.5))
+        # Femoral vessels. The limits of 48 and 59 mm keep them inside the coarsest grid's field of
+        # view, also beside a large gland.
+        shapes.append(Shape("vein", (side * vein_x, -b - 16, 0), (5.5, 5.0, 400)))
+        shapes.append(Shape("artery", (side * artery_x, -b - 18, 0), (4.6, 4.6, 400)))
+        # The levator ani, a sling of muscle beside gland and rectum. It gets thinner towards the
+        # head.
+        levator = (side * (a + 6.5), back_of_gland * 0.6, -10)
+        shapes.append(Shape("muscle", levator, (3.2, b + 10, c + 14)))
+
+    # Muscle behind the rectum, and veins in front of the gland
+    shapes.append(Shape("muscle", (0, back_of_gland + 40, 0), (40, 14, 80), power=2.4))
+    waves = ripples(rng, 0.15, 10)
+    shapes.append(Shape("venous plexus", (0, -b - 2.5, -2), (13, 4.0, c), waves=waves))
+
+    # Rectum: the wall of the bowel, and what fills it
+    rectum = (0, back_of_gland + 13, 0)
+    waves = ripples(rng, 0.06, 25)
+    shapes.append(Shape("bowel wall", rectum, (16, 12.5, 90), waves=waves))
     filling = str(rng.choice(["gas", "stool", "muscle"], p=[0.45, 0.35, 0.2]))
-    full = rng.uniform(0.55, 0.8)
-    shapes.append(Shape(filling, (0, back + 13, 0), (16 * full, 12.5 * full, 88)))
-    bladder = float(rng.uniform(0.8, 1.15))
-    centre = (0.0, -0.35 * b, c + 19.0 * bladder)
-    shapes += [
-        Shape("vesicle wall", centre, (37 * bladder, 27 * bladder, 22 * bladder), power=2.2),
-        Shape("urine", centre, (33.5 * bladder, 23.5 * bladder, 19 * bladder), power=2.2),
-    ]
+    lumen = rng.uniform(0.55, 0.8)  # width of the filling as a share of the bowel's
+    shapes.append(Shape(filling, rectum, (16 * lumen, 12.5 * lumen, 88)))
+
+    # Bladder: its wall, and the urine in it
+    size = float(rng.uniform(0.8, 1.15))
+    bladder = (0.0, -0.35 * b, c + 19.0 * size)
+    shapes.append(Shape("vesicle wall", bladder, (37 * size, 27 * size, 22 * size), power=2.2))
+    shapes.append(Shape("urine", bladder, (33.5 * size, 23.5 * size, 19 * size), power=2.2))
+
+    # Seminal vesicles
     for side in (-1, 1):
-        place = (side * 14.0, back * 0.75, c + 2.0)
-        shapes += [
-            Shape("vesicle wall", place, (14, 5.2, 7.0), angle=side * 0.25),
-            Shape(
-                "seminal vesicle",
-                place,
-                (12.8, 4.2, 6.0),
-                angle=side * 0.25,
-                waves=ripples(rng, 0.2, 6),
-            ),
-        ]
+        vesicle = (side * 14.0, back_of_gland * 0.75, c + 2.0)
+        angle = side * 0.25
+        shapes.append(Shape("vesicle wall", vesicle, (14, 5.2, 7.0), angle=angle))
+        waves = ripples(rng, 0.2, 6)
+        shapes.append(Shape("seminal vesicle", vesicle, (12.8, 4.2, 6.0), angle=angle, waves=waves))
     return shapes
 
 

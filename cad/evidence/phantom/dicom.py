@@ -15,7 +15,7 @@ from pydicom.uid import UID, ExplicitVRLittleEndian, MRImageStorage
 
 from cad.base.doors import door
 from cad.base.files import write_atomic
-from cad.evidence.phantom.protocols import Protocol
+from cad.evidence.phantom.protocols import SiteProtocol
 from cad.evidence.phantom.simulator import Patient, present
 from cad.mri.imaging.makers import SIMULATOR
 from cad.mri.imaging.volume import Volume
@@ -60,7 +60,7 @@ class Series(NamedTuple):
     b_value: float | None = None
 
 
-def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: str) -> None:
+def write_dicom(folder: Path, patient: Patient, protocol: SiteProtocol, patient_id: str) -> None:
     """Write the images of a patient as DICOM, one folder per series.
 
     Parameters
@@ -76,13 +76,13 @@ def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: 
     """
     for series in _list_series(patient, protocol):
         name = f"{series.number:02d}-{series.description.replace(' ', '_')}"
-        uid = _uid(patient_id, series.number)
+        uid = _simulated_uid(patient_id, series.number)
         for index in range(series.volume.shape[0]):
             dataset = _slice_dataset(series, index, patient_id, uid, protocol)
             write_atomic(folder / name / f"{index + 1:03d}.dcm", _encoded(dataset))
 
 
-def _list_series(patient: Patient, protocol: Protocol) -> list[Series]:
+def _list_series(patient: Patient, protocol: SiteProtocol) -> list[Series]:
     study = patient.study
     t2w = present(study.t2w)
     adc = present(study.adc)
@@ -155,7 +155,7 @@ def _list_series(patient: Patient, protocol: Protocol) -> list[Series]:
 
 
 def _slice_dataset(
-    series: Series, index: int, patient_id: str, series_uid: str, protocol: Protocol
+    series: Series, index: int, patient_id: str, series_uid: str, protocol: SiteProtocol
 ) -> Dataset:
     volume = series.volume
     rows, columns = volume.shape[1:]
@@ -163,10 +163,10 @@ def _slice_dataset(
     position = volume.index_to_patient(np.array([0, 0, index]))
     data = Dataset()
     data.SOPClassUID = MRImageStorage
-    data.SOPInstanceUID = _uid(patient_id, series.number, index)
-    data.StudyInstanceUID = _uid(patient_id)
+    data.SOPInstanceUID = _simulated_uid(patient_id, series.number, index)
+    data.StudyInstanceUID = _simulated_uid(patient_id)
     data.SeriesInstanceUID = series_uid
-    data.FrameOfReferenceUID = _uid(patient_id, "frame")
+    data.FrameOfReferenceUID = _simulated_uid(patient_id, "frame")
     data.PatientName = f"{patient_id}^Simulated"
     data.PatientID = patient_id
     data.PatientBirthDate = ""
@@ -234,7 +234,7 @@ def _encoded(data: Dataset) -> bytes:
     meta.TransferSyntaxUID = ExplicitVRLittleEndian
     # Without the next two lines pydicom would write its own version into the files, which would
     # then change with each release of pydicom.
-    meta.ImplementationClassUID = UID(_uid("cad simulate"))
+    meta.ImplementationClassUID = UID(_simulated_uid("cad simulate"))
     meta.ImplementationVersionName = "CAD_SIMULATE"
     stream = BytesIO()
     file = FileDataset(stream, data, file_meta=meta, preamble=b"\0" * 128)
@@ -242,7 +242,7 @@ def _encoded(data: Dataset) -> bytes:
     return stream.getvalue()
 
 
-def _uid(*words: object) -> str:
+def _simulated_uid(*words: object) -> str:
     digest = hashlib.sha256("/".join(map(str, ("cad simulate", *words))).encode()).digest()
     return f"2.25.{int.from_bytes(digest[:15], 'big')}"
 

@@ -22,7 +22,7 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Protocol:
+class SiteProtocol:
     """Hold one site's examination.
 
     Parameters
@@ -68,11 +68,13 @@ class Protocol:
     texture_half: tuple[float, float, float] = (100.0, 90.0, 50.0)
 
 
-def _protocol_of(words: dict[str, Any]) -> Protocol:
-    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
+def _protocol_of(words: dict[str, Any]) -> SiteProtocol:
+    made: dict[str, Any] = {}
+    for key, value in words.items():
+        made[key] = tuple(value) if isinstance(value, list) else value
     for name in ("t2", "adc", "dce"):
         made[name] = Grid(*map(tuple, made[name]))
-    return Protocol(**made)
+    return SiteProtocol(**made)
 
 
 _TABLES = table_beside(__file__)

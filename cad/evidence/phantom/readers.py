@@ -115,7 +115,7 @@ def panel(count: int) -> tuple[Reader, ...]:
     return tuple(readers)
 
 
-def score(
+def draw_scores(
     rng: np.random.Generator,
     regions: list[TrueRegion],
     readers: tuple[Reader, ...] = READERS,

@@ -38,7 +38,10 @@ def write_sample(out: Path) -> None:
         write_cohort(build, PATIENTS, SEED, SAMPLE)
         _write_dicom_study(build / "dicom" / DICOM_ID)
         new = {path.name: path for path in build.iterdir()}
-        old = {path.name for path in out.iterdir() if not is_ours(path.name)}
+        old = set()
+        for path in out.iterdir():
+            if not is_ours(path.name):
+                old.add(path.name)
         commit(out, new, removed=old - set(new))
 
 

@@ -19,7 +19,7 @@ from cad.evidence.phantom.acquisition import (
     draw_motion,
     interpolated_noise,
 )
-from cad.evidence.phantom.protocols import Protocol
+from cad.evidence.phantom.protocols import SiteProtocol
 from cad.evidence.phantom.scene import BACKGROUND, View
 from cad.mri.imaging.volume import Dynamic, Volume
 
@@ -77,7 +77,7 @@ def draw_injection(rng: np.random.Generator) -> Injection:
 
 def t2_image(
     view: View,
-    protocol: Protocol,
+    protocol: SiteProtocol,
     gain: float,
     rng: np.random.Generator,
     worse: Worsening = UNCHANGED,
@@ -113,11 +113,11 @@ def t2_image(
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
     sd = protocol.noise[0] * _T2_LEVEL * gain
-    return view.volume(_stored(_acquired(view, clean, sd, rng, worse, _T2_LEVEL * gain)))
+    return view.volume(_stored_integers(_acquired(view, clean, sd, rng, worse, _T2_LEVEL * gain)))
 
 
 def diffusion_images(
-    view: View, protocol: Protocol, rng: np.random.Generator, worse: Worsening = UNCHANGED
+    view: View, protocol: SiteProtocol, rng: np.random.Generator, worse: Worsening = UNCHANGED
 ) -> tuple[Volume, list[tuple[float, Volume]]]:
     """Return the ADC map (1e-6 mm2/s) of a view and the diffusion images that it is computed from.
 
@@ -172,13 +172,13 @@ def diffusion_images(
     apparent = np.clip(value, 0, 4000)
     stored = []
     for b, image in zip(protocol.b_values, images, strict=True):
-        stored.append((float(b), view.volume(_stored(image))))
-    return view.volume(_stored(apparent)), stored
+        stored.append((float(b), view.volume(_stored_integers(image))))
+    return view.volume(_stored_integers(apparent)), stored
 
 
 def dynamic_images(
     view: View,
-    protocol: Protocol,
+    protocol: SiteProtocol,
     injection: Injection,
     rng: np.random.Generator,
     motion: float = 1.0,
@@ -233,14 +233,14 @@ def dynamic_images(
         clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
         offset = (float(moved[i, 1]), float(moved[i, 0]))
         clean = clean.reshape(view.grid.shape)
-        frames[i] = _stored(_acquired(view, clean, sd, rng, worse, _DCE_LEVEL, offset))
+        frames[i] = _stored_integers(_acquired(view, clean, sd, rng, worse, _DCE_LEVEL, offset))
     vfa = []
     for flip in protocol.flips:
         signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
         clean = np.bincount(voxels, signal, n) * sensitivity
         clean = clean.reshape(view.grid.shape)
         image = _acquired(view, clean, sd / 2, rng, worse, _DCE_LEVEL / 2)
-        vfa.append((flip, view.volume(_stored(image))))
+        vfa.append((flip, view.volume(_stored_integers(image))))
     return Dynamic(frames, view.volume(frames[0]), times, repetition, protocol.flip), vfa
 
 
@@ -329,5 +329,5 @@ def _properties(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
     return columns
 
 
-def _stored(signal: np.ndarray) -> np.ndarray:
+def _stored_integers(signal: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(np.rint(signal), 0, 32767).astype(np.uint16))

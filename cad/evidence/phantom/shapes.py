@@ -123,7 +123,7 @@ def ripples(
     return tuple(waves)
 
 
-def _window(axis: np.ndarray, centre: float, half: float) -> slice:
+def _slice_within(axis: np.ndarray, centre: float, half: float) -> slice:
     """Return which coordinates of an axis lie within a half-width of a centre."""
     first, stop = np.searchsorted(axis, (centre - half, centre + half))
     return slice(first, stop)
@@ -156,9 +156,9 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
         reach, high = shape.reach()
         centre_x, centre_y, centre_z = shape.centre
         window = (
-            _window(z, centre_z, high),
-            _window(y, centre_y, reach),
-            _window(x, centre_x, reach),
+            _slice_within(z, centre_z, high),
+            _slice_within(y, centre_y, reach),
+            _slice_within(x, centre_x, reach),
         )
         cut = out[window]
         if not cut.size:

@@ -17,8 +17,8 @@ from cad.evidence.phantom.anatomy import Anatomy, build_anatomy
 from cad.evidence.phantom.findings import TrueRegion, case_mix, draw_cloud, draw_regions
 from cad.evidence.phantom.outlines import draw_outlines, true_labels
 from cad.evidence.phantom.params import UNEXPLAINED
-from cad.evidence.phantom.protocols import FULL, LIGHT, Protocol
-from cad.evidence.phantom.readers import READERS, conspicuity, panel, score
+from cad.evidence.phantom.protocols import FULL, LIGHT, SiteProtocol
+from cad.evidence.phantom.readers import READERS, conspicuity, draw_scores, panel
 from cad.evidence.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
 from cad.evidence.phantom.scene import Scene, View, draw_fields, draw_gas, draw_placement
 from cad.folders.cohort import COHORT, write_tables
@@ -228,7 +228,7 @@ def write_cohort(
     out: Path,
     patients: int,
     seed: int,
-    protocols: tuple[Protocol, ...],
+    protocols: tuple[SiteProtocol, ...],
     jobs: int = 1,
     prevalence: float | None = None,
     variation: Variation = USUAL,
@@ -327,7 +327,7 @@ def latent_auc(cohort: Path) -> float:
 def make_patient(
     seed: int,
     index: int,
-    protocols: tuple[Protocol, ...],
+    protocols: tuple[SiteProtocol, ...],
     *,
     even: bool = False,
     prevalence: float | None = None,
@@ -404,7 +404,7 @@ def make_patient(
         gland=gland,
         vessel=_vessel(views[2]),
     )
-    scores = score(reading, regions, panel(variation.readers), extra_reading)
+    scores = draw_scores(reading, regions, panel(variation.readers), extra_reading)
     named = {reader.reader_id for reader in panel(variation.readers)}
     outlines = {name: labels for name, labels in outlines.items() if name in named}
     truth = views[0].volume(true_labels(views[0], regions))
@@ -413,7 +413,7 @@ def make_patient(
 
 
 def _scene(
-    rng: np.random.Generator, anatomy: Anatomy, regions: list[TrueRegion], protocol: Protocol
+    rng: np.random.Generator, anatomy: Anatomy, regions: list[TrueRegion], protocol: SiteProtocol
 ) -> Scene:
     """Draw the scene that the scanners image: anatomy with regions, texture, coil and gas."""
     placement = draw_placement(rng)
@@ -439,7 +439,7 @@ def _scene(
 def _views(
     rng: np.random.Generator,
     scene: Scene,
-    protocol: Protocol,
+    protocol: SiteProtocol,
     variation: Variation,
     beside: np.random.Generator,
 ) -> list[View]:
@@ -523,7 +523,7 @@ def _write_patient(
     out: Path,
     seed: int,
     index: int,
-    protocols: tuple[Protocol, ...],
+    protocols: tuple[SiteProtocol, ...],
     prevalence: float | None,
     variation: Variation,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:

@@ -21,7 +21,7 @@ from cad.base.errors import CadError
 from cad.base.files import CONTROL, each_cell, harmless, write_atomic
 from cad.base.reading import MAX_TABLE, read_bytes, read_frame, read_json, reading
 from cad.base.terms.grades import grade_range, grade_text
-from cad.base.transactions import Kind, is_ours, pending, settle
+from cad.base.transactions import FolderKind, is_ours, pending, settle
 from cad.folders.cohort.patients import CHECK_FILE, KEY_FILE
 from cad.folders.cohort.rules import (
     check_grades_of_men,
@@ -63,7 +63,7 @@ def _is_cohort(root: Path) -> bool:
     return any((root / name).is_file() for name in (CHECK_FILE, KEY_FILE, RANGES_FILE))
 
 
-COHORT = Kind("cohort", _is_cohort, marked=False)
+COHORT = FolderKind("cohort", _is_cohort, marked=False)
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
 # Content of the file `.bidsignore`, which names files that the validator of BIDS skips. The
 # standard has no place for dynamic MRI, region tables or calculated high-b images, so that the

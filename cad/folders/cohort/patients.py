@@ -73,16 +73,18 @@ class KeyProof:
         """
         if participant.strip() == patient_id.strip():
             return True
-        return bool(patient_id.strip()) and participant == _pseudonym(self.key, patient_id)
+        return bool(patient_id.strip()) and participant == _participant_pseudonym(
+            self.key, patient_id
+        )
 
 
-def _pseudonym(key: bytes, patient_id: str) -> str:
+def _participant_pseudonym(key: bytes, patient_id: str) -> str:
     digest = hmac.new(key, patient_id.encode(), hashlib.sha256).hexdigest()
     return f"sub-P{digest[:_HEX]}"
 
 
 @dataclass(frozen=True)
-class Place:
+class StudyPlace:
     """Hold the patient, the session and the folder of images of a study.
 
     The session is None for the study of a patient without sessions.
@@ -121,14 +123,15 @@ class Patients:
         self.root = root
         self.labels = labels
         self.participant_ids = participant_ids
-        self.studies: dict[str, Place] = {}
+        self.studies: dict[str, StudyPlace] = {}
         self.sources: dict[str, str | None] = {}
-        for folder in sorted(
-            p for p in root.glob("sub-*") if p.name in participant_ids and p.is_dir()
-        ):
+        for folder in sorted(root.glob("sub-*")):
+            if folder.name not in participant_ids or not folder.is_dir():
+                continue
             self.sources[folder.name] = None
             # If the patient has no folders of sessions, his images are in his own folder.
-            for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
+            sessions = sorted(path for path in folder.glob("ses-*") if path.is_dir())
+            for home in sessions or [folder]:
                 self._remember(folder.name, home)
 
     def _remember(self, participant: str, home: Path) -> None:
@@ -141,7 +144,7 @@ class Patients:
             source = entries.get("SourcePatientID")
             if uid:
                 session = home.name if home.name.startswith("ses-") else None
-                self.studies[str(uid)] = Place(participant, session, home)
+                self.studies[str(uid)] = StudyPlace(participant, session, home)
                 self.sources[participant] = None if source is None else str(source)
                 return
 
@@ -162,7 +165,7 @@ class Patients:
         if not patient_id.strip():
             raise CadError("the source has no PatientID", hint="give the study one")
         if self.labels == "pseudonym":
-            return _pseudonym(self.key(), patient_id)
+            return _participant_pseudonym(self.key(), patient_id)
         label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
         if label == "sub-":
             raise CadError(f"PatientID {patient_id!r} has no letter or digit for a label")
@@ -191,11 +194,11 @@ class Patients:
         digest = hmac.new(self.key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
         return f"r{digest[:_HEX]}"
 
-    def of(self, participant: str) -> list[Place]:
+    def of(self, participant: str) -> list[StudyPlace]:
         """Return the places of a patient's studies, in the order in which they were found."""
         return [p for p in self.studies.values() if p.participant_id == participant]
 
-    def place(self, participant: str, several: bool) -> Place:
+    def place(self, participant: str, several: bool) -> StudyPlace:
         """Return the session and folder for a patient's next study; nothing is written.
 
         Parameters
@@ -210,13 +213,16 @@ class Patients:
         taken = self.of(participant)
         # The only study of a man is stored without a session, as BIDS allows.
         if not taken and not several:
-            return Place(participant, None, home)
-        numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
+            return StudyPlace(participant, None, home)
+        numbers = []
+        for place in taken:
+            if place.session_id:
+                numbers.append(int(place.session_id.removeprefix("ses-")))
         # An existing study without a session is the first study, and becomes ses-01.
         session = f"ses-{max(numbers, default=1 if taken else 0) + 1:02d}"
-        return Place(participant, session, home / session)
+        return StudyPlace(participant, session, home / session)
 
-    def settle(self, place: Place, uid: str, patient_id: str) -> None:
+    def settle(self, place: StudyPlace, uid: str, patient_id: str) -> None:
         """Record in this object where a new study lies; nothing is written.
 
         If the new study has a session, the patient's earlier study without a session is recorded as
@@ -233,7 +239,7 @@ class Patients:
             for study_uid, first in self.studies.items():
                 if first.participant_id == place.participant_id and first.session_id is None:
                     home = first.folder / FIRST_SESSION
-                    self.studies[study_uid] = Place(place.participant_id, FIRST_SESSION, home)
+                    self.studies[study_uid] = StudyPlace(place.participant_id, FIRST_SESSION, home)
         self.studies[uid] = place
         self.sources[place.participant_id] = patient_id if self.labels == "id" else None
 

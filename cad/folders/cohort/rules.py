@@ -58,7 +58,7 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
             problems.append(
                 CadError("the patient has no image folder", file=root / patient, patient=patient)
             )
-    _check_plausible(path, table, problems)
+    _check_patient_values(path, table, problems)
     sexes = table["sex"].dropna().astype(str) if "sex" in table else pd.Series(dtype=str)
     for i in sexes.index[~sexes.str.lower().isin(_MALE)]:
         message = f"sex {sexes[i]!r}: a prostate is a man's"
@@ -67,7 +67,7 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
         problems.append(CadError("the patient is listed twice", file=path, patient=patient))
 
 
-def _check_plausible(path: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
+def _check_patient_values(path: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
     """Add a problem for each impossible value of age, PSA, PSA density or prostate volume."""
     for column, (low, high) in _PLAUSIBLE.items():
         cells = table[column].dropna() if column in table else pd.Series(dtype=object)
@@ -108,7 +108,7 @@ def check_sessions(
         (twice, "session {session_id} is listed twice"),
     ]
     _apply(rules, table, path, problems)
-    _check_plausible(path, table, problems)
+    _check_patient_values(path, table, problems)
     return _typed_men(path, table, problems)
 
 

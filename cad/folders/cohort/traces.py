@@ -323,10 +323,10 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
     spend = _budget(len(content))
     with reading(path, "not readable"):
         for name, inner in members(path.name, content, spend):
-            yield name, _words(inner, spend)
+            yield name, _searchable_text(inner, spend)
 
 
-def _words(content: bytes, spend: Spend) -> bytes:
+def _searchable_text(content: bytes, spend: Spend) -> bytes:
     if content[:4] == b"PAR1":
         table = read_parquet(content)
         numbers = table.select_dtypes("floating")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cad.base.errors import CadError
 from cad.base.reading import read_json
-from cad.base.transactions import Kind
+from cad.base.transactions import FolderKind
 from cad.base.transactions.lock import LOCK
 
 
@@ -167,9 +167,9 @@ def _is_result(command: str) -> Callable[[Path], bool]:
 
 
 RUNS = {
-    command: Kind(f"result of `cad {command}`", _is_result(command))
+    command: FolderKind(f"result of `cad {command}`", _is_result(command))
     for command in ("run", "train", "predict")
 }
 """Kinds of run folder, by the command that writes them."""
 
-COMPARISON = Kind("comparison", lambda root: RunFolder(root).comparison.is_file())
+COMPARISON = FolderKind("comparison", lambda root: RunFolder(root).comparison.is_file())

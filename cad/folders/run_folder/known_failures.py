@@ -104,7 +104,7 @@ def sort_failures(root: Path, failures: Sequence[Failure]) -> SortedFailures:
         the given order. A failure of a study that waits for a region is always in ``waiting``.
     """
     settled = {_key_of_row(row) for row in _acknowledged(root)}
-    earlier = {_key_of_row(row) for row in _told(root)}
+    earlier = {_key_of_row(row) for row in _read_told(root)}
     kinds = SortedFailures([], [], [])
     for failure in failures:
         if failure.waiting:
@@ -147,7 +147,7 @@ def remember(root: Path, failures: Sequence[Failure], unreported: Sequence[Failu
         # is killed in between and a repaired failure comes back, it counts as known, and the run
         # ends with exit code 1. In the reverse order it would still count as acknowledged.
         _forget_repaired(folder, failures)
-        since = {_key_of_row(row): row["since"] for row in _told(root)}
+        since = {_key_of_row(row): row["since"] for row in _read_told(root)}
         rows = []
         for failure in failures:
             if failure in unreported:
@@ -250,6 +250,6 @@ def _acknowledged(root: Path) -> list[dict[str, str]]:
     return list(read_rows(path, _COLUMNS)) if path.is_file() else []
 
 
-def _told(root: Path) -> list[dict[str, str]]:
+def _read_told(root: Path) -> list[dict[str, str]]:
     path = RunFolder(root).told
     return list(read_rows(path, _TOLD)) if path.is_file() else []

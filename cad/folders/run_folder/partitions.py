@@ -76,8 +76,9 @@ def read_partitions(root: Path) -> pd.DataFrame:
         region = ["participant_id", "roi_id"]
         labels = _read_columns(folder.labels, [*region, *LABELS])
         tables.append(features.merge(labels, on=region, how="left"))
-    order = [*(name for name in columns if any(name in table for table in tables)), *LABELS]
-    joined = pd.concat(tables, ignore_index=True)[order]
+    joined = pd.concat(tables, ignore_index=True)
+    present = [name for name in columns if name in joined]
+    joined = joined[[*present, *LABELS]]
     # The package pyarrow keeps memory that it no longer uses, as much as the joined table takes.
     # This call frees that memory.
     pa.default_memory_pool().release_unused()

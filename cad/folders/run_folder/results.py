@@ -334,7 +334,7 @@ def read_results(root: Path) -> Results:
     folder = RunFolder(root)
     run = read_record(folder)
     metrics = read_metrics(folder)
-    rows = _table(folder.probabilities, needed=True)
+    rows = _rows_of_file(folder.probabilities, needed=True)
     # In tables of early versions the decisions have another meaning, so that they are refused. A
     # table without rows has no decisions and is accepted.
     refuse_earlier(rows[0] if rows else ("decision_model",), folder.probabilities)
@@ -343,8 +343,8 @@ def read_results(root: Path) -> Results:
         run=run,
         metrics=metrics,
         regions=[_region_of_row(row, folder.probabilities) for row in rows],
-        failures=_table(folder.failures),
-        reasons=_reasons(folder.explanations),
+        failures=_rows_of_file(folder.failures),
+        reasons=_reasons_by_region(folder.explanations),
         men=_rows_of_men(folder.patients),
         earlier=read_earlier(folder),
     )
@@ -365,7 +365,7 @@ def read_earlier(folder: RunFolder) -> dict[str, list[EarlierRow]]:
         studies have rows.
     """
     rows_of_men: dict[str, list[EarlierRow]] = {}
-    for cells in _table(folder.earlier):
+    for cells in _rows_of_file(folder.earlier):
         row = _made(EarlierRow, cells)
         rows_of_men.setdefault(row.participant_id, []).append(row)
     return rows_of_men
@@ -398,7 +398,7 @@ def _rows_of_men(path: Path) -> dict[str, Man]:
     If an earlier version of the program wrote the file, its probabilities are left out.
     """
     men = {}
-    for row in _table(path):
+    for row in _rows_of_file(path):
         if "probability_of" not in row:
             row = {**row, "probability": "", "lower": ""}
         men[row["participant_id"]] = _man_of_row(row)
@@ -414,7 +414,7 @@ def number(text: Any) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
+def _rows_of_file(path: Path, needed: bool = False) -> list[dict[str, str]]:
     if not path.is_file():
         if needed:
             raise CadError(f"no {path.name}: this is not a finished run", file=path)
@@ -427,11 +427,10 @@ def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
 
     A field that is not given as an argument is read from the cell with the field's name.
     """
-    cells = {
-        column.name: _CELLS[column.type](row.get(column.name))
-        for column in fields(kind)
-        if column.name not in other
-    }
+    cells = {}
+    for column in fields(kind):
+        if column.name not in other:
+            cells[column.name] = _CELLS[column.type](row.get(column.name))
     return kind(**cells, **other)
 
 
@@ -452,7 +451,7 @@ def _region_of_row(row: dict[str, str], path: Path) -> RegionResult:
         label=int(number(row.get("label")) or 0),
         isup=grade_text(row.get("isup")),
         plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
-        scales=dict(_scores(row.get("scales"))),
+        scales=dict(_scores_of_readers(row.get("scales"))),
         # An empty cell means that the region was not compared with the training regions. The word
         # LIKE means that it was compared and is like them. In both cases the field `unlike` is
         # empty, and the field `compared` tells them apart.
@@ -480,7 +479,12 @@ def _true(text: str | None) -> bool | None:
 
 
 def _values(text: str | None) -> list[tuple[str, float]]:
-    return [(r, value) for r, score in _scores(text) if (value := number(score)) is not None]
+    values = []
+    for reader, score in _scores_of_readers(text):
+        value = number(score)
+        if value is not None:
+            values.append((reader, value))
+    return values
 
 
 def _entries(text: str | None) -> list[str]:
@@ -491,7 +495,7 @@ def _or_empty(text: str | None) -> str:
     return "" if text in (None, "n/a", "nan", "NaN") else str(text)
 
 
-def _scores(text: str | None) -> list[tuple[str, str]]:
+def _scores_of_readers(text: str | None) -> list[tuple[str, str]]:
     entries = (entry.rpartition("=") for entry in _entries(text))
     return [(reader or "reader", score) for reader, _, score in entries]
 
@@ -501,15 +505,15 @@ _CELLS: dict[Any, Callable[[str | None], Any]] = {
     float | None: number,
     bool | None: _true,
     list[str]: _entries,
-    list[tuple[str, str]]: _scores,
+    list[tuple[str, str]]: _scores_of_readers,
     list[tuple[str, float]]: _values,
 }
 """Functions that read a cell, by the type of its field."""
 
 
-def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
+def _reasons_by_region(path: Path) -> dict[tuple[str, str], list[Reason]]:
     by_region: dict[tuple[str, str], list[tuple[float, Reason]]] = {}
-    for row in _table(path):
+    for row in _rows_of_file(path):
         delta = number(row.get("delta"))
         if delta is None:
             continue

@@ -175,22 +175,22 @@ def model_card(model: str, address: str, date: str) -> JsonObject:
             "github": address,
         },
         "info": {
-            "use": _text(
+            "use": _text_section(
                 "Intended use",
                 "Research only, not a medical device. A second number beside readers' regions of "
                 "prostate MRI of men before biopsy.",
             ),
-            "analyses": _text(
+            "analyses": _text_section(
                 "Evaluation",
                 "Whole patients are left out; the model's own card has every measure with its "
                 "interval (cad model show).",
             ),
-            "evaluation": _text(
+            "evaluation": _text_section(
                 "Evaluation data",
                 f"The {patients} training patients, each left out in turn." + simulated,
             ),
-            "training": _text("Training data", f"{patients} patients." + simulated),
-            "limitations": _text(
+            "training": _text_section("Training data", f"{patients} patients." + simulated),
+            "limitations": _text_section(
                 "Limitations",
                 "It finds no lesions. A site recalibrates it on its own men before any number is "
                 "believed." + simulated,
@@ -216,5 +216,5 @@ def _output(label: str, kind: str, description: str) -> JsonObject:
     return {"type": "Prediction", "valueType": kind, "label": label, "description": description}
 
 
-def _text(title: str, text: str) -> JsonObject:
+def _text_section(title: str, text: str) -> JsonObject:
     return {"title": title, "text": text, "references": [], "tables": []}

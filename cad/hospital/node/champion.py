@@ -77,8 +77,12 @@ def promote(config: Path, challenger: str, in_place_of: str | None = None) -> Js
             f"{replaced} is no champion of this node: {', '.join(champions)}", file=config
         )
     hashes = {name: load_bundle(find("models", name)).hash for name in (challenger, replaced)}
-    new_champions = [challenger if name == replaced else name for name in champions]
-    new_shadows = [replaced if name == challenger else name for name in shadows]
+    new_champions = []
+    for name in champions:
+        new_champions.append(challenger if name == replaced else name)
+    new_shadows = []
+    for name in shadows:
+        new_shadows.append(replaced if name == challenger else name)
     text = _rewritten(config, new_champions, new_shadows)
     node = NodeHome(settings.home)
     with node.held():

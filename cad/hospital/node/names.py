@@ -113,8 +113,8 @@ def wording(error: BaseException) -> dict[str, str]:
     if isinstance(error, CadError):
         problem, hint = _words_of_error(error.place)
         code = error.place
-        reason = _filled(problem, error.problem)
-        return {"code": code, "reason": reason, "hint": _filled(hint, error.hint)}
+        reason = _with_status_code(problem, error.problem)
+        return {"code": code, "reason": reason, "hint": _with_status_code(hint, error.hint)}
     if isinstance(error, OSError) and error.errno:
         code = errno.errorcode.get(error.errno, "OSError")
         return {"code": code, "reason": os.strerror(error.errno), "hint": ""}
@@ -158,7 +158,7 @@ def _constant_text(node: ast.expr) -> str:
     """Return the text of an expression, with ``…`` for everything that is not constant.
 
     A DICOM status code, which the program formats as four hexadecimal digits, becomes ``0x…``. Such
-    a code names no patient, so that :func:`_filled` may insert it again.
+    a code names no patient, so that :func:`_with_status_code` may insert it again.
     """
     if isinstance(node, ast.Constant):
         return str(node.value)
@@ -169,7 +169,7 @@ def _constant_text(node: ast.expr) -> str:
     return "…"
 
 
-def _filled(words: str, sentence: str) -> str:
+def _with_status_code(words: str, sentence: str) -> str:
     """Return ``words`` with each ``0x…`` replaced by the DICOM status code in ``sentence``."""
     if _STATUS not in words:
         return words

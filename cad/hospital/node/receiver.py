@@ -264,5 +264,8 @@ def _functions_of_thread(thread: int) -> str:
     if frame is None:
         return "ended"
     stack = traceback.extract_stack(frame)
-    ours = [f"{Path(line.filename).stem}.{line.name}" for line in stack if "/cad/" in line.filename]
+    ours = []
+    for line in stack:
+        if "/cad/" in line.filename:
+            ours.append(f"{Path(line.filename).stem}.{line.name}")
     return " > ".join(ours[-6:])

@@ -101,9 +101,14 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
         For each object that is not kept: its failure code in hexadecimal, or ``not named`` if the
         answer does not mention the object. The list is empty if every object will be kept.
     """
-    heads = [head_of(path) for path in objects(work)]
-    codes = [answered.get(head.uid) if head is not None else None for head in heads]
-    return ["not named" if code is None else f"{code:#06x}" for code in codes if code != 0]
+    problems = []
+    for path in objects(work):
+        head = head_of(path)
+        if head is None or head.uid not in answered:
+            problems.append("not named")
+        elif answered[head.uid] != 0:
+            problems.append(f"{answered[head.uid]:#06x}")
+    return problems
 
 
 def images_in_archive(settings: ArchiveSettings, head: Head) -> int:

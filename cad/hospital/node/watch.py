@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cad.base.errors import CadError, MachineError
 from cad.base.files import state_of
-from cad.base.regular import kind_of
+from cad.base.regular import file_kind
 from cad.hospital.node.inbox import Inbox
 from cad.hospital.node.log import tell
 from cad.hospital.node.names import key_of, node_key, wording
@@ -93,7 +93,7 @@ class Watcher:
 
     def _look_at(self, path: Path, still: dict[str, tuple[int, int, float]]) -> bool:
         """Take one file if it is new and no longer changes; tell whether it was a new instance."""
-        if kind_of(path):  # not a regular file; reading a pipe, for example, would wait for ever
+        if file_kind(path):  # not a regular file; reading a pipe, for example, would wait for ever
             return False
         key = self._key(path)
         now = state_of(path)

@@ -175,7 +175,10 @@ class NodeHome:
                 or (same is not None and same(names.participant, head.patient))
             )
 
-        theirs = {work.name for work in self._places(STUDIES) if named_places(work, names)}
+        theirs = set()
+        for work in self._places(STUDIES):
+            if named_places(work, names):
+                theirs.add(work.name)
         doubtful = dict[str, str]()
         for place in self._places(INCOMING):
             heads = _heads(place)

@@ -121,7 +121,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
                     patient=patient,
                     roi=roi,
                 )
-        readings = joined(_collected(folder / READINGS), new)
+        readings = joined(_collected_readings(folder / READINGS), new)
         order = [place.get(tuple(row), len(place)) for row in readings[WHO[:2]].to_numpy()]
         readings = (
             readings.assign(order=order)
@@ -140,10 +140,10 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
         _commit_readings(root, text, maps)
     drawn = [f"corrected outlines: {name}" for name in maps]
     against = [*_contradictions(twice), *against_table]
-    return [*_progress(readings, key), *drawn, *against, *_tool_comparison(sure, cohort.rois)]
+    return [*_progress_lines(readings, key), *drawn, *against, *_tool_comparison(sure, cohort.rois)]
 
 
-def _collected(path: Path) -> pd.DataFrame:
+def _collected_readings(path: Path) -> pd.DataFrame:
     """Return the readings in ``readings.tsv``; an empty table if the file does not exist yet."""
     if not path.is_file():
         return pd.DataFrame(columns=COLUMNS)
@@ -457,7 +457,7 @@ def _tsv(readings: pd.DataFrame) -> str:
     return str(each_cell(shown, harmless).to_csv(sep="\t", index=False, lineterminator="\n"))
 
 
-def _progress(readings: pd.DataFrame, key: JsonObject) -> list[str]:
+def _progress_lines(readings: pd.DataFrame, key: JsonObject) -> list[str]:
     counts = readings.drop_duplicates([*WHO, "session"]).value_counts(["reader_id", "session"])
     lines = []
     for session in sorted(key["sessions"], key=lambda s: (s["reader"], s["session"])):

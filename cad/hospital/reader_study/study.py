@@ -20,7 +20,7 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.base.files import JsonObject, write_atomic, write_json
 from cad.base.reading import parse_json, read_frame, read_json, reading
-from cad.base.transactions import Kind, claimed
+from cad.base.transactions import FolderKind, claimed
 from cad.folders.cohort import StudyRef, read_cohort
 from cad.folders.run_folder.results import read_results
 from cad.mri.features.perfusion.semiquantitative import find_bolus
@@ -92,7 +92,7 @@ def write_reader_page(path: Path, plan: JsonObject) -> None:
 SCALES = ("likert5", "pirads")
 FORMAT = "cad reading 1"
 KEY = "reading.json"
-READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
+READING = FolderKind("reader study", lambda folder: (folder / KEY).is_file())
 """Kind of folder that holds a reader study: it has the file ``reading.json`` (the key).
 
 This file says which patient each case is. Readers do not need it, but collecting their answers
@@ -209,7 +209,10 @@ def _asked(settings: ReadingSettings) -> JsonObject:
     Where readers do not correct outlines, the entry ``outlines`` is left out, so that the file is
     the same as in earlier versions of the program.
     """
-    return {name: v for name, v in asdict(settings).items() if name != "outlines" or v}
+    entries = asdict(settings)
+    if not entries["outlines"]:
+        del entries["outlines"]
+    return entries
 
 
 def _draw_codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:

@@ -259,7 +259,10 @@ class Summary:
         Its ``rows`` are None.
         """
         null = content.get("null")
-        schemes = {k: v for k, v in (null or {}).items() if isinstance(v, dict)}
+        schemes = {}
+        for name, value in (null or {}).items():
+            if isinstance(value, dict):
+                schemes[name] = value
         return typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
 
 
@@ -556,14 +559,16 @@ def _conformal(
 
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
-    chosen = fold.features
+    features = None
+    if fold.features is not None:
+        features = [names[i] if names else str(i) for i in fold.features]
     return FoldResult(
         name=fold.name,
         n_train=fold.n_train,
         n_unlabelled=fold.n_unlabelled,
         n_test=len(fold.rows),
         selected=fold.selected,
-        features=None if chosen is None else [names[i] if names else str(i) for i in chosen],
+        features=features,
         warnings=fold.warnings,
         error=fold.error,
         base=fold.base,

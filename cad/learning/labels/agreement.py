@@ -134,7 +134,7 @@ class AgreementReaders:
         self.copies_ = _first_of_copies(grades)
         person_of_reader = np.unique(self.copies_, return_inverse=True)[1]
         # Readers whose scores are copies count as one person. They share that person's weight.
-        weight = _weights_of_readers(_persons(grades, self.copies_))
+        weight = _weights_of_readers(_scores_of_persons(grades, self.copies_))
         times = np.bincount(person_of_reader)
         self.weights_ = np.asarray(weight[person_of_reader] / times[person_of_reader])
         return self
@@ -208,7 +208,7 @@ def reader_agreement(
     group = np.unique(np.asarray(patients).astype(str), return_inverse=True)[1]
     persons, person_of_reader = np.unique(rule.copies_, return_inverse=True)
     # Readers with the same scores count as one person. ``each`` has a column per person.
-    each = _persons(grades, rule.copies_)
+    each = _scores_of_persons(grades, rule.copies_)
     weight = np.bincount(person_of_reader, rule.weights_).astype(float)
     # z is Fisher's: tanh(z) is the correlation of a person with the mean of the others.
     z, variance, n = _agreements(each, weight, group)
@@ -284,7 +284,7 @@ def agreement_notes(agreements: list[ReaderAgreement]) -> list[str]:
     return sentences
 
 
-def _persons(grades: Array, copies: NDArray[np.intp]) -> Array:
+def _scores_of_persons(grades: Array, copies: NDArray[np.intp]) -> Array:
     """Return the scores with one column per person: readers who are copies of each other are one.
 
     ``copies`` has for each reader the number of the first reader with the same scores. A person's
@@ -311,7 +311,10 @@ def _first_of_copies(grades: Array) -> NDArray[np.intp]:
     """
     n_readers = grades.shape[1]
     first = np.arange(n_readers)
-    pairs = [(a, b) for b in range(n_readers) for a in range(b)]
+    pairs = []
+    for b in range(n_readers):
+        for a in range(b):
+            pairs.append((a, b))
     if len(pairs) < 2:
         return first
     common = np.zeros(len(pairs), dtype=int)

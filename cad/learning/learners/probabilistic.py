@@ -215,7 +215,9 @@ class ProbabilisticSVC(base.PointwiseMachine):
         """
         rows, _, p, weight = self._read_inputs(X, y, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
-        unknown = {name for point in points for name in point} - set(self.get_params(deep=False))
+        unknown = set[str]()
+        for point in points:
+            unknown |= point.keys() - self.get_params(deep=False).keys()
         if unknown:
             raise LearnerError(f"{type(self).__name__} has no parameter {', '.join(unknown)}")
         # The learners are copied by copy.copy, because scikit-learn's clone takes as long as a fit.
@@ -508,7 +510,9 @@ def _warn_unscaled(rows: Array, names: Any) -> None:
     widest = varying[spread[varying].argmax()]
     if spread[widest] <= _UNLIKE * spread[narrowest]:
         return
-    name = [f"column {j}" if names is None else str(names[j]) for j in (widest, narrowest)]
+    name = [f"column {widest}", f"column {narrowest}"]
+    if names is not None:
+        name = [str(names[widest]), str(names[narrowest])]
     warnings.warn(
         f"features of unlike scale: {name[0]} has a standard deviation of {spread[widest]:.3g}, "
         f"{name[1]} of {spread[narrowest]:.3g}, which a kernel hardly sees; put StandardScaler "

@@ -746,7 +746,7 @@ def _newton(
     alpha = alpha.copy()
     f = K @ alpha
     share = cost / cost.max()
-    value = _objective(alpha, f, b, p, cost)
+    value = _logistic_objective(alpha, f, b, p, cost)
     for _ in range(_NEWTON):
         q = expit(f + b)
         if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
@@ -769,7 +769,7 @@ def _newton(
         length = 1.0
         while length > 1e-6:
             new = alpha + length * step
-            trial = _objective(new, f + length * rise, b + length * step_b, p, cost)
+            trial = _logistic_objective(new, f + length * rise, b + length * step_b, p, cost)
             if trial <= value + 1e-12 * abs(value):
                 break
             length /= 2
@@ -781,7 +781,7 @@ def _newton(
     return alpha, b, float(max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))))
 
 
-def _objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float:
+def _logistic_objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float:
     z = f + b
     return float(alpha @ f / 2 + cost @ (np.logaddexp(0.0, z) - p * z))
 

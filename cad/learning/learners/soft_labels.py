@@ -89,23 +89,32 @@ def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
 
 
 def _kinds_of_labels(
-    p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
+    p: Array,
+    reaches_0: NDArray[np.bool_],
+    reaches_1: NDArray[np.bool_],
+    rule: Rule,
+    precision: float,
 ) -> NDArray[np.int64]:
+    """Return the kind of every label, shape (n,), by its p and by which ends its interval reaches.
+
+    Parameters are those of :func:`read_labels`; the kinds are numbers such as :data:`TWO_SIDED`.
+    """
     if rule == "paper":
         # A label whose interval reaches both 0 and 1 is not certain (docs/methods.md 1). The scores
         # (0, 0, 1, 1) have such an interval.
-        negative = (below & ~above) | (p <= _TIE)
-        positive = (above & ~below) | (p >= 1 - _TIE)
+        negative = (reaches_0 & ~reaches_1) | (p <= _TIE)
+        positive = (reaches_1 & ~reaches_0) | (p >= 1 - _TIE)
     elif rule == "drop":
-        edge = max(precision, 0.0) + _TIE
-        negative = p <= edge
-        positive = p >= 1 - edge
-        positive &= ~negative
+        certain_within = max(precision, 0.0) + _TIE  # distance of p from 0 or 1
+        negative = p <= certain_within
+        # With a precision of 1/2 or more, p could be near to both.
+        positive = (p >= 1 - certain_within) & ~negative
     else:
         raise ValueError(f'boundary rule {rule!r} is unknown: "drop" or "paper"')
     kinds = np.full(p.shape, TWO_SIDED, dtype=np.int64)
-    kinds[below ^ above] = ONE_SIDED
-    kinds[below & above] = NONE
+    kinds[reaches_0 | reaches_1] = ONE_SIDED
+    kinds[reaches_0 & reaches_1] = NONE
+    # A certain label is certain whatever its interval reaches, so these kinds are set last.
     kinds[negative] = CERTAIN_NEGATIVE
     kinds[positive] = CERTAIN_POSITIVE
     return kinds
@@ -175,14 +184,21 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
     >>> labels.lower.round(3).tolist(), labels.upper.round(3).tolist()
     ([0.0, 0.0], [0.0, 0.847])
     """
-    ends = np.array([p - half_width, p + half_width])
-    outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
-    kinds = _kinds_of_labels(p, outside[0], outside[1], rule, precision)
+    lower_end = p - half_width
+    upper_end = p + half_width
+    reaches_0 = lower_end <= _TIE
+    reaches_1 = upper_end >= 1 - _TIE
+    kinds = _kinds_of_labels(p, reaches_0, reaches_1, rule, precision)
+
     certain = kinds <= CERTAIN_POSITIVE
-    bounds = np.where(certain, 0.0, [[-np.inf], [np.inf]])
-    inside = ~(certain | outside)
-    bounds[inside] = _logit(ends[inside])
-    return SoftLabels(kinds, bounds[0], bounds[1])
+    # An end of a soft label's interval at or beyond 0 or 1 is no bound.
+    has_lower = ~certain & ~reaches_0
+    has_upper = ~certain & ~reaches_1
+    lower = np.where(certain, 0.0, -np.inf)
+    upper = np.where(certain, 0.0, np.inf)
+    lower[has_lower] = _logit(lower_end[has_lower])
+    upper[has_upper] = _logit(upper_end[has_upper])
+    return SoftLabels(kinds, lower, upper)
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:

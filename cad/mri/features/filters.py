@@ -130,7 +130,7 @@ def filter_reach(
         half = max(len(kernel) // 2 for kernel in _kernels(chosen, spacing))
         if chosen.kind == "wavelet":
             half *= 2**chosen.level - 1
-        for axis in _axes(chosen):
+        for axis in _filter_axes(chosen):
             far = _WHOLE_IMAGE if chosen.boundary == "periodic" else half
             furthest[axis] = max(furthest[axis], far)
     return furthest[0], furthest[1], furthest[2]
@@ -183,16 +183,16 @@ def response_map(
     # would lose the digits of a small response.
     values = np.where(np.isfinite(image), image, np.nan).astype(np.float64)
     if chosen.kind == "mean":
-        return _along(values, dict.fromkeys(_axes(chosen), kernels[0]), chosen)
+        return _filtered_along_axes(values, dict.fromkeys(_filter_axes(chosen), kernels[0]), chosen)
     if chosen.kind == "log":
         gauss, second = kernels
         return _laplacian(values, gauss, second, chosen) / spacing[0] ** 2
-    along = partial(_along, chosen=chosen)
+    along = partial(_filtered_along_axes, chosen=chosen)
     cascades = [reduce(along, turn, values) for turn in _turns(kernels, chosen)]
     return np.asarray(sum(cascades) / len(cascades))
 
 
-def _axes(chosen: FilterSettings) -> tuple[int, ...]:
+def _filter_axes(chosen: FilterSettings) -> tuple[int, ...]:
     """Return the numbers of the axes along which a filter works (0 is z, 1 is y, 2 is x).
 
     They are in the order x, y, z. The setting ``bands`` of a wavelet has a letter for each of these
@@ -221,8 +221,10 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
         wavelet = pywt.Wavelet(chosen.wavelet)
         # A filter kernel is placed with its middle on a voxel, and only a kernel of odd length has
         # a middle. A kernel of even length therefore gets a 0 at its end.
-        pair = [np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)]
-        return [np.append(k, 0.0) if len(k) % 2 == 0 else k for k in pair]
+        kernels = []
+        for kernel in (np.array(wavelet.dec_lo), np.array(wavelet.dec_hi)):
+            kernels.append(np.append(kernel, 0.0) if len(kernel) % 2 == 0 else kernel)
+        return kernels
     if chosen.kind == "mean":
         half = int(np.floor(((chosen.support_mm or 0.0) / side - 1) / 2 + 0.5))
         if half < 1:
@@ -244,7 +246,7 @@ def _too_small(chosen: FilterSettings, key: str, side: float, smallest: float) -
     )
 
 
-def _along(
+def _filtered_along_axes(
     values: np.ndarray, kernels: Mapping[int, np.ndarray], chosen: FilterSettings
 ) -> np.ndarray:
     """Return an image that is filtered along each axis by the kernel of this axis."""
@@ -261,10 +263,10 @@ def _laplacian(
     # axes. Each term is therefore computed by filters of one dimension, one after another.
     smooth = values
     laplacian = np.zeros_like(values)
-    for axis in _axes(chosen):
-        laplacian = _along(laplacian, {axis: gauss}, chosen)
-        laplacian += _along(smooth, {axis: second}, chosen)
-        smooth = _along(smooth, {axis: gauss}, chosen)
+    for axis in _filter_axes(chosen):
+        laplacian = _filtered_along_axes(laplacian, {axis: gauss}, chosen)
+        laplacian += _filtered_along_axes(smooth, {axis: second}, chosen)
+        smooth = _filtered_along_axes(smooth, {axis: gauss}, chosen)
     return laplacian
 
 
@@ -278,7 +280,7 @@ def _turns(
     Rotations that give equal kernels are yielded once. This does not change the mean response over
     rotations, because each set of kernels comes from equally many rotations.
     """
-    axes = _axes(chosen)
+    axes = _filter_axes(chosen)
     low = kernels[0]
     bands = [kernels["LH".index(letter)] for letter in chosen.bands or ""]
     made = set()

@@ -42,7 +42,7 @@ def sobel_map(
     >>> float(edges[2, 2, 2].round(3))
     2.0
     """
-    cube = _neighbours(image, mask)
+    cube = _neighbour_values(image, mask)
     weight = (1.0, 2.0, 1.0)
     slopes = np.zeros((3, cube.shape[-1]))
     for a, b in product(range(3), repeat=2):
@@ -86,7 +86,7 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     >>> float(np.nanmax(kirsch_map(flat, np.ones(flat.shape, bool))))
     0.0
     """
-    plane = _neighbours(image, mask)[1]
+    plane = _neighbour_values(image, mask)[1]
     ring = [plane[y, x] for y, x in _RING]
     total = sum(ring)
     # The ring is the eight neighbours of a voxel in its slice. Each kernel of Kirsch weighs three
@@ -98,7 +98,7 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return out
 
 
-def _neighbours(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def _neighbour_values(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the 3 x 3 x 3 values around each of the n voxels of a mask, shape (3, 3, 3, n); beyond
     the image the value at the border is repeated.
     """

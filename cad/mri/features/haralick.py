@@ -164,7 +164,7 @@ def haralick_features(
     number = np.arange(_TABLE, dtype=float)
     highest = int(n_levels.max())
     size = (highest + 1) << _row_bits(highest)
-    counts = (  # used for one matrix after another; _finish() empties these arrays
+    counts = (  # used for one matrix after another; _add_matrix_features() empties these arrays
         np.zeros(size, np.int32),
         np.zeros(size + 1, np.int32),
         np.zeros(highest, np.int64),
@@ -174,7 +174,7 @@ def haralick_features(
     )
     out = np.zeros(regions.count, RECORD)
     matrices = np.zeros(regions.count)
-    _regions(
+    _features_of_regions(
         levels,
         n_levels,
         regions.index,
@@ -360,7 +360,7 @@ def _row_bits(n_levels: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -> int:
+def _add_matrix_features(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -> int:
     """Add the features of one co-occurrence matrix to ``out``, empty the counts, and return 1.
 
     If the matrix has no pair of voxels, nothing is added, and the result is 0.
@@ -418,7 +418,7 @@ def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -
 
 
 @njit(cache=True, nogil=True)
-def _regions(
+def _features_of_regions(
     levels: np.ndarray,
     n_levels: np.ndarray,
     index: np.ndarray,
@@ -475,12 +475,14 @@ def _regions(
                 while last < b - a and place[last] // (ny * nx) == slab:
                     last += 1
             group = place[first:last]
-            matrices[r] += _group(box, group, steps, by_direction, n_levels[r], counts, out[r])
+            matrices[r] += _features_of_voxels(
+                box, group, steps, by_direction, n_levels[r], counts, out[r]
+            )
             first = last
 
 
 @njit(cache=True, nogil=True)
-def _group(
+def _features_of_voxels(
     box: np.ndarray,
     place: np.ndarray,
     steps: np.ndarray,
@@ -497,7 +499,8 @@ def _group(
     cells = counts[1]
     bits = _row_bits(n_levels)
     matrices = 0
-    # 0, in the integer type of ``n_levels``; for a literal 0, numba would compile _finish() twice
+    # 0, in the integer type of ``n_levels``. For a literal 0, numba would compile
+    # _add_matrix_features() twice.
     occupied = 0 * n_levels
     for o, step in enumerate(steps):
         for voxel in place:
@@ -509,6 +512,6 @@ def _group(
             occupied += joint[cell] == 0
             joint[cell] += 1
         if by_direction or o == len(steps) - 1:
-            matrices += _finish(counts, occupied, bits, n_levels, out)
+            matrices += _add_matrix_features(counts, occupied, bits, n_levels, out)
             occupied = 0
     return matrices

@@ -72,7 +72,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             ``harmonisation``) is not installed.
         """
         X = validate_data(self, X, dtype=float)
-        labels = _labels(site, len(X))
+        labels = _site_of_rows(site, len(X))
         self.sites_ = sorted(set(labels.tolist()))
         n_sites = len(self.sites_)
         n_features = X.shape[1]
@@ -121,7 +121,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         X = validate_data(self, X, dtype=float, reset=False)
-        labels = _labels(site, len(X))
+        labels = _site_of_rows(site, len(X))
         out: np.ndarray = X.copy()
         for name in sorted(set(labels.tolist())):
             rows = labels == name
@@ -160,7 +160,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.scale_[:, varies] = np.sqrt(estimates["delta.star"])
 
 
-def _labels(site: Any, n_rows: int) -> np.ndarray:
+def _site_of_rows(site: Any, n_rows: int) -> np.ndarray:
     if site is None:
         raise CadError(
             "site harmonisation needs the site of every region",

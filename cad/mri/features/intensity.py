@@ -66,7 +66,7 @@ def statistics(
     ends = list(itertools.pairwise(limits))
     if weight is None or core is None:
         ordered = [np.sort(finite[a:b]) for a, b in ends]
-        _statistics(np.concatenate([finite[:0], *ordered]), limits - limits[0], out)
+        _fill_statistics(np.concatenate([finite[:0], *ordered]), limits - limits[0], out)
     else:
         weight = weight[is_finite]
         core = core[is_finite]
@@ -158,11 +158,13 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
                 rmad += abs(v - centre)
         rmad /= robust_n
     ranks = (ordered[0], p10, p25, median, p75, p90, ordered[n - 1])
-    _write(n, mean, ranks, (m2 / n, m3 / n, m4 / n), (mad / n, rmad, medad / n), squares, out)
+    _write_statistics(
+        n, mean, ranks, (m2 / n, m3 / n, m4 / n), (mad / n, rmad, medad / n), squares, out
+    )
 
 
 @njit(cache=True)
-def _write(
+def _write_statistics(
     total: float,
     mean: float,
     ranks: tuple[float, float, float, float, float, float, float],
@@ -203,7 +205,7 @@ def _write(
 
 
 @njit(cache=True)
-def _statistics(ordered: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
+def _fill_statistics(ordered: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
     for r in range(len(start) - 1):
         if start[r + 1] == start[r]:
             continue
@@ -322,4 +324,6 @@ def _weighted_statistics(
             high = v[n - 1]
         ranks = (low, p10, p25, median, p75, p90, high)
         moments = (m2 / total, m3 / total, m4 / total)
-        _write(total, mean, ranks, moments, (mad / total, rmad, medad / total), squares, out[r])
+        _write_statistics(
+            total, mean, ranks, moments, (mad / total, rmad, medad / total), squares, out[r]
+        )

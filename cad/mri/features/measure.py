@@ -1,8 +1,8 @@
 """Measure the feature columns of any set of regions on one prepared modality.
 
-:func:`measure` measures three kinds of regions: regions of interest, perturbed copies of them, and
-spheres around voxels for a probability map. So a probability map and a table of features cannot
-disagree.
+:func:`measure_regions` measures three kinds of regions: regions of interest, perturbed copies of
+them, and spheres around voxels for a probability map. So a probability map and a table of features
+cannot disagree.
 """
 
 from collections.abc import Callable, Mapping
@@ -90,7 +90,7 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     return values if counts.all() else np.where(counts, values, np.nan)
 
 
-def measure(
+def measure_regions(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     """Measure regions on a modality.
@@ -178,7 +178,7 @@ def _of_image(
         # Re-segmentation removes voxels with unusual values from a region. The response to a filter
         # is left out at these voxels, too (IBSI).
         response[~np.isfinite(inside)] = np.nan
-        channels[filter_name(chosen)] = _statistics(response, regions)
+        channels[filter_name(chosen)] = _statistics_of_regions(response, regions)
     return channels
 
 
@@ -195,12 +195,14 @@ def _of_array(
     sample = _sample(image, regions, texture)
     inside = resegmented(regions.values(image), regions.start, texture)
     if "intensity" in families:
-        channels["intensity"] = _statistics(inside, regions)
+        channels["intensity"] = _statistics_of_regions(inside, regions)
     if "gradient" in families:
         voxels = regions.voxels()
         sobel = sobel_map(image, spacing, voxels)
-        channels["sobel"] = _statistics(regions.values(sobel), regions)
-        channels["kirsch"] = _statistics(regions.values(kirsch_map(image, voxels)), regions)
+        channels["sobel"] = _statistics_of_regions(regions.values(sobel), regions)
+        channels["kirsch"] = _statistics_of_regions(
+            regions.values(kirsch_map(image, voxels)), regions
+        )
     for family, measure_family in _MEASURED_BY.items():
         if family in families:
             channels[family] = measure_family(sample)
@@ -226,23 +228,22 @@ def _of_series(
 ) -> dict[str, np.ndarray]:
     """Return the statistics of each map of a dynamic series: an array with a record per region."""
     channels: dict[str, np.ndarray] = {}
-    unfit = {
-        MAPS[name].model: regions.values(image) > 0
-        for name, image in prepared.maps.items()
-        if MAPS[name].role == "did_not_fit"
-    }
-    fits = {
-        model: np.repeat(np.array(regions.share_of(~lost)) >= MIN_FITTED, regions.sizes)
-        for model, lost in unfit.items()
-    }
+    # For each model, the voxels whose parameters do not count: those that the model does not fit,
+    # and all voxels of a region in which it fits too few.
+    unusable = {}
+    for name, image in prepared.maps.items():
+        if MAPS[name].role == "did_not_fit":
+            unfit = regions.values(image) > 0
+            enough_fitted = np.array(regions.share_of(~unfit)) >= MIN_FITTED
+            unusable[MAPS[name].model] = unfit | ~np.repeat(enough_fitted, regions.sizes)
     for name, image in prepared.maps.items():
         made = MAPS[name]
         if map_family(made) not in settings.families:
             continue
         values = regions.values(image)
-        if made.role == "parameter" and made.model in unfit:
-            values[unfit[made.model] | ~fits[made.model]] = np.nan
-        channels[map_channel(name)] = _statistics(values, regions)
+        if made.role == "parameter" and made.model in unusable:
+            values[unusable[made.model]] = np.nan
+        channels[map_channel(name)] = _statistics_of_regions(values, regions)
     texture = texture_of(settings, prepared.name)
     for name, image in prepared.images.items():
         made_of = _of_array(image, prepared.grid.spacing, regions, settings, texture)
@@ -254,7 +255,7 @@ def _of_series(
     return channels
 
 
-def _statistics(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
+def _statistics_of_regions(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
     made = statistics(values, regions.start, regions.weight, regions.is_core)
     made[np.diff(keep_finite(values, regions.start)[1]) < MIN_VOXELS] = np.nan
     return made

@@ -81,7 +81,7 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     direction = np.asarray(gland.direction, float)
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
         return None
-    turn = _upright(direction)
+    turn = _upright_slices(direction)
     whole = gland.array[turn]
     region = inside[turn]
     z, y, x = np.argwhere(region).mean(axis=0)
@@ -104,7 +104,7 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     return Place(side, level, sector, float(u), float(v))
 
 
-def _upright(direction: np.ndarray) -> tuple[slice, ...]:
+def _upright_slices(direction: np.ndarray) -> tuple[slice, ...]:
     """Return the slices by which an array's z axis is turned to the head, its y axis to the back
     and its x axis to the patient's left.
     """
@@ -179,7 +179,7 @@ def place_in_image(labels: Volume, label: int) -> ImagePlace | None:
     direction = np.asarray(labels.direction, float)
     if list(np.abs(direction).argmax(axis=0)) != [0, 1, 2]:
         return None
-    turned = labels.array[_upright(direction)]
+    turned = labels.array[_upright_slices(direction)]
     n_slices, _, width = turned.shape
     # The label map is large and the regions are small. The map is therefore searched once, for the
     # voxels of all regions.

@@ -77,12 +77,14 @@ def radiomics_features(
         region = image.with_array(mask.reshape(regions.shape))
         for name in settings.radiomics:
             statistics = channels.setdefault(radiomics_channel(name), {})
-            for feature, value in _measured(name, image, region, settings, prepared.name).items():
+            for feature, value in _class_features(
+                name, image, region, settings, prepared.name
+            ).items():
                 statistics.setdefault(snake(feature), np.full(regions.count, np.nan))[r] = value
     return pick(channels, prepared.name, settings)
 
 
-def _measured(
+def _class_features(
     name: str, image: Volume, mask: Volume, settings: FeatureSettings, modality: str
 ) -> dict[str, float]:
     """Return one region's features of the pyradiomics class ``name``, by pyradiomics' names."""

@@ -19,7 +19,7 @@ from scipy.stats import f as f_distribution
 from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
 from cad.mri.features import images
-from cad.mri.features.measure import measure
+from cad.mri.features.measure import measure_regions
 from cad.mri.features.radiomics_classes import radiomics_features
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.features.size import size_columns
@@ -152,7 +152,7 @@ def perturbed_features(
     for name in names:
         ready = prepared_copies(work, settings, name, [mask for _, _, mask in copies])
         if ready is not None:
-            columns |= measure(*ready, settings.features)
+            columns |= measure_regions(*ready, settings.features)
     keys = {
         "participant_id": [study.participant_id] * len(copies),
         "roi_id": [roi_id for roi_id, _, _ in copies],
@@ -197,7 +197,8 @@ def prepared_copies(
     masks: Sequence[Volume],
     scale: NyulScale | None = None,
 ) -> tuple[images.Prepared, RegionVoxels] | None:
-    """Prepare a modality once for many masks, ready for :func:`cad.mri.features.measure.measure`.
+    """Prepare a modality once for many masks, for
+    :func:`cad.mri.features.measure.measure_regions`.
 
     Parameters
     ----------
@@ -275,7 +276,7 @@ def masks_features(
             continue
         if ready is None:
             continue
-        columns |= measure(*ready, settings.features)
+        columns |= measure_regions(*ready, settings.features)
         if name != "dce":
             columns |= radiomics_features(*ready, settings.features)
     return pd.DataFrame(columns, index=range(len(masks)))

@@ -50,7 +50,7 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
         return {}
     array = study.roi_map.array
     spacing = np.array(study.roi_map.spacing[::-1])
-    gland = _gland(study)
+    gland = _gland_depths(study)
     boxes = ndimage.find_objects(array)
     sizes = []
     positions = []
@@ -106,7 +106,7 @@ def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows], float) for name in names}
 
 
-def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
+def _gland_depths(study: Study) -> tuple[Box, np.ndarray] | None:
     """Return the box around the gland on the label map's grid, and depths in the gland (mm).
 
     The depth of a voxel is its distance from the gland's outline, and 0 outside the gland. The

@@ -19,7 +19,7 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.base.settings import PipelineSettings
 from cad.mri.features import images
-from cad.mri.features.measure import measure
+from cad.mri.features.measure import measure_regions
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.mri.imaging.interpolate import at_spacing
@@ -190,7 +190,7 @@ def _slide(
     columns: dict[str, np.ndarray] = {}
     first = 0
     for chunk in _chunks(prepared.grid, points):
-        measured = measure(prepared, chunk, settings.features)
+        measured = measure_regions(prepared, chunk, settings.features)
         # All columns are rows of one array that is filled in place. The columns of a whole gland
         # take hundreds of MB, so they must not be copied.
         if not columns:

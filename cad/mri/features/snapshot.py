@@ -66,11 +66,11 @@ def snapshot(
         - ``meta``: everything else, as a JSON text
     """
     grid = display_grid(study)
-    shown = _images(study, features, grid)
-    labels = _labels(study, grid)
+    shown = _images_on_grid(study, features, grid)
+    labels = _labels_on_grid(study, grid)
     # The ends of the grey scale follow the values in the gland. Without a gland mask they follow
     # the values in the middle of the image, where the gland lies.
-    gland_or_middle = _middle(study.anatomical) if study.gland is None else study.gland
+    gland_or_middle = _middle_mask(study.anatomical) if study.gland is None else study.gland
     inside = resample_mask(gland_or_middle, grid).array
     # Percentile of the values at the lower end of the grey scale. In the middle of an image it is
     # higher than in a gland mask, because the middle may hold air in the rectum.
@@ -85,13 +85,13 @@ def snapshot(
     acquired = next(iter(study.protocols.values()), Protocol())
     windows = {}
     for name, array in shown.items():
-        windows[name] = ADC_WINDOW if name == "adc" else _window(array, inside, darkest)
+        windows[name] = ADC_WINDOW if name == "adc" else _grey_limits(array, inside, darkest)
     meta = {
         "study_id": study.study_id,
         "participant_id": study.participant_id,
-        "rois": [_describe(study, features, roi, labels, gland) for roi in study.rois],
+        "rois": [_describe_region(study, features, roi, labels, gland) for roi in study.rois],
         "gland_ml": None if study.gland is None else study.gland.millilitres,
-        "archive": _archive(study, grid),
+        "archive": _archive_numbers(study, grid),
         "acquired": {
             "date": acquired.date,
             "scanner": acquired.scanner,
@@ -102,7 +102,7 @@ def snapshot(
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
         "window": windows,
-        "b_value": _b_value(study),
+        "b_value": _b_value_of_high_b(study),
     }
     arrays = {**shown, "roi_map": labels, "frame": inside.astype(np.uint8)}
     if views:
@@ -110,7 +110,7 @@ def snapshot(
     arrays["spacing"] = np.array(grid.spacing)
     arrays["direction"] = np.asarray(grid.direction, float)
     arrays["z_mm"] = first + grid.spacing[2] * np.arange(grid.shape[0])
-    arrays |= _curves(study, features)
+    arrays |= _curves_of_regions(study, features)
     arrays["meta"] = np.array(json.dumps(meta, sort_keys=True))
     return arrays
 
@@ -129,14 +129,14 @@ def display_grid(study: Study) -> Volume:
             inside |= resample_mask(mask, image).array
     if study.gland is None:
         slices_of_region = np.asarray(inside.any(axis=(1, 2)))
-        across_middle = _middle(image, MIDDLE_MM - MARGIN_MM).array
+        across_middle = _middle_mask(image, MIDDLE_MM - MARGIN_MM).array
         inside |= across_middle & slices_of_region[:, np.newaxis, np.newaxis]
     across = MARGIN_MM / np.array(image.spacing[1::-1])
     box = bounding_box(inside, np.array([MARGIN_SLICES, *across]).astype(int))
     return image if box is None else crop(image, box)
 
 
-def _middle(image: Volume, half_mm: float = MIDDLE_MM) -> Volume:
+def _middle_mask(image: Volume, half_mm: float = MIDDLE_MM) -> Volume:
     """Return a mask of the middle of an image: a square of twice ``half_mm`` on every slice."""
     inside = np.zeros(image.shape, bool)
     bounds = []
@@ -147,7 +147,7 @@ def _middle(image: Volume, half_mm: float = MIDDLE_MM) -> Volume:
     return image.with_array(inside)
 
 
-def _high_b(study: Study) -> Volume | None:
+def _high_b_image(study: Study) -> Volume | None:
     """Return the study's high-b image, else its diffusion image of the highest b-value.
 
     The result is None if this b-value is below ``HIGH_B``.
@@ -160,8 +160,8 @@ def _high_b(study: Study) -> Volume | None:
     return image if b_value >= HIGH_B else None
 
 
-def _b_value(study: Study) -> float | None:
-    """Return the b-value (s/mm2) of the study's high-b image (:func:`_high_b`).
+def _b_value_of_high_b(study: Study) -> float | None:
+    """Return the b-value (s/mm2) of the study's high-b image (:func:`_high_b_image`).
 
     The result is None where nothing states the b-value.
     """
@@ -177,12 +177,12 @@ def _b_value(study: Study) -> float | None:
     return None if highest is None else max(highest, diffusion.HIGH_B)
 
 
-def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:
+def _images_on_grid(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:
     """Return the images and maps of a study on a grid, by the names of :func:`snapshot`."""
     images = {
         "t2w": study.t2w,
         "adc": study.adc,
-        "hbv": _high_b(study),
+        "hbv": _high_b_image(study),
         "enhancement": features.maps.get(ENHANCEMENT),
         "ktrans": features.maps.get(KTRANS, study.ktrans),
     }
@@ -195,7 +195,7 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
     return shown
 
 
-def _labels(study: Study, grid: Volume) -> np.ndarray:
+def _labels_on_grid(study: Study, grid: Volume) -> np.ndarray:
     """Return the regions' labels on a grid, 0 elsewhere; every label above 255 becomes 255."""
     labels = np.zeros(grid.shape, np.uint8)
     for roi in study.rois:
@@ -205,7 +205,7 @@ def _labels(study: Study, grid: Volume) -> np.ndarray:
     return labels
 
 
-def _describe(
+def _describe_region(
     study: Study, features: StudyFeatures, roi: Roi, labels: np.ndarray, gland: Volume | None
 ) -> JsonObject:
     index = np.argwhere(labels == min(roi.label, 255))
@@ -229,14 +229,14 @@ def _describe(
         "roi_id": roi.roi_id,
         "label": roi.label,
         "centre_index": centre,
-        **_drawn(study, roi, gland),
+        **_region_facts(study, roi, gland),
         "unmeasured": list(features.gaps.get(roi.roi_id, {})),
         "curve_type": None if curve is None else curve_type(curve.time_s, curve.signal),
         **values,
     }
 
 
-def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
+def _region_facts(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     """Return volume, diameter and estimated place of a region, and whether it is a mark of fixed
     shape.
     """
@@ -265,7 +265,7 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     }
 
 
-def _archive(study: Study, grid: Volume) -> JsonObject:
+def _archive_numbers(study: Study, grid: Volume) -> JsonObject:
     """Return where the archive has the slices that a page shows, by modality.
 
     For each modality there is the number of its series, and an image number for each slice. A
@@ -295,7 +295,7 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
     return numbered
 
 
-def _window(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float]:
+def _grey_limits(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float]:
     """Return the limits of the grey scale, from the values inside a mask of the gland.
 
     Limits from the whole image, with bladder and vessels, would leave the gland little contrast.
@@ -314,7 +314,7 @@ def _window(array: np.ndarray, inside: np.ndarray, darkest: float) -> list[float
     return [float(max(low - room, lowest)), float(max(high + room, low + 1e-6))]
 
 
-def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
+def _curves_of_regions(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
     if study.dce is None:
         return {}
     empty = np.full(len(study.dce.times), np.nan)

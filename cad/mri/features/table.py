@@ -12,7 +12,7 @@ from cad.base.terms.features import MAPS
 from cad.base.terms.modality import modality
 from cad.mri.features import images
 from cad.mri.features.filters import check_filters, filter_words
-from cad.mri.features.measure import measure, resegmented, texture_of
+from cad.mri.features.measure import measure_regions, resegmented, texture_of
 from cad.mri.features.perfusion.maps import RegionCurve
 from cad.mri.features.provenance import PREFIX
 from cad.mri.features.radiomics_classes import check_radiomics, radiomics_features
@@ -117,23 +117,23 @@ def extract(
     # Only an absent optional modality gets a note here. If a modality that is not optional is
     # absent, the patient's page says so without a note.
     absent_options = [name for name in absent if modality(name).optional]
-    result = StudyFeatures(_keys(study, []), images.absence_notes(absent_options))
+    result = StudyFeatures(_key_columns(study, []), images.absence_notes(absent_options))
     half = settings.features.partial_voxels == "half"
     grids = {name: _grid_around_regions(work, name, settings.features) for name in names}
     drawn, problems = measurable(work, grids, half)
     result.failures += problems
     # The rows of the result are in the order of the regions in the cohort's table ``rois.tsv``.
     rois = [roi for roi in study.rois if roi.roi_id in drawn]
-    result.rows = _keys(study, rois)
+    result.rows = _key_columns(study, rois)
     result.provenance = pd.DataFrame(index=result.rows.index)
     # Size and position are measured on the study's whole label map. In ``work`` this map is cut to
     # the box around the regions, which may not hold the whole gland.
     columns = size_columns(study, [roi.label for roi in rois], settings.features)
     for name in names:
         on_grid = [drawn[roi.roi_id][name] for roi in rois]
-        result.notes += _left_out(study, name, on_grid, rois, result.gaps)
+        result.notes += _notes_on_left_out(study, name, on_grid, rois, result.gaps)
         if any(not d.too_little for d in on_grid):
-            columns |= _modality(work, settings, name, on_grid, rois, result, scale)
+            columns |= _columns_of_modality(work, settings, name, on_grid, rois, result, scale)
     if study.adc is not None:
         result.maps["adc"] = study.adc
     # The columns are put into one array first, because pandas takes long to build a table from
@@ -159,7 +159,7 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
     return cropped
 
 
-def _left_out(
+def _notes_on_left_out(
     study: Study, name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
 ) -> list[str]:
     """Return notes on regions that a modality cannot measure, with the reason, or measures only in
@@ -183,7 +183,7 @@ def _left_out(
     return notes
 
 
-def _modality(
+def _columns_of_modality(
     study: Study,
     settings: PipelineSettings,
     name: str,
@@ -198,7 +198,9 @@ def _modality(
     """
     grid = _grid_around_regions(study, name, settings.features)
     # A region that cannot be measured is replaced by an empty one, so that its columns are NaN.
-    shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
+    shares = []
+    for region in drawn:
+        shares.append(np.zeros_like(region.share) if region.too_little else region.share)
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     nyul = settings.images.t2_standardisation == "nyul"
     # The scale of T2 by Nyul is fitted to all studies, after each of them was measured once.
@@ -219,8 +221,8 @@ def _modality(
     result.notes += prepared.notes
     if without_scale:
         result.unscaled = unscaled
-    columns = measure(prepared, regions, settings.features)
-    provenance_columns = _provenance(prepared, drawn, regions, settings)
+    columns = measure_regions(prepared, regions, settings.features)
+    provenance_columns = _provenance_columns(prepared, drawn, regions, settings)
     provenance_columns |= _displaced(study, name, drawn)
     provenance = pd.DataFrame(provenance_columns).add_prefix(PREFIX)
     result.provenance = pd.concat([result.provenance, provenance], axis=1)
@@ -228,7 +230,10 @@ def _modality(
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
         _keep_perfusion(study, prepared, regions, rois, result)
-    lost = [column for column, values in columns.items() if not np.isfinite(values).all()]
+    lost = []
+    for column, values in columns.items():
+        if not np.isfinite(values).all():
+            lost.append(column)
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
     if without_scale:
@@ -238,7 +243,7 @@ def _modality(
     return columns
 
 
-def _provenance(
+def _provenance_columns(
     prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
     """Return, by name of the column, how a modality's values of every region were made.
@@ -385,7 +390,7 @@ def _lost_note(columns: dict[str, np.ndarray], lost: list[str], rois: list[Roi])
     )
 
 
-def _keys(study: Study, rois: list[Roi]) -> pd.DataFrame:
+def _key_columns(study: Study, rois: list[Roi]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "participant_id": pd.Series([study.participant_id] * len(rois), dtype="str"),

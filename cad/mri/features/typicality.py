@@ -172,14 +172,16 @@ class Typicality:
             for patient in np.unique(patient_of[folds == fold]):
                 z = inner.deviations(X[patient_of == patient])
                 for count in _COUNTS:
-                    means = np.stack([_mean(z[rows]) for rows in _alike(z, count)])
+                    means = np.stack(
+                        [_mean_deviation(z[rows]) for rows in _similar_regions(z, count)]
+                    )
                     scores = pd.DataFrame(inner._scores(means))
                     scores = scores.reindex(columns=list(whole.groups()))
                     # Scores of single regions (count 1) have the weight 1 for each region. Scores
                     # of means of several regions have a total weight of 1 for each patient.
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
-        by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
+        by_count = [_group_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
         limits = {}
         for group in by_count[0]:
             limits[group] = tuple(by_group[group] for by_group in by_count)
@@ -280,7 +282,7 @@ class Typicality:
             names, own_study, sizes = np.unique(
                 np.asarray(studies, str), return_inverse=True, return_counts=True
             )
-            means = np.stack([_mean(z[own_study == i]) for i in range(len(names))])
+            means = np.stack([_mean_deviation(z[own_study == i]) for i in range(len(names))])
             of_study = self._beyond(means, sizes)
             for row, study in enumerate(own_study):
                 # In a study with one region, the mean over regions is the region itself, and is not
@@ -340,7 +342,7 @@ class Typicality:
                 worst = max(worst, ratio)
                 if ratio > 1:
                     size = float(np.expm1(score))
-                    direction = _direction(z[row, groups[group]])
+                    direction = _far_side(z[row, groups[group]])
                     far.append((ratio, Deviation(group, size, direction, int(count))))
             beyond.append((worst, tuple(far)))
         return beyond
@@ -391,7 +393,7 @@ def _tamed(z: np.ndarray) -> np.ndarray:
     return np.asarray(np.sign(z) * np.log1p(np.abs(z)))
 
 
-def _mean(z: np.ndarray) -> np.ndarray:
+def _mean_deviation(z: np.ndarray) -> np.ndarray:
     """Return for each feature the mean deviation over the regions that have the feature.
 
     ``z`` has a row of deviations for each region. The mean is taken on a logarithmic scale
@@ -404,7 +406,7 @@ def _mean(z: np.ndarray) -> np.ndarray:
     return np.asarray(np.sign(mean) * np.expm1(np.abs(mean)))
 
 
-def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
+def _similar_regions(z: np.ndarray, count: int) -> list[np.ndarray]:
     """Return sets of ``count`` regions of one patient: each region with the regions most like it.
 
     Readers may outline only one kind of tissue, so that all regions of a study are alike. The
@@ -417,7 +419,7 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
     return list(np.argsort(apart, axis=1, kind="stable")[:, :count])
 
 
-def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
+def _group_limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     """Return the limit of each group of features, from weighted scores of held-out patients.
 
     A region is flagged if the score of one of its groups is above the group's limit. Groups differ
@@ -482,7 +484,7 @@ def _rms(z: np.ndarray) -> np.ndarray:
     return np.where(count > 0, np.sqrt(total.sum(axis=1) / np.maximum(count, 1)), np.nan)
 
 
-def _direction(z: np.ndarray) -> str:
+def _far_side(z: np.ndarray) -> str:
     """Return on which side of the training median the features of a group lie.
 
     ``z`` are the deviations of the features in standard deviations. Only the half of the features

@@ -15,7 +15,7 @@ import numpy as np
 
 from cad.base.settings import FeatureSettings, PipelineSettings
 from cad.mri.features.images import Prepared, crop_to, filters_of
-from cad.mri.features.measure import measure
+from cad.mri.features.measure import measure_regions
 from cad.mri.features.radiomics_classes import radiomics_features
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.imaging.drawn import shares_on
@@ -69,7 +69,7 @@ class UnscaledT2:
             Values by column name, in the order of the study's regions.
         """
         prepared = self.prepared(scale)
-        return measure(prepared, self.regions, settings) | radiomics_features(
+        return measure_regions(prepared, self.regions, settings) | radiomics_features(
             prepared, self.regions, settings
         )
 

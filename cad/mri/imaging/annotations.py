@@ -14,7 +14,8 @@ import pydicom
 
 from cad.base.errors import CadError
 from cad.base.reading import reading
-from cad.mri.imaging.drawn_regions import DrawnRegion, Wanted, number_of, tagged
+from cad.mri.imaging.drawn_regions import DrawnRegion, Wanted, number_of
+from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.segmentations import read_segments, wanted_segments
 from cad.mri.imaging.structure_sets import read_structures, structure_name
@@ -40,7 +41,7 @@ def referenced_images(dataset: pydicom.Dataset) -> dict[str, list[str]]:
     def add(series: pydicom.Dataset, sequence: str) -> None:
         uid = str(series.get("SeriesInstanceUID", "") or "")
         if uid:
-            named.setdefault(uid, []).extend(_instances(series, sequence))
+            named.setdefault(uid, []).extend(_referenced_uids(series, sequence))
 
     for series in dataset.get("ReferencedSeriesSequence") or []:
         add(series, "ReferencedInstanceSequence")
@@ -70,11 +71,11 @@ def contour_images(dataset: pydicom.Dataset, wanted: Wanted) -> set[str]:
     for item in dataset.get("ROIContourSequence") or []:
         if number_of(item, "ReferencedROINumber") in numbers:
             for contour in item.get("ContourSequence") or []:
-                uids.update(_instances(contour, "ContourImageSequence"))
+                uids.update(_referenced_uids(contour, "ContourImageSequence"))
     return uids
 
 
-def _instances(item: pydicom.Dataset, sequence: str) -> list[str]:
+def _referenced_uids(item: pydicom.Dataset, sequence: str) -> list[str]:
     uids = [
         str(image.get("ReferencedSOPInstanceUID", "") or "") for image in item.get(sequence) or []
     ]
@@ -130,7 +131,7 @@ def has_regions(dataset: pydicom.Dataset, path: Path, wanted: Wanted) -> bool:
         return any(wanted(structure_name(item)) for item in dataset.StructureSetROISequence)
 
 
-def read_regions(
+def read_drawn_regions(
     dataset: pydicom.Dataset,
     path: Path,
     drawn_on: Volume,

@@ -45,7 +45,7 @@ def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     """
     grid, usable, slope, _ = _decay(_choose(images))
     adc = np.where(usable, -slope * _UNIT, np.nan)
-    return grid.with_array(adc.astype(np.float32)), [f"ADC fitted from {_b_values(images)}"]
+    return grid.with_array(adc.astype(np.float32)), [f"ADC fitted from {_b_values_text(images)}"]
 
 
 def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
@@ -78,7 +78,7 @@ def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
         return highest[1], [f"high-b image acquired at b = {highest[0]:g} s/mm2"]
     grid, usable, slope, log_s0 = _decay(_choose(images))
     signal = np.where(usable, np.exp(np.where(usable, log_s0 + slope * HIGH_B, 0.0)), 0.0)
-    note = f"high-b image computed at b = {HIGH_B:g} s/mm2 from {_b_values(images)}"
+    note = f"high-b image computed at b = {HIGH_B:g} s/mm2 from {_b_values_text(images)}"
     return grid.with_array(signal.astype(np.float32)), [note]
 
 
@@ -106,7 +106,7 @@ def trace(images: list[Volume]) -> Volume:
     return images[0].with_array(np.where(positive, np.exp(logs), 0.0).astype(np.float32))
 
 
-def _b_values(images: list[tuple[float, Volume]]) -> str:
+def _b_values_text(images: list[tuple[float, Volume]]) -> str:
     b_values = sorted({float(b) for b, _ in _choose(images)})
     return f"b = {', '.join(f'{b:g}' for b in b_values)} s/mm2"
 

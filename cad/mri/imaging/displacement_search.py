@@ -74,10 +74,10 @@ def displacements(study: Study) -> list[Displacement]:
         acquisition and is not measured separately. A Ktrans map on the grid of the dynamic series
         is moved with that series (:func:`map_on_series`).
     """
-    return compare(study)[0]
+    return compare_images(study)[0]
 
 
-def compare(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
+def compare_images(study: Study) -> tuple[list[Displacement], list[Unmeasured]]:
     """Return the displacements of a study's images, and why others could not be measured.
 
     Parameters
@@ -153,9 +153,9 @@ def _is_on_series(image: Volume, study: Study) -> bool:
     return study.dce is not None and image.same_grid(study.dce.grid)
 
 
-def remember(study: Study) -> Study:
+def with_displacements(study: Study) -> Study:
     """Return the study with its displacements stored, so that they are measured only once."""
-    measured, unmeasured = compare(study)
+    measured, unmeasured = compare_images(study)
     return replace(
         study,
         displacements=tuple(measured),
@@ -216,7 +216,7 @@ def _flips_lie_apart(study: Study, displacement: Displacement) -> bool:
     return bool(apart > together)
 
 
-def measure(
+def measure_displacement(
     fixed: Volume,
     moving: Volume,
     around: Volume,
@@ -286,7 +286,10 @@ def measure(
     # compared below on coarse voxels. The information in the best place of the image itself is
     # therefore computed on the same coarse voxels.
     every = round(_COARSE_MM / _FINE_MM)
-    thin = [table(x + i, y + j, every).sum(axis=0) for j in range(-2, 3) for i in range(-2, 3)]
+    thin = []
+    for j in range(-2, 3):
+        for i in range(-2, 3):
+            thin.append(table(x + i, y + j, every).sum(axis=0))
     best = float(_mutual_information(np.array(thin)).max())
     shift = _peak(_mutual_information(whole), x, y)
     error = _jackknife(near_table, far, steps, x, y, shift)
@@ -302,7 +305,7 @@ def measure(
         name="",
         shift_mm=(float(shift[0]), float(shift[1])),
         error_mm=(float(error[0]), float(error[1])),
-        slices_mm=_by_slice(table, reach, x, y, side),
+        slices_mm=_shift_by_slice(table, reach, x, y, side),
         axis=side,
         phase_known=axis is not None,
         before=float(_mutual_information(table(0, 0).sum(axis=0))),
@@ -348,7 +351,7 @@ def _measure_image(study: Study, name: str, image: Volume) -> Displacement:
     protocol = study.protocols.get(name)
     axis = None if protocol is None else phase_axis(protocol.phase_encoding, image)
     least = _LEAST_OF_ADC if name == "adc" and drawn is not None else ENOUGH_VOXELS
-    result = measure(study.t2w, moving, around, gland=is_gland, axis=axis, least=least)
+    result = measure_displacement(study.t2w, moving, around, gland=is_gland, axis=axis, least=least)
     return replace(result, name=name, moving=image, drawn=drawn is not None)
 
 
@@ -481,7 +484,9 @@ def _coarse(table: Callable[..., np.ndarray], steps: np.ndarray) -> np.ndarray:
     x, slices, levels of T2, and levels of the image.
     """
     every = round(_COARSE_MM / _FINE_MM)
-    rows = [[table(int(x), int(y), every) for x in steps] for y in steps]
+    rows = []
+    for y in steps:
+        rows.append([table(int(x), int(y), every) for x in steps])
     return np.array(rows, np.int32)
 
 
@@ -562,8 +567,8 @@ def _log_ratio_of_levels(
         # around their middle.
         size_y = min(places.shape[1], levels.shape[1] - 2 * reach)
         size_x = min(places.shape[2], levels.shape[2] - 2 * reach)
-        cut = _middle(places, size_y, size_x)[:, ::every, ::every]
-        wide = _middle(levels, size_y + 2 * reach, size_x + 2 * reach)
+        cut = _middle_of_slices(places, size_y, size_x)[:, ::every, ::every]
+        wide = _middle_of_slices(levels, size_y + 2 * reach, size_x + 2 * reach)
 
         def shared(x: int, y: int, cut: np.ndarray = cut, wide: np.ndarray = wide) -> float:
             rows = slice(reach + y, reach + y + every * cut.shape[1], every)
@@ -589,11 +594,16 @@ def _highest_information(shared: Callable[[int, int], float], steps: range) -> f
             if value > highest:
                 highest = value
                 place = (x, y)
+    best_x, best_y = place
     around = range(1 - steps.step, steps.step)
-    return max(shared(place[0] + i, place[1] + j) for j in around for i in around)
+    values = []
+    for j in around:
+        for i in around:
+            values.append(shared(best_x + i, best_y + j))
+    return max(values)
 
 
-def _middle(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
+def _middle_of_slices(array: np.ndarray, size_y: int, size_x: int) -> np.ndarray:
     y = (array.shape[1] - size_y) // 2
     x = (array.shape[2] - size_x) // 2
     return array[:, y : y + size_y, x : x + size_x]
@@ -618,7 +628,9 @@ def _fine(
     while True:
         x = min(max(x, 2 - reach), reach - 2)
         y = min(max(y, 2 - reach), reach - 2)
-        rows = [np.stack([value_at(x + i, y + j) for i in range(-2, 3)]) for j in range(-2, 3)]
+        rows = []
+        for j in range(-2, 3):
+            rows.append(np.stack([value_at(x + i, y + j) for i in range(-2, 3)]))
         near_table = np.stack(rows)
         shared = _mutual_information(near_table.sum(axis=2))
         row, column = divmod(int(shared.argmax()), shared.shape[1])
@@ -685,7 +697,7 @@ def _jackknife(
     return np.asarray(np.sqrt(squares * (count - 1) / count + _FLOOR_MM**2))
 
 
-def _by_slice(
+def _shift_by_slice(
     table: Callable[..., np.ndarray], reach: int, x: int, y: int, axis: int
 ) -> tuple[float, ...]:
     """Return for each slice the best shift (mm) along one axis, smoothed over three slices.

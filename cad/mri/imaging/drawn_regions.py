@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pydicom
 from pydicom.dataset import Dataset
 
 from cad.base.errors import CadError
-from cad.mri.imaging.elements import tag_name
+from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frames import printable
 from cad.mri.imaging.geometry import OCCUPANCY, occupancy
 from cad.mri.imaging.volume import Volume
@@ -40,11 +39,6 @@ class DrawnRegion:
     share: np.ndarray
     file: Path
     number: int = 0
-
-
-def tagged(keyword: str) -> str:
-    """Return the keyword of an element with its tag, for a message."""
-    return tag_name(pydicom.datadict.tag_for_keyword(keyword) or 0)
 
 
 def number_of(item: Dataset, keyword: str) -> int:

@@ -76,7 +76,7 @@ class EarlierAlignment:
     turned_deg: float | None = None
 
 
-class Match(NamedTuple):
+class NearestRegion(NamedTuple):
     """Hold the region of an earlier study that is nearest to a region of the later study.
 
     Parameters
@@ -117,7 +117,7 @@ def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
         return EarlierAlignment("no T2", nowhere)
     region = neighbourhood(later, later.t2w)
     ends: list[tuple[np.ndarray, RigidSearch]] = []
-    for start in _starts(earlier, later):
+    for start in _first_translations(earlier, later):
         image = moved(earlier.t2w, start)
         if covered_share(image, later.t2w, region) >= LEAST_COVERED:
             ends.append((start, search_rigid(image, later.t2w, region, "earlier T2")))
@@ -168,7 +168,7 @@ def nearest_regions(
     earlier_centres: Mapping[str, np.ndarray],
     matrix: np.ndarray,
     limit_mm: float,
-) -> dict[str, Match | None]:
+) -> dict[str, NearestRegion | None]:
     """Return the nearest region of an earlier study for every region of the later one.
 
     Parameters
@@ -182,7 +182,7 @@ def nearest_regions(
 
     Returns
     -------
-    dict of str to Match or None
+    dict of str to NearestRegion or None
         By ROI id of the later study; None where no region lies within the limit. Of two regions at
         the same distance the first by ROI id is taken. Two regions of the later study may have the
         same nearest region.
@@ -193,21 +193,21 @@ def nearest_regions(
     >>> now = {"1": np.zeros(3), "2": np.array([0.0, 40.0, 0.0])}
     >>> then = {"a": np.array([3.0, 4.0, 0.0])}
     >>> nearest_regions(now, then, np.eye(4), 10.0)
-    {'1': Match(roi_id='a', distance_mm=5.0), '2': None}
+    {'1': NearestRegion(roi_id='a', distance_mm=5.0), '2': None}
     """
-    matches: dict[str, Match | None] = {}
+    matches: dict[str, NearestRegion | None] = {}
     for roi_id, centre in centres.items():
-        nearest: Match | None = None
+        nearest: NearestRegion | None = None
         for earlier_id in sorted(earlier_centres):
             place_in_later = (matrix @ np.append(earlier_centres[earlier_id], 1.0))[:3]
             distance = float(np.linalg.norm(place_in_later - centre))
             if distance <= limit_mm and (nearest is None or distance < nearest.distance_mm):
-                nearest = Match(earlier_id, distance)
+                nearest = NearestRegion(earlier_id, distance)
         matches[roi_id] = nearest
     return matches
 
 
-def _starts(earlier: Study, later: Study) -> list[np.ndarray]:
+def _first_translations(earlier: Study, later: Study) -> list[np.ndarray]:
     """Return the translations (4 x 4 matrices) from which the search for the alignment starts."""
     as_it_lies = np.eye(4)
     together = np.eye(4)

@@ -10,7 +10,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from pydicom.config import IGNORE
-from pydicom.datadict import keyword_for_tag
+from pydicom.datadict import keyword_for_tag, tag_for_keyword
 from pydicom.uid import UID, ExplicitVRLittleEndian
 from pydicom.valuerep import EXPLICIT_VR_LENGTH_32
 
@@ -235,7 +235,7 @@ def elements(
     raise TooManyElements(f"more than {_MOST} elements and items")
 
 
-def _reader(content: bytes) -> Read:
+def _reader_of_bytes(content: bytes) -> Read:
     """Return a function that reads bytes in memory like those of a file."""
 
     def read(place: int, count: int) -> bytes:
@@ -370,6 +370,11 @@ def tag_name(tag: int) -> str:
     return f"{keyword_for_tag(tag)} ({tag >> 16:04X},{tag & 0xFFFF:04X})".strip()
 
 
+def tagged(keyword: str) -> str:
+    """Return the keyword of an element with its tag, for a message."""
+    return tag_name(tag_for_keyword(keyword) or 0)
+
+
 def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
     """Return some elements of a DICOM file.
 
@@ -388,7 +393,7 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
         element that stands twice, or no element of ``tags``.
     """
 
-    read = _reader(content)
+    read = _reader_of_bytes(content)
     try:
         start, syntax = data_set(read, len(content))
         stated = PREAMBLE + _HEAD + int.from_bytes(read(PREAMBLE + 8, 4), "little")
@@ -400,7 +405,7 @@ def excerpt(content: bytes, tags: Collection[int]) -> Excerpt | None:
         chosen = {tag: content[begin:end] for tag, begin, end in every if tag in tags}
         for element in chosen.values():
             if _FIRST_ITEM in element:  # most elements have no items, and need no check
-                check_places(_reader(element), len(element), 0, "<")
+                check_places(_reader_of_bytes(element), len(element), 0, "<")
     except (CadError, ValueError, error):
         return None
     order = [tag for tag, _, _ in every]

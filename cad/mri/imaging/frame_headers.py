@@ -29,7 +29,7 @@ from cad.base.errors import CadError
 from cad.base.reading import reading
 from cad.base.terms.beside import table_beside
 from cad.mri.imaging import vendor
-from cad.mri.imaging.elements import Excerpt, tag_name
+from cad.mri.imaging.elements import Excerpt, tagged
 from cad.mri.imaging.frames import ROUNDED, UID, Frame, Lying, Scale, printable, read_header
 from cad.mri.imaging.units import factor_between, plain_unit
 
@@ -297,8 +297,8 @@ def _check_top(element: pydicom.DataElement, top: Dataset, place: str) -> None:
     stated = str(top[element.tag].value).strip() if element.tag in top else ""
     if stated and str(element.value).strip() != stated:
         raise CadError(
-            f"{_tagged(element.keyword)} has one value at the top of the header, and another in "
-            f"{_tagged(place)}",
+            f"{tagged(element.keyword)} has one value at the top of the header, and another in "
+            f"{tagged(place)}",
             hint="the frames may be of two objects; export the series again, or as single images",
         )
 
@@ -324,7 +324,7 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
     elif keyword in _PLACES:
         shown = [printable(str(place.value), limit=128) for place in places]
         count = _PLACES[keyword]
-        numbers = [_floats(place.value, count) or (0.0,) * count for place in places]
+        numbers = [_finite_numbers(place.value, count) or (0.0,) * count for place in places]
         slack = 0.0 if keyword == "PixelSpacing" else _ROUNDED_MM
         agree = bool(np.allclose(numbers[0], numbers[1], rtol=ROUNDED, atol=slack))
     else:
@@ -333,7 +333,7 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
         agree = math.isclose(first, second, rel_tol=ROUNDED)
     if not agree:
         raise CadError(
-            f"{_tagged(keyword)} stands twice in the header of one frame, as {shown[0]} and as "
+            f"{tagged(keyword)} stands twice in the header of one frame, as {shown[0]} and as "
             f"{shown[1]}",
             hint="export the series again, or as single images",
         )
@@ -390,20 +390,26 @@ def _united_imaging_slices(whole: Frame, slices: list[Dataset]) -> list[Frame]:
             f"a grid of {len(slices)} slices in {down} x {across} tiles, but {whole.rows} x "
             f"{whole.columns} pixels do not divide by them"
         )
-    times = [_seconds_of_day(item.get("AcquisitionTime")) for item in slices]
-    return [
-        replace(
+    times = []
+    for item in slices:
+        time = _seconds_of_day(item.get("AcquisitionTime"))
+        if time is not None:
+            times.append(time)
+    # One file is one time point. All its slices therefore get the earliest time.
+    earliest = min(times, default=None)
+    frames = []
+    for index, item in enumerate(slices):
+        frame = replace(
             whole,
-            index=k,
+            index=index,
             tiles=across,
             rows=whole.rows // down,
             columns=whole.columns // across,
-            position=_floats(item.get("ImagePositionPatient"), 3),
-            # One file is one time point. All its slices therefore get the earliest time.
-            acquisition_time=min((t for t in times if t is not None), default=None),
+            position=_finite_numbers(item.get("ImagePositionPatient"), 3),
+            acquisition_time=earliest,
         )
-        for k, item in enumerate(slices)
-    ]
+        frames.append(frame)
+    return frames
 
 
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
@@ -419,9 +425,9 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         path=path,
         index=index,
         tiles=0,
-        study_uid=_uid(required(header, "StudyInstanceUID"), "StudyInstanceUID"),
+        study_uid=_checked_uid(required(header, "StudyInstanceUID"), "StudyInstanceUID"),
         study_date=_date_and_time(header.get("StudyDate"), header.get("StudyTime")),
-        image_type=_words(header.get("ImageType")),
+        image_type=_texts_of_value(header.get("ImageType")),
         group_delay=vendor.group_delay(header),
         rows=int(required(header, "Rows")),
         columns=int(required(header, "Columns")),
@@ -475,7 +481,7 @@ def required(header: Dataset, keyword: str) -> Any:
     value = header.get(keyword)
     if value is None or value == "":
         raise CadError(
-            f"damaged DICOM header: an image without {_tagged(keyword)}",
+            f"damaged DICOM header: an image without {tagged(keyword)}",
             hint="the file may be cut off; export it again",
         )
     return value
@@ -490,7 +496,7 @@ def _check_plausible(
     """
     keyword, _ = _READERS[field]
     if value is not None and not 0 <= value <= highest:
-        name = _tagged(keyword) if keyword in header else f"{keyword} of a private element"
+        name = tagged(keyword) if keyword in header else f"{keyword} of a private element"
         raise CadError(
             f"{name} is no number from 0 to {highest:g} {unit}",
             hint="the number may be that of a person; export the series again",
@@ -507,7 +513,7 @@ def _field(header: Dataset, field: str) -> Any:
         value = read(header.get(keyword))
     if isinstance(value, int) and not -_INTEGERS <= value < _INTEGERS:
         raise CadError(
-            f"{_tagged(keyword)} has {len(str(abs(value)))} digits; an integer of DICOM has at "
+            f"{tagged(keyword)} has {len(str(abs(value)))} digits; an integer of DICOM has at "
             "most 32 bits (PS3.5 6.2)",
             hint="the number may be that of a person; export the series again",
         )
@@ -524,7 +530,7 @@ def _scales(header: Dataset) -> tuple[Scale, Scale]:
     """
     if header.get("ModalityLUTSequence"):
         raise CadError(
-            f"{_tagged('ModalityLUTSequence')} gives the values by a table; only RescaleSlope and "
+            f"{tagged('ModalityLUTSequence')} gives the values by a table; only RescaleSlope and "
             "RescaleIntercept are read",
             hint=_ONE_SCALE,
         )
@@ -567,8 +573,8 @@ def _real_world(header: Dataset) -> Scale | None:
     for scale in scales[1:]:
         if not _alike(scale, scales[0], factor_between(scale.unit, scales[0].unit)):
             raise CadError(
-                f"two mappings of {_tagged(_MAPPING)} for one frame: "
-                f"{_shown(scales[0])}, and {_shown(scale)}",
+                f"two mappings of {tagged(_MAPPING)} for one frame: "
+                f"{_scale_text(scales[0])}, and {_scale_text(scale)}",
                 hint=_ONE_SCALE,
             )
     return scales[0] if scales else None
@@ -577,7 +583,7 @@ def _real_world(header: Dataset) -> Scale | None:
 def _check_not_zero(slope: float | None, keyword: str) -> None:
     if slope == 0:
         raise CadError(
-            f"{_tagged(keyword)} is 0, which would make every voxel the same; it must be another "
+            f"{tagged(keyword)} is 0, which would make every voxel the same; it must be another "
             "number",
             hint=_ONE_SCALE,
         )
@@ -591,8 +597,8 @@ def _check_agreement(mapped: Scale, rescale: Scale) -> None:
     factor = factor_between(mapped.unit, rescale.unit)
     if factor is not None and not _alike(mapped, rescale, factor):
         raise CadError(
-            f"two scales of one quantity: {_shown(mapped)} by {_tagged(_MAPPING)}, and "
-            f"{_shown(rescale)} by {_tagged('RescaleSlope')}",
+            f"two scales of one quantity: {_scale_text(mapped)} by {tagged(_MAPPING)}, and "
+            f"{_scale_text(rescale)} by {tagged('RescaleSlope')}",
             hint=_ONE_SCALE,
         )
 
@@ -613,7 +619,7 @@ def _alike(scale: Scale, other: Scale, factor: float | None) -> bool:
     )
 
 
-def _shown(scale: Scale) -> str:
+def _scale_text(scale: Scale) -> str:
     unit = printable(scale.unit) or "no unit"
     return f"slope {scale.slope:g}, intercept {scale.intercept:g} in {unit}"
 
@@ -630,13 +636,8 @@ def _one_number(value: Any, keyword: str) -> float | None:
     numbers = {float(number) for number in values}
     if len(numbers) != 1 or not all(math.isfinite(number) for number in numbers):
         texts = ", ".join(f"{number:g}" for number in sorted(numbers))
-        raise CadError(f"{_tagged(keyword)} is {texts}; it must be one number", hint=_ONE_SCALE)
+        raise CadError(f"{tagged(keyword)} is {texts}; it must be one number", hint=_ONE_SCALE)
     return numbers.pop()
-
-
-def _tagged(keyword: str) -> str:
-    """Return the keyword of an element with its tag, for a message."""
-    return tag_name(pydicom.datadict.tag_for_keyword(keyword) or 0)
 
 
 def _float(value: Any) -> float | None:
@@ -652,7 +653,7 @@ def _int(value: Any) -> int | None:
     return None if number is None else int(number)
 
 
-def _floats(value: Any, count: int) -> tuple[float, ...] | None:
+def _finite_numbers(value: Any, count: int) -> tuple[float, ...] | None:
     if value is None or isinstance(value, str) or not hasattr(value, "__len__"):
         return None
     if len(value) != count:
@@ -661,7 +662,7 @@ def _floats(value: Any, count: int) -> tuple[float, ...] | None:
     return numbers if np.isfinite(numbers).all() else None
 
 
-def _words(value: Any) -> tuple[str, ...]:
+def _texts_of_value(value: Any) -> tuple[str, ...]:
     if value is None or value == "":
         return ()
     values = value if isinstance(value, MultiValue | list) else [value]
@@ -702,9 +703,9 @@ def _seconds(value: Any) -> float | None:
     return None if number is None else number / 1000
 
 
-def _text(value: Any) -> str:
+def _joined_texts(value: Any) -> str:
     """Return a text, several values as in the file: with backslashes between them."""
-    return "\\".join(_words(value))
+    return "\\".join(_texts_of_value(value))
 
 
 def single_text(value: Any, keyword: str) -> str:
@@ -724,22 +725,22 @@ def single_text(value: Any, keyword: str) -> str:
     CadError
         For several values.
     """
-    words = _words(value)
+    words = _texts_of_value(value)
     if len(words) > 1:
         raise CadError(
-            f"{_tagged(keyword)} has {len(words)} values, {printable(_text(value))}; it has one, "
-            "and a backslash parts values (PS3.5 6.4)",
+            f"{tagged(keyword)} has {len(words)} values, {printable(_joined_texts(value))}; it has "
+            "one, and a backslash parts values (PS3.5 6.4)",
             hint="correct the element, and export again",
         )
-    return _text(value).strip()  # blanks at both ends have no meaning (PS3.5 6.2)
+    return _joined_texts(value).strip()  # blanks at both ends have no meaning (PS3.5 6.2)
 
 
-def _uid(value: Any, keyword: str) -> str:
+def _checked_uid(value: Any, keyword: str) -> str:
     """Return a UID, empty where it is absent; refuse a text that may be a name.
 
     The text itself is not shown, because messages on a study may be kept.
     """
-    text = _text(value).strip()
+    text = _joined_texts(value).strip()
     if not text or UID.fullmatch(text):
         return text
     strange = "".join(dict.fromkeys(re.sub(r"[0-9.]", "", text)))
@@ -747,7 +748,7 @@ def _uid(value: Any, keyword: str) -> str:
     if strange:
         problem = f"the character {printable(strange[0])!r}"
     raise CadError(
-        f"{_tagged(keyword)} has {problem}; a UID has digits and dots only, at most 64 (PS3.5 9.1)",
+        f"{tagged(keyword)} has {problem}; a UID has digits and dots only, at most 64 (PS3.5 9.1)",
         hint="the text may name a person; export the series again with proper UIDs",
     )
 
@@ -757,7 +758,7 @@ def _order(value: Any) -> int:
 
 
 _READER_OF: dict[str, Callable[[Any], Any]] = {
-    "texts": _text,
+    "texts": _joined_texts,
     "numbers": _float,
     "milliseconds": _seconds,
     "orders": _order,
@@ -772,8 +773,8 @@ for _kind, _read in _READER_OF.items():
 for _name, _word in _TABLES["singles"].items():
     _READERS[_name] = (_word, partial(single_text, keyword=_word))
 for _name, _word in _TABLES["uids"].items():
-    _READERS[_name] = (_word, partial(_uid, keyword=_word))
+    _READERS[_name] = (_word, partial(_checked_uid, keyword=_word))
 for _name, (_word, _count) in _LISTS.items():
-    _READERS[_name] = (_word, partial(_floats, count=_count))
+    _READERS[_name] = (_word, partial(_finite_numbers, count=_count))
 _DIFFERING = {field: _tags([_READERS[field][0]])[0] for field in _TABLES["differing"]}
 _DIFFERING_TAGS = {*_DIFFERING.values()}

@@ -229,7 +229,7 @@ def read_dataset(path: Path, tags: Collection[int] = (), **options: Any) -> pydi
             if extract is not None:
                 return dataset_of(extract)
             dataset = pydicom.dcmread(path, specific_tags=list(tags) or None, **options)
-            _check_places(path, dataset, tags)
+            _check_places_in_file(path, dataset, tags)
             return dataset
         except InvalidDicomError as error:
             raise NotDicom(f"not a DICOM file: {error}") from error
@@ -285,7 +285,7 @@ def _check_deflated(path: Path) -> None:
 
 
 @door("in", "DICOM", bound="import's child", limit=MAX_IMAGE)
-def _check_places(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) -> None:
+def _check_places_in_file(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) -> None:
     """Refuse a file in which an element stands twice or behind the pixels.
 
     Of two elements, pydicom has taken the last.
@@ -297,17 +297,17 @@ def _check_places(path: Path, dataset: pydicom.Dataset, tags: Collection[int]) -
         start = stream.tell()
         meta = _read_file_meta_info(stream)
         end = stream.tell()
-        check_places(_reader(stream), end, start, "<")
+        check_places(_reader_of_stream(stream), end, start, "<")
         stream.seek(end)
         _read_command_set_elements(stream)
         body: BinaryIO = stream
         if meta.get("TransferSyntaxUID") == DeflatedExplicitVRLittleEndian:
             body = BytesIO(zlib.decompressobj(-zlib.MAX_WBITS).decompress(stream.read()))
         offset = body.tell()
-        check_places(_reader(body), body.seek(0, os.SEEK_END), offset, order, tags)
+        check_places(_reader_of_stream(body), body.seek(0, os.SEEK_END), offset, order, tags)
 
 
-def _reader(stream: BinaryIO) -> Read:
+def _reader_of_stream(stream: BinaryIO) -> Read:
     """Return a function that reads bytes at a position of a stream."""
 
     def read(place: int, count: int) -> bytes:

@@ -77,10 +77,10 @@ def nrrd_grid(path: Path, entries: dict[str, str], lengths: tuple[int, int, int]
                 path,
                 f"{name} = {value[:40]!r} beside space directions, which alone state the steps",
             )
-    steps = _numbers(path, entries, "space directions", rf"(?:{_VECTOR}\s*){{3}}")
-    origin = _numbers(path, entries, "space origin", _VECTOR)
+    steps = _entry_numbers(path, entries, "space directions", rf"(?:{_VECTOR}\s*){{3}}")
+    origin = _entry_numbers(path, entries, "space origin", _VECTOR)
     matrix = steps.reshape(3, 3).T * np.array(signs)[:, None]
-    return _grid(path, lengths, matrix, origin * signs)
+    return _grid_of_axes(path, lengths, matrix, origin * signs)
 
 
 def meta_grid(path: Path, entries: dict[str, str], lengths: tuple[int, int, int]) -> Volume:
@@ -120,10 +120,15 @@ def meta_grid(path: Path, entries: dict[str, str], lengths: tuple[int, int, int]
             path, f"ElementSpacing = {entries['ElementSpacing'][:40]!r}, read are steps above 0"
         )
     centre = entries.get("CenterOfRotation", "0 0 0")
-    if np.any(_numbers(path, {"CenterOfRotation": centre}, "CenterOfRotation", _row(3)) != 0):
+    if np.any(
+        _entry_numbers(
+            path, {"CenterOfRotation": centre}, "CenterOfRotation", _pattern_of_numbers(3)
+        )
+        != 0
+    ):
         raise _unplaced(path, f"CenterOfRotation = {centre[:40]!r}, read is 0 0 0")
     _check_letters(path, entries.get("AnatomicalOrientation", "???"), axes)
-    return _grid(path, lengths, axes * spacing, origin)
+    return _grid_of_axes(path, lengths, axes * spacing, origin)
 
 
 def unplaced_kind(path: Path) -> CadError:
@@ -158,7 +163,7 @@ def _space_signs(space: str) -> tuple[float, float, float] | None:
     return None
 
 
-def _row(count: int) -> str:
+def _pattern_of_numbers(count: int) -> str:
     """Return the regular expression for ``count`` numbers with spaces between them."""
     return rf"{_NUMBER}(?:\s+{_NUMBER}){{{count - 1}}}"
 
@@ -169,7 +174,7 @@ def _meta_numbers(path: Path, entries: dict[str, str], name: str, count: int) ->
     An error is raised if the header has two of these keys with different numbers.
     """
     keys = [key for key in _META_ENTRIES[name] if key in entries]
-    values = [_numbers(path, entries, key, _row(count)) for key in keys]
+    values = [_entry_numbers(path, entries, key, _pattern_of_numbers(count)) for key in keys]
     for key, numbers in zip(keys, values, strict=True):
         # Programs differ in the key that they read. With two values, the image would lie in two
         # places.
@@ -183,7 +188,7 @@ def _meta_numbers(path: Path, entries: dict[str, str], name: str, count: int) ->
     return values[0]
 
 
-def _numbers(path: Path, entries: dict[str, str], name: str, pattern: str) -> np.ndarray:
+def _entry_numbers(path: Path, entries: dict[str, str], name: str, pattern: str) -> np.ndarray:
     """Return the numbers of an entry whose text must have a given pattern."""
     text = entries[name.replace(" ", "")]
     if not re.fullmatch(pattern, text, re.ASCII):
@@ -221,7 +226,7 @@ def _check_letters(path: Path, letters: str, axes: np.ndarray) -> None:
         )
 
 
-def _grid(
+def _grid_of_axes(
     path: Path, lengths: tuple[int, int, int], matrix: np.ndarray, origin: np.ndarray
 ) -> Volume:
     """Return a grid from the steps of its axes (columns of ``matrix``) and its first voxel (mm)."""

@@ -25,7 +25,7 @@ import numpy as np
 from cad.base.doors import door
 from cad.base.errors import CadError
 from cad.base.reading import MAX_IMAGE, check_inflation
-from cad.base.regular import MIB, kind_of
+from cad.base.regular import MIB, file_kind
 from cad.mri.imaging.header_grids import meta_grid, nrrd_grid, unplaced_kind
 from cad.mri.imaging.volume import Volume
 
@@ -239,7 +239,7 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
         stream.seek(voxels.start)
         content = stream.read(voxels.size + 1) if voxels.packed is None else b""
         if voxels.packed is not None:
-            content = _unpacked(stream, voxels)
+            content = _unpacked_voxels(stream, voxels)
     if len(content) != voxels.size:
         raise CadError(
             f"the header states {voxels.size:,} bytes of voxels; the packed ones are not as many, "
@@ -252,7 +252,7 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
     return array.astype(kind)
 
 
-def _unpacked(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
+def _unpacked_voxels(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
     """Return the unpacked voxels; empty if they end early, or if anything follows them."""
     unpacker = zlib.decompressobj(wbits=voxels.packed or 0)
     blocks: list[bytes] = []
@@ -366,7 +366,7 @@ def _meta_entries(path: Path, start: bytes) -> tuple[dict[str, str], int]:
                 file=path,
                 hint=_HINT,
             )
-        text, equals, value = _text(start[offset:end]).partition("=")
+        text, equals, value = _text_of_line(start[offset:end]).partition("=")
         key = text.strip()
         offset = end + 1
         _check_line(path, text, value, _LONGEST_FIELD)
@@ -424,7 +424,7 @@ def _nrrd_entries(path: Path, head: bytes) -> dict[str, str]:
     """Return the fields of an NRRD header by their usual names; notes are left out."""
     entries: dict[str, str] = {}
     for row in head.split(b"\n")[1:]:
-        line = _text(row)
+        line = _text_of_line(row)
         # As in the library for NRRD, the mark that comes first decides: ": " ends the name of a
         # field, and ":=" ends the key of a note.
         field, colon, value = line.partition(": ")
@@ -444,7 +444,7 @@ def _nrrd_entries(path: Path, head: bytes) -> dict[str, str]:
     return entries
 
 
-def _text(line: bytes) -> str:
+def _text_of_line(line: bytes) -> str:
     """Return the text of a line of a header: UTF-8, or else one letter for each byte."""
     try:
         return line.decode()
@@ -514,7 +514,7 @@ def _lengths(path: Path, text: str) -> tuple[int, int, int]:
 def _file_beside(path: Path, name: str) -> Path:
     """Return the path of a plain file in the header's folder; raise an error for any other name."""
     beside = path.with_name(name) if _PLAIN_NAME.fullmatch(name) and name != "LIST" else None
-    if beside is None or beside.is_symlink() or kind_of(beside) or beside == path:
+    if beside is None or beside.is_symlink() or file_kind(beside) or beside == path:
         raise CadError(
             f"its voxels are said to be in {name[:80]!r}: read is the file itself, or one plain "
             "file beside it",

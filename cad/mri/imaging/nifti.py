@@ -118,7 +118,7 @@ def read_stored(path: Path) -> Volume:
         array = array[..., 0]
     if array.ndim != 3:
         raise CadError(f"expected 3 axes, found shape {array.shape}", file=path)
-    return _volume(array.T, affine, path)
+    return _checked_volume(array.T, affine, path)
 
 
 def read_label_map(path: Path) -> Volume:
@@ -320,7 +320,7 @@ def read_dynamic(path: Path) -> Dynamic:
     repetition = positive(sidecar, "RepetitionTime", path)
     angle = positive(sidecar, "FlipAngle", path)
     with reading(path, "not a dynamic series"):
-        stored = _volume(array.T[0], affine, path)
+        stored = _checked_volume(array.T[0], affine, path)
         grid = _settled(stored)
         frames = array.T
         if stored.upright() is not stored:
@@ -439,7 +439,7 @@ def _load_voxels(path: Path) -> tuple[np.ndarray, np.ndarray]:
         end = begin + voxels * kind.itemsize
         # More bytes are read than the voxels have, so that the library reaches the checksum of the
         # file and compares it.
-        with _unpacked(path) as stream:
+        with _open_unpacked(path) as stream:
             content = stream.read(end + MIB)
         _check_behind(content, end)
         array = np.ndarray(shape, kind, content, begin, order="F")
@@ -504,7 +504,7 @@ def _check_behind(content: bytes, end: int) -> None:
 
 
 @door("in", "NIfTI", limit=MAX_IMAGE)
-def _unpacked(path: Path) -> Any:
+def _open_unpacked(path: Path) -> Any:
     # Files packed by gzip are unpacked by ISA-L, which takes half the time of Arrow.
     unpacked: Callable[[Path], Any] = igzip.open if path.suffix == ".gz" else pa.input_stream
     return unpacked(path)
@@ -518,7 +518,7 @@ def _nifti_header(path: Path) -> Any:
     """
     import nibabel
 
-    with _unpacked(path) as stream:
+    with _open_unpacked(path) as stream:
         start = stream.read(_NIFTI_START)
     for order in "<>":
         for length, (kind, place, form) in _NIFTI.items():
@@ -549,7 +549,7 @@ def _settled(stored: Volume) -> Volume:
     return replace(volume, origin=triple(place))
 
 
-def _volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
+def _checked_volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
     if 0 in array.shape:
         raise CadError(f"the image has no voxels: shape {array.shape}", file=path)
     spacing = np.linalg.norm(affine[:3, :3], axis=0)

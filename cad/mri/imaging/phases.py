@@ -121,34 +121,44 @@ def order_phases(
         When a phase has no time, when two phases have the same time, or when the times contradict
         the order in which the scanner numbered the phases.
     """
+    notes: tuple[str, ...] = ()
     by_order = any(stack.told_apart_by == BY_ORDER for stack in stacks)
-    notes = (f"phases told apart by the {BY_ORDER}",) if by_order else ()
+    if by_order:
+        notes = (f"phases told apart by the {BY_ORDER}",)
     if interval is not None:
         return _evenly(stacks, interval, "interval", notes)
-    tried = CLOCKS if clock == "auto" else (clock, *(CLOCKS if by_order else ()))
+
+    clocks: tuple[str, ...] = (clock,)
+    if clock == "auto":
+        clocks = CLOCKS
+    elif by_order:
+        clocks = (clock, *CLOCKS)
     problems = []
-    for name in tried:
+    for name in clocks:
         try:
             timed = _by_clock(stacks, name, pattern)
         except CadError as error:
             problems.append(error)
             continue
-        instead = (f"dated by the {name} clock",) if clock not in ("auto", name) else ()
-        return Phases(timed, name, (*notes, *instead))
-    repetition = {(s.first.repetition_time, s.first.group_delay) for s in stacks}
+        if clock not in ("auto", name):
+            notes = (*notes, f"dated by the {name} clock")
+        return Phases(timed, name, notes)
+    if clock != "auto" and not by_order:
+        raise problems[0]
+
+    repetition = {(stack.first.repetition_time, stack.first.group_delay) for stack in stacks}
     tr, delay = repetition.pop() if len(repetition) == 1 else (None, 0.0)
-    if (by_order or clock == "auto") and tr is not None and tr >= _VOLUME_TR:
+    if tr is not None and tr >= _VOLUME_TR:
         tr += delay
         note = f"no clock dates the phases: one every {tr:g} s, the repetition time"
-        note += f" and a group delay of {delay:g} s" if delay else ""
+        if delay:
+            note += f" and a group delay of {delay:g} s"
         return _evenly(stacks, tr, "repetition time", (*notes, note))
-    if clock == "auto" or by_order:
-        raise CadError(
-            f"no clock dates the {len(stacks)} phases of the dynamic series: {problems[0].problem}",
-            file=stacks[0].first.path.parent,
-            hint="give the seconds from phase to phase as dce.interval in the import rules",
-        )
-    raise problems[0]
+    raise CadError(
+        f"no clock dates the {len(stacks)} phases of the dynamic series: {problems[0].problem}",
+        file=stacks[0].first.path.parent,
+        hint="give the seconds from phase to phase as dce.interval in the import rules",
+    )
 
 
 def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, ...]) -> Phases:
@@ -170,7 +180,9 @@ def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[floa
         # series runs past midnight, 24 hours are added to the times after midnight.
         times = [time for time, _ in timed]
         if max(times) - min(times) >= _DAY / 2:
-            timed = [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]
+            for place, (time, stack) in enumerate(timed):
+                if time < _DAY / 2:
+                    timed[place] = (time + _DAY, stack)
     timed.sort(key=lambda pair: pair[0])
     for (early, a), (late, b) in pairwise(timed):
         if late <= early:

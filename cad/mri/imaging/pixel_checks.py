@@ -279,8 +279,8 @@ def check_order(array: np.ndarray, order: np.ndarray) -> None:
     by_position = 0.0
     by_number = 0.0
     for index in range(len(array) - 1):
-        by_position += _difference(array[index], array[index + 1])
-        by_number += _difference(array[order[index]], array[order[index + 1]])
+        by_position += _mean_square_difference(array[index], array[index + 1])
+        by_number += _mean_square_difference(array[order[index]], array[order[index + 1]])
     if by_number < by_position:
         raise CadError(
             "ImagePositionPatient (0020,0032) and InStackPositionNumber (0020,9057) give the "
@@ -290,7 +290,7 @@ def check_order(array: np.ndarray, order: np.ndarray) -> None:
         )
 
 
-def _difference(plane: np.ndarray, neighbour: np.ndarray) -> float:
+def _mean_square_difference(plane: np.ndarray, neighbour: np.ndarray) -> float:
     return float(np.mean((plane.astype(np.float64) - neighbour) ** 2))
 
 

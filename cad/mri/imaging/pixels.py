@@ -106,11 +106,10 @@ class PixelReader:
             if lying.layout in self._alike:
                 return _as_they_lie(pixels, *self._alike[lying.layout])
         array = _stored(frame.path)
-        stored = [
-            int.from_bytes(element[-2:], "little")
-            for element in lying.layout
-            if element[:4] == _BITS_STORED
-        ]
+        stored = []
+        for element in lying.layout:
+            if element[:4] == _BITS_STORED:
+                stored.append(int.from_bytes(element[-2:], "little"))
         # After the pixels DICOM allows one byte of padding. If more bytes follow, pydicom checks
         # them. So a file like this is always read by pydicom.
         if len(pixels) > array.nbytes + 1:

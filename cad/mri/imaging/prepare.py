@@ -10,7 +10,7 @@ from cad.base.settings import ImageSettings
 from cad.base.terms.modality import HBV
 from cad.mri.imaging.diffusion import fit_adc, high_b
 from cad.mri.imaging.displacement import SAID_MM, Unmeasured
-from cad.mri.imaging.displacement_search import compare, map_on_series, mend
+from cad.mri.imaging.displacement_search import compare_images, map_on_series, mend
 from cad.mri.imaging.frame_motion import still_frames
 from cad.mri.imaging.registration import Registration, align_study
 from cad.mri.imaging.study import Study
@@ -70,7 +70,7 @@ def _mended(read: Study, out: Study, settings: ImageSettings, modalities: Sequen
     """Note how far each image is displaced from T2, and move back those that the settings name."""
     if settings.displacement == "none":
         return out
-    measured, unmeasured = compare(read)
+    measured, unmeasured = compare_images(read)
     out.notes += [image.sentence for image in unmeasured]
     on_series = map_on_series(read)
     if isinstance(on_series, Unmeasured):

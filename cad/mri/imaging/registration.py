@@ -630,7 +630,7 @@ def registration_view(
     slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
     places = (registration.moving, registration.apply(registration.moving))
     slices = [resample_image(image, slab).array[0] for image in places]
-    low, high = _window(np.stack(slices))
+    low, high = _grey_range(np.stack(slices))
     edges = canny(
         np.nan_to_num(slab.array[0].astype(float)),
         EDGE_SCALE_MM / min(fixed.spacing[:2]),
@@ -651,7 +651,7 @@ def registration_view(
     return numbers, np.stack([*pictures, np.where(edges, 255, 0).astype(np.uint8)])
 
 
-def _window(array: np.ndarray) -> tuple[float, float]:
+def _grey_range(array: np.ndarray) -> tuple[float, float]:
     finite = array[np.isfinite(array)].astype(float)
     if not finite.size:
         return 0.0, 1.0

@@ -22,8 +22,8 @@ from cad.mri.imaging.drawn_regions import (
     check_frame_of_reference,
     number_of,
     share_on_grid,
-    tagged,
 )
+from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frame_headers import check_identity, frames_of
 from cad.mri.imaging.frames import ROUNDED, Frame, printable
 from cad.mri.imaging.pixel_checks import check_lines
@@ -46,7 +46,7 @@ _AGAIN = "export the SEG again"
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _SegmentFrame:
     """Hold one frame of a wanted segment.
 
     Parameters
@@ -155,7 +155,8 @@ def read_segments(
 ) -> tuple[list[DrawnRegion], list[str]]:
     """Read the segments of a SEG object.
 
-    Parameters, results and errors are those of :func:`cad.mri.imaging.annotations.read_regions`.
+    Parameters, results and errors are those of
+    :func:`cad.mri.imaging.annotations.read_drawn_regions`.
     """
     names = wanted_segments(dataset, wanted)
     notes = []
@@ -184,19 +185,19 @@ def read_segments(
     if pixels.ndim == 2:
         pixels = pixels[np.newaxis]
     drawn = _frames(dataset, path, names)
-    _check_values(dataset, pixels, drawn, path)
-    plane = _plane(drawn, path, names)
+    _check_segment_values(dataset, pixels, drawn, path)
+    plane = _plane_of_frames(drawn, path, names)
     _check_sources(drawn, images, path, names)
     notes += _notes_on_sources(drawn, images, path)
-    slices = _slices(dataset, drawn, plane, drawn_on, images, path, names, notes)
+    slices = _slices_of_frames(dataset, drawn, plane, drawn_on, images, path, names, notes)
     regions = []
     for number, name in names.items():
-        frames = _by_slice(drawn, number, plane, slices, path, name)
+        frames = _frames_by_slice(drawn, number, plane, slices, path, name)
         faint = [z for z in sorted(frames) if _is_faint(dataset, pixels[frames[z].index], number)]
         if faint:
             listed = ", ".join(str(z) for z in faint)
             notes.append(f"segment {number} fills no voxel of slice {listed} to one half")
-        place = _volume(dataset, pixels, frames, number, plane, slices)
+        place = _segment_volume(dataset, pixels, frames, number, plane, slices)
         if not place.array.any():
             raise CadError(
                 "the segment is empty: all of its frames are",
@@ -242,7 +243,7 @@ def _check_object(dataset: Dataset, path: Path, names: dict[int, str]) -> None:
 # --- frames --------------------------------------------------------------------------------------
 
 
-def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_Drawn]:
+def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_SegmentFrame]:
     """Return the frames that show a wanted segment; frames that state two places are refused."""
     groups = dataset.get("PerFrameFunctionalGroupsSequence") or []
     if not groups:
@@ -259,7 +260,7 @@ def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_Drawn]
         wanted = [number for number in sorted(numbers) if number in names]
         if wanted:
             roi = names[wanted[0]] if len(wanted) == 1 else ""
-            drawn.append(_placed(frame, wanted, _sources(group), path, roi))
+            drawn.append(_frame_with_place(frame, wanted, _sources(group), path, roi))
     for number, name in names.items():
         if not any(number in item.numbers for item in drawn):
             raise CadError(
@@ -271,13 +272,13 @@ def _frames(dataset: Dataset, path: Path, names: dict[int, str]) -> list[_Drawn]
     return drawn
 
 
-def _placed(
+def _frame_with_place(
     frame: Frame,
     numbers: list[int],
     sources: list[tuple[str, int | None]],
     path: Path,
     roi: str,
-) -> _Drawn:
+) -> _SegmentFrame:
     """Return a frame with its place; refuse one that does not state it."""
     stated = {
         "ImagePositionPatient": frame.position,
@@ -292,7 +293,7 @@ def _placed(
                 roi=roi,
                 hint=_AGAIN,
             )
-    return _Drawn(
+    return _SegmentFrame(
         index=frame.index,
         shape=(frame.rows, frame.columns),
         position=np.array(frame.position, float),
@@ -347,7 +348,9 @@ def _sources(group: Dataset) -> list[tuple[str, int | None]]:
     return sources
 
 
-def _check_values(dataset: Dataset, pixels: np.ndarray, drawn: list[_Drawn], path: Path) -> None:
+def _check_segment_values(
+    dataset: Dataset, pixels: np.ndarray, drawn: list[_SegmentFrame], path: Path
+) -> None:
     """Refuse stored numbers that do not say where a segment is."""
     shown = np.unique(pixels[[item.index for item in drawn]])
     if dataset.SegmentationType == "BINARY" and len(set(shown.tolist()) - {0}) > 1:
@@ -390,7 +393,7 @@ def _first(values: np.ndarray) -> str:
 # --- places --------------------------------------------------------------------------------------
 
 
-def _plane(drawn: list[_Drawn], path: Path, names: dict[int, str]) -> Volume:
+def _plane_of_frames(drawn: list[_SegmentFrame], path: Path, names: dict[int, str]) -> Volume:
     """Return the first frame of the SEG as a volume of one slice, 1 mm thick.
 
     An error is raised if another frame is not parallel to the first, lies beside it, or has pixels
@@ -415,13 +418,13 @@ def _plane(drawn: list[_Drawn], path: Path, names: dict[int, str]) -> Volume:
                 f"{_NO_GRID}: {item.label} lies beside {first.label}, is turned against it, or has "
                 "other pixels",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
     return plane
 
 
-def _roi(item: _Drawn, names: dict[int, str]) -> str:
+def _segment_name(item: _SegmentFrame, names: dict[int, str]) -> str:
     """Return the name of the segment that a frame shows; empty if it shows several."""
     return names[item.numbers[0]] if len(item.numbers) == 1 else ""
 
@@ -446,7 +449,7 @@ def _is_normal(direction: np.ndarray, plane: Volume) -> bool:
     return bool(turned <= ORIENTATION_TOLERANCE)
 
 
-def _named(item: _Drawn, images: Sequence[Frame]) -> list[Frame]:
+def _images_of_frame(item: _SegmentFrame, images: Sequence[Frame]) -> list[Frame]:
     """Return the images that a frame of the SEG names as drawn on, if they say where they lie."""
     named = []
     for uid, number in item.sources:
@@ -460,7 +463,7 @@ def _named(item: _Drawn, images: Sequence[Frame]) -> list[Frame]:
 
 
 def _check_sources(
-    drawn: list[_Drawn], images: Sequence[Frame], path: Path, names: dict[int, str]
+    drawn: list[_SegmentFrame], images: Sequence[Frame], path: Path, names: dict[int, str]
 ) -> None:
     """Refuse a frame of the SEG that lies in another plane than every image that it names.
 
@@ -469,7 +472,7 @@ def _check_sources(
     for item in drawn:
         normal = np.cross(item.axes[0], item.axes[1])
         nearest: tuple[float, float, Frame] | None = None
-        for image in _named(item, images):
+        for image in _images_of_frame(item, images):
             if not _has_axes(item, image):
                 continue
             _check_sides(item, image, path, names)
@@ -484,12 +487,12 @@ def _check_sources(
                 f"ReferencedSOPInstanceUID {image.sop_uid} that it names; allowed is half its "
                 "thickness",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
 
 
-def _notes_on_sources(drawn: list[_Drawn], images: Sequence[Frame], path: Path) -> list[str]:
+def _notes_on_sources(drawn: list[_SegmentFrame], images: Sequence[Frame], path: Path) -> list[str]:
     """Return a note on frames that name images, but none of the series that the SEG names."""
     instances = {image.sop_uid for image in images}
     strange = 0
@@ -505,13 +508,13 @@ def _notes_on_sources(drawn: list[_Drawn], images: Sequence[Frame], path: Path) 
     ]
 
 
-def _has_axes(item: _Drawn, image: Frame) -> bool:
+def _has_axes(item: _SegmentFrame, image: Frame) -> bool:
     """Tell whether rows and columns of a frame of the SEG have the directions of an image's."""
     axes = np.array(image.orientation, float).reshape(2, 3)
     return bool(np.abs(axes - item.axes).max() <= ORIENTATION_TOLERANCE)
 
 
-def _check_sides(item: _Drawn, image: Frame, path: Path, names: dict[int, str]) -> None:
+def _check_sides(item: _SegmentFrame, image: Frame, path: Path, names: dict[int, str]) -> None:
     """Refuse a frame of the SEG that does not fit the image on which it was drawn.
 
     In two cases the frame's position, PixelSpacing, or Rows and Columns must be wrong. First, it
@@ -536,14 +539,14 @@ def _check_sides(item: _Drawn, image: Frame, path: Path, names: dict[int, str]) 
             f"ReferencedSOPInstanceUID {image.sop_uid} that it was drawn on; this has {image.rows} "
             f"Rows and {image.columns} Columns of {spacing[0]:.4g} x {spacing[1]:.4g} mm",
             file=path,
-            roi=_roi(item, names),
+            roi=_segment_name(item, names),
             hint=_AGAIN,
         )
 
 
-def _slices(
+def _slices_of_frames(
     dataset: Dataset,
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     drawn_on: Volume,
     images: Sequence[Frame],
@@ -585,7 +588,7 @@ def _slices(
 
 
 def _check_on_slices(
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     slices: _Slices,
     images: Sequence[Frame],
@@ -596,7 +599,7 @@ def _check_on_slices(
     for item in drawn:
         place = _along(plane, item.position)
         away = slices.away(place)
-        named = [image for image in _named(item, images) if _is_parallel(plane, image)]
+        named = [image for image in _images_of_frame(item, images) if _is_parallel(plane, image)]
         if slices.image and not named and _has_axes(item, slices.image):
             _check_sides(item, slices.image, path, names)
         allowed = _SAME_SLICE if named else OFF_PLANE
@@ -605,25 +608,25 @@ def _check_on_slices(
                 f"{item.label} lies {away * slices.distance:.2f} mm off the nearest slice of the "
                 f"images that the SEG was drawn on; allowed is {allowed * slices.distance:.2f} mm",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint="the images it was drawn on are missing: export them, too",
             )
-        numbers = {
-            slices.nearest(_along(plane, np.array(image.position, float))) for image in named
-        }
+        numbers = set()
+        for image in named:
+            numbers.add(slices.nearest(_along(plane, np.array(image.position, float))))
         if numbers and slices.nearest(place) not in numbers:
             raise CadError(
                 f"{item.label} lies on slice {slices.nearest(place)}, but the image of "
                 f"ReferencedSOPInstanceUID {named[0].sop_uid} that it names is slice "
                 f"{min(numbers)}",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
 
 
 def _slices_of_seg(
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     stated: float | None,
     thickness: float | None,
@@ -643,7 +646,7 @@ def _slices_of_seg(
         raise CadError(
             f"{problem}: it is not known how thick the slices of the SEG are",
             file=path,
-            roi=_roi(drawn[0], names),
+            roi=_segment_name(drawn[0], names),
             hint=_AGAIN,
         )
     slices = _Slices(0.0, distance)
@@ -654,7 +657,7 @@ def _slices_of_seg(
                 f"{_NO_GRID}: {item.label} lies {away * distance:.2f} mm beside slices that are "
                 f"{_in_mm(distance)} apart",
                 file=path,
-                roi=_roi(item, names),
+                roi=_segment_name(item, names),
                 hint=_AGAIN,
             )
     return slices
@@ -695,7 +698,7 @@ def _agree(first: float, second: float) -> bool:
 
 
 def _slices_of_images(
-    drawn: list[_Drawn],
+    drawn: list[_SegmentFrame],
     plane: Volume,
     images: Sequence[Frame],
     stated: float | None,
@@ -706,22 +709,30 @@ def _slices_of_images(
     If the frames name images, it is a series of these. Of several series, those are taken whose
     slices have the stated distance, and of these the one whose slices lie nearest to the frames.
     """
-    series = {image.series_uid for item in drawn for image in _named(item, images)}
-    if not series:
-        series = {image.series_uid for image in images}
+    series_uids = set()
+    for item in drawn:
+        for image in _images_of_frame(item, images):
+            series_uids.add(image.series_uid)
+    if not series_uids:
+        series_uids = {image.series_uid for image in images}
     candidates = []
-    for uid in sorted(series):
-        slices = _slices_of_series([image for image in images if image.series_uid == uid], plane)
+    for uid in sorted(series_uids):
+        of_series = [image for image in images if image.series_uid == uid]
+        slices = _slices_of_series(of_series, plane)
         if slices is not None:
             candidates.append(slices)
-    matching = [slices for slices in candidates if stated and _agree(stated, slices.distance)]
-    candidates = matching or candidates
+    if stated:
+        matching = [slices for slices in candidates if _agree(stated, slices.distance)]
+        candidates = matching or candidates
     if not candidates:
         return None
-    away = []
+    farthest = []  # for each candidate, how far a frame lies from its slices, in slice distances
     for slices in candidates:
-        away.append(max(slices.away(_along(plane, item.position)) for item in drawn))
-    nearest = [s for s, a in zip(candidates, away, strict=True) if a <= min(away) + _ROUNDED]
+        farthest.append(max(slices.away(_along(plane, item.position)) for item in drawn))
+    nearest = []
+    for slices, away in zip(candidates, farthest, strict=True):
+        if away <= min(farthest) + _ROUNDED:
+            nearest.append(slices)
     for slices in nearest[1:]:
         if not _agree(slices.distance, nearest[0].distance):
             raise CadError(
@@ -762,11 +773,11 @@ def _slices_of_grid(plane: Volume, drawn_on: Volume) -> _Slices | None:
 # --- voxels --------------------------------------------------------------------------------------
 
 
-def _by_slice(
-    drawn: list[_Drawn], number: int, plane: Volume, slices: _Slices, path: Path, name: str
-) -> dict[int, _Drawn]:
+def _frames_by_slice(
+    drawn: list[_SegmentFrame], number: int, plane: Volume, slices: _Slices, path: Path, name: str
+) -> dict[int, _SegmentFrame]:
     """Return the frames of a segment by slice; refuse two of them in one slice."""
-    frames: dict[int, _Drawn] = {}
+    frames: dict[int, _SegmentFrame] = {}
     for item in drawn:
         if number not in item.numbers:
             continue
@@ -782,43 +793,57 @@ def _by_slice(
     return frames
 
 
-def _volume(
+def _segment_volume(
     dataset: Dataset,
     pixels: np.ndarray,
-    frames: dict[int, _Drawn],
+    frames: dict[int, _SegmentFrame],
     number: int,
     plane: Volume,
     slices: _Slices,
 ) -> Volume:
-    """Return a segment as a volume of shares, 0 or 1, from its first to its last slice.
+    """Return a segment as a volume from its first to its last slice.
 
-    The positions of the frames say where it lies if only rounding parts them from the slices.
+    A voxel is 1 if it belongs to the segment, and 0 otherwise. Between two frames may lie slices
+    without a frame; they are 0.
+
+    Parameters
+    ----------
+    frames : dict of int to _SegmentFrame
+        The segment's frames, by the number of the slice on which each lies.
+    number : int
+        SegmentNumber of the segment.
+    plane : Volume
+        The plane of the frames, from which places are measured in mm.
     """
     first = min(frames)
     last = max(frames)
-    share = np.zeros((last - first + 1, *plane.shape[1:]), np.float32)
-    rounded = True
-    for z, item in frames.items():
-        share[z - first] = _inside(dataset, pixels[item.index], number)
-        away = slices.away(_along(plane, item.position))
-        rounded = rounded and away <= _ROUNDED
+    inside = np.zeros((last - first + 1, *plane.shape[1:]), np.float32)
+    for z, frame in frames.items():
+        inside[z - first] = _segment_voxels(dataset, pixels[frame.index], number)
+
+    # The frames lie on the slices if only rounding parts them. Then their own positions say where
+    # the volume begins and how far its slices are apart, as they have more digits.
+    on_slices = True
+    for frame in frames.values():
+        if slices.away(_along(plane, frame.position)) > _ROUNDED:
+            on_slices = False
     start = slices.place(first)
     distance = slices.distance
-    if rounded:
+    if on_slices:
         start = _along(plane, frames[first].position)
-    if rounded and last > first:
+    if on_slices and last > first:
         distance = (_along(plane, frames[last].position) - start) / (last - first)
     origin = np.array(plane.origin) + start * plane.direction[:, 2]
-    return Volume(share, (*plane.spacing[:2], distance), triple(origin), plane.direction)
+    return Volume(inside, (*plane.spacing[:2], distance), triple(origin), plane.direction)
 
 
 def _is_faint(dataset: Dataset, stored: np.ndarray, number: int) -> bool:
     """Tell whether a frame of shares has some, but none of one half or more."""
     fractional = dataset.SegmentationType == "FRACTIONAL"
-    return bool(fractional and stored.any() and not _inside(dataset, stored, number).any())
+    return bool(fractional and stored.any() and not _segment_voxels(dataset, stored, number).any())
 
 
-def _inside(dataset: Dataset, stored: np.ndarray, number: int) -> np.ndarray:
+def _segment_voxels(dataset: Dataset, stored: np.ndarray, number: int) -> np.ndarray:
     """Return the voxels of a frame that belong to a segment."""
     if dataset.SegmentationType == _LABEL_MAP:
         inside = stored == number

@@ -120,7 +120,7 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
         if direction is not None:
             direction = tuple(round(v, 3) for v in direction)
         key = (
-            _plane(item, planes),
+            _number_of_plane(item, planes),
             _rounded(item.b_value, 1),
             direction,
             item.flip_angle,
@@ -134,7 +134,7 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     return sorted(stacks, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
 
 
-def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
+def _number_of_plane(item: Frame, planes: list[np.ndarray]) -> int | None:
     """Return the number of a slice's orientation in ``planes``; None if the header states none.
 
     An orientation that is not in ``planes`` is added to it.
@@ -155,7 +155,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 def _split_times(group: list[Frame]) -> list[Stack]:
     """Return one stack of slices, or one for each time point if a position has several slices."""
-    positions = Counter(_where(item) for item in group)
+    positions = Counter(_rounded_position(item) for item in group)
     repeats = max(positions.values())
     if repeats == 1:
         return [_stack(group)]
@@ -178,7 +178,7 @@ def _split_times(group: list[Frame]) -> list[Stack]:
     if set(positions.values()) == {repeats} and numbered:
         return [_stack(items, BY_ORDER) for items in _by_order(group)]
     place, count = positions.most_common(1)[0]
-    twice = [item for item in group if _where(item) == place]
+    twice = [item for item in group if _rounded_position(item) == place]
     raise CadError(
         f"duplicate slice: {count} images of series {twice[0].series_number} lie at position "
         f"{place} mm ({', '.join(item.path.name for item in twice[:4])}), and neither a clock nor "
@@ -189,7 +189,7 @@ def _split_times(group: list[Frame]) -> list[Stack]:
 
 
 def _all_apart(items: list[Frame]) -> bool:
-    return len({_where(item) for item in items}) == len(items)
+    return len({_rounded_position(item) for item in items}) == len(items)
 
 
 def _by_order(group: list[Frame]) -> list[list[Frame]]:
@@ -197,12 +197,12 @@ def _by_order(group: list[Frame]) -> list[list[Frame]]:
     phases: dict[int, list[Frame]] = defaultdict(list)
     times_seen: Counter[tuple[float, ...]] = Counter()
     for item in sorted(group, key=lambda i: (i.instance_number, i.index)):
-        phases[times_seen[_where(item)]].append(item)
-        times_seen[_where(item)] += 1
+        phases[times_seen[_rounded_position(item)]].append(item)
+        times_seen[_rounded_position(item)] += 1
     return list(phases.values())
 
 
-def _where(item: Frame) -> tuple[float, ...]:
+def _rounded_position(item: Frame) -> tuple[float, ...]:
     if item.position is None or item.orientation is None or item.pixel_spacing is None:
         raise CadError(
             "no ImagePositionPatient, ImageOrientationPatient or PixelSpacing", file=item.path
@@ -214,7 +214,7 @@ def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
     """Return slices as a stack, sorted along their normal; refuse slices without a regular grid."""
     head = slices[0]
     for item in slices:
-        _where(item)
+        _rounded_position(item)
         _check_alike(item, head)
     orientation = np.array(head.orientation, float).reshape(2, 3)
     normal = np.cross(orientation[0], orientation[1])
@@ -232,7 +232,7 @@ def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
             file=head.path.parent,
             hint="gantry-tilted grids are not supported; resample the series",
         )
-    assert head.pixel_spacing is not None  # noqa: S101 - _where has checked it
+    assert head.pixel_spacing is not None  # noqa: S101 - _rounded_position has checked it
     row_spacing, column_spacing = head.pixel_spacing
     return Stack(
         tuple(ordered),

@@ -27,8 +27,8 @@ from cad.mri.imaging.drawn_regions import (
     check_frame_of_reference,
     number_of,
     share_on_grid,
-    tagged,
 )
+from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frame_headers import check_identity
 from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.polygons import Border, common_area, fill_polygons, folded_area
@@ -83,7 +83,8 @@ def read_structures(
 ) -> tuple[list[DrawnRegion], list[str]]:
     """Read the structures of an RTSTRUCT object.
 
-    Parameters, results and errors are those of :func:`cad.mri.imaging.annotations.read_regions`.
+    Parameters, results and errors are those of
+    :func:`cad.mri.imaging.annotations.read_drawn_regions`.
     """
     structures = _structures(dataset, path, wanted)
     names = {number: structure_name(item) for number, item in structures.items()}
@@ -117,7 +118,7 @@ def read_structures(
             notes.append(f"structure {number} states no frame of reference; the images' is taken")
         planes, remarks = _planes(item, drawn_on, path, name, images)
         notes += [f"structure {number} {remark}" for remark in remarks]
-        share, remarks = _filled(planes, drawn_on, path, name)
+        share, remarks = _filled_shares(planes, drawn_on, path, name)
         notes += [f"structure {number} {remark}" for remark in remarks]
         on_grid = share_on_grid(drawn_on.with_array(share), grid, path, name, notes)
         regions.append(DrawnRegion(name, on_grid, path, number if often[name] > 1 else 0))
@@ -203,12 +204,12 @@ def _frames_of_reference(dataset: Dataset, structure: Dataset, item: Dataset) ->
     """
     of_set = set()
     for reference in dataset.get("ReferencedFrameOfReferenceSequence") or []:
-        of_set.add(_uid(reference, "FrameOfReferenceUID"))
+        of_set.add(_uid_of_item(reference, "FrameOfReferenceUID"))
     of_set.discard("")
-    frames = {_uid(dataset, "FrameOfReferenceUID")}
+    frames = {_uid_of_item(dataset, "FrameOfReferenceUID")}
     for contour, _ in _items_of(item):
-        frames.add(_uid(contour, "FrameOfReferenceUID"))
-    stated = _uid(structure, "ReferencedFrameOfReferenceUID")
+        frames.add(_uid_of_item(contour, "FrameOfReferenceUID"))
+    stated = _uid_of_item(structure, "ReferencedFrameOfReferenceUID")
     if not stated:
         frames |= of_set if len(of_set) == 1 else set()
     elif not of_set or stated in of_set:
@@ -219,7 +220,7 @@ def _frames_of_reference(dataset: Dataset, structure: Dataset, item: Dataset) ->
     return frames
 
 
-def _uid(item: Dataset, keyword: str) -> str:
+def _uid_of_item(item: Dataset, keyword: str) -> str:
     return str(item.get(keyword, "") or "").strip()
 
 
@@ -242,7 +243,7 @@ def _planes(
                 hint="draw the ROI as closed contours (ContourGeometricType CLOSED_PLANAR)",
             )
         _check_offset(contour, path, name)
-        index = drawn_on.patient_to_index(_points(contour, path, name))
+        index = drawn_on.patient_to_index(_contour_points(contour, path, name))
         z = _slice_of(index, drawn_on, path, name)
         if images:
             _check_image(contour, z, drawn_on, images, path, name)
@@ -255,7 +256,7 @@ def _planes(
     return planes, remarks
 
 
-def _points(contour: Dataset, path: Path, name: str) -> np.ndarray:
+def _contour_points(contour: Dataset, path: Path, name: str) -> np.ndarray:
     """Return the points of a contour, LPS mm, shape (n, 3).
 
     Numbers of more than 64 KiB do not fit into the VR DS. They are written as UN (PS3.5 6.2.2), and
@@ -402,7 +403,7 @@ def _check_image(
             )
 
 
-def _filled(
+def _filled_shares(
     planes: dict[int, list[_Contour]], drawn_on: Volume, path: Path, name: str
 ) -> tuple[np.ndarray, list[str]]:
     """Return the share of every voxel that the contours fill, and remarks on its slices."""
@@ -429,15 +430,19 @@ def _filled(
         small.append(z)
     remarks = []
     if doubled:
-        remarks.append(f"has contours twice on slice {_listed(doubled)}; they are taken once")
+        remarks.append(
+            f"has contours twice on slice {_list_of_slices(doubled)}; they are taken once"
+        )
     if small:
-        remarks.append(f"fills no voxel of slice {_listed(small)} to one half")
+        remarks.append(f"fills no voxel of slice {_list_of_slices(small)} to one half")
     for z, count in sorted(lost.items()):
         if count and z not in small:
             remarks.append(f"has {count} contours on slice {z} that fill no voxel to one half")
     empty = [z for z in range(min(planes), max(planes)) if z not in planes]
     if empty:
-        remarks.append(f"has no contour on slice {_listed(empty)}, between its first and last")
+        remarks.append(
+            f"has no contour on slice {_list_of_slices(empty)}, between its first and last"
+        )
     return share, remarks
 
 
@@ -450,7 +455,7 @@ def _cancelled(z: int, path: Path, name: str) -> CadError:
     )
 
 
-def _listed(slices: list[int]) -> str:
+def _list_of_slices(slices: list[int]) -> str:
     return ", ".join(str(z) for z in slices)
 
 

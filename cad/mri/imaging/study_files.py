@@ -33,7 +33,7 @@ import numpy as np
 from cad.base.errors import CadError, MachineError, located
 from cad.base.files import JsonObject
 from cad.base.reading import read_json, reading
-from cad.base.regular import kind_of
+from cad.base.regular import file_kind
 from cad.base.terms.modality import MODALITIES, Modality
 from cad.mri.imaging import nifti
 from cad.mri.imaging.belonging import measurable
@@ -367,13 +367,13 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
     names = {path.name: path for path in expected_paths}
     problems = []
     for path in _files_in(folder, _FOLDERS, "*"):
-        kind = kind_of(path)
+        kind = file_kind(path)
         if kind and not path.is_dir():
             problem = f"{kind} where files are expected: nothing reads it"
             problems.append(CadError(problem, file=path))
     # Only folders of images are searched, because the folder of masks may hold any other drawings.
     for path in _files_in(folder, {modality.folder for modality in MODALITIES}, "*.nii*"):
-        if path in read or kind_of(path):
+        if path in read or file_kind(path):
             continue
         place = f"anat/{study_id}_T2w.nii.gz"
         closest = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
@@ -446,31 +446,35 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     for modality in MODALITIES:
         path = image_path(folder, study_id, modality.name)
         if path.is_file():
-            with _collected(problems):
-                image = _read_dynamic(path) if modality.dynamic else _read_modality(path, modality)
+            with _errors_collected(problems):
+                image = (
+                    _read_finite_dynamic(path)
+                    if modality.dynamic
+                    else _read_modality(path, modality)
+                )
                 setattr(study, modality.name, image)
                 grid = image.grid if isinstance(image, Dynamic) else image
                 study.protocols[modality.name] = _read_protocol(path, grid)
-    with _collected(problems):
+    with _errors_collected(problems):
         _read_vfa(study, folder)
-    with _collected(problems):
+    with _errors_collected(problems):
         study.b1 = read_b1(b1_path(folder, study_id))
     for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz")):
         match = _DIFFUSION.search(path.name)
         if match:
             b_value = float(match.group(1).replace("p", "."))
-            with _collected(problems):
+            with _errors_collected(problems):
                 study.diffusion.append((b_value, _required_image(path)))
     study.diffusion.sort(key=lambda pair: pair[0])
     rois_path = image_path(folder, study_id, "rois")
-    with _collected(problems):
+    with _errors_collected(problems):
         study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
-    with _collected(problems):
+    with _errors_collected(problems):
         study.gland = _read_mask(image_path(folder, study_id, "gland"))
-    with _collected(problems):
+    with _errors_collected(problems):
         study.vessel = _read_mask(image_path(folder, study_id, "vessel"))
     if problems:
-        raise _joined(problems)
+        raise _joined_error(problems)
     _check_complete(study, folder)
     _check_one_examination(study, folder)
     _check_frames(study, folder)
@@ -478,7 +482,7 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
 
 
 @contextmanager
-def _collected(problems: list[CadError]) -> Iterator[None]:
+def _errors_collected(problems: list[CadError]) -> Iterator[None]:
     """Add an error of one file to ``problems``, so that the other files of the study are read, too.
 
     An error of the machine, such as a lack of memory, is raised at once, because it is no problem
@@ -492,7 +496,7 @@ def _collected(problems: list[CadError]) -> Iterator[None]:
         problems.append(error)
 
 
-def _joined(problems: list[CadError]) -> CadError:
+def _joined_error(problems: list[CadError]) -> CadError:
     """Return one error with the reasons of all problems of a study.
 
     If a further file of the study is damaged later, the text of the error changes. A failure that
@@ -528,11 +532,11 @@ def _read_protocol(path: Path, grid: Volume) -> Protocol:
         scanner=maker(entries.get("Manufacturer")),
         date=str(entries.get("StudyDate") or ""),
         phase_encoding=_phase_encoding_direction(entries, path),
-        b_value=_b_value(entries),
+        b_value=_b_value_of_sidecar(entries),
     )
 
 
-def _b_value(entries: JsonObject) -> float | None:
+def _b_value_of_sidecar(entries: JsonObject) -> float | None:
     """Return the b-value of a sidecar; None where it states none, or several as for an ADC map.
 
     The b-value stands only in a title on the patient's page, and no measurement uses it. A study is
@@ -600,7 +604,7 @@ def _check_finite(array: np.ndarray, path: Path, where: str = "the image") -> No
         raise CadError(problem, file=path, hint="the export is probably damaged")
 
 
-def _read_dynamic(path: Path) -> Dynamic:
+def _read_finite_dynamic(path: Path) -> Dynamic:
     dynamic = nifti.read_dynamic(path)
     for number, frame in enumerate(dynamic.frames, start=1):
         _check_finite(frame, path, f"frame {number}")
@@ -689,7 +693,10 @@ def _check_frames(study: Study, folder: Path) -> None:
     for kind in (*images, *masks):
         paths[kind] = image_path(folder, study.study_id, kind)
         uids[kind] = nifti.read_sidecar(paths[kind]).get("FrameOfReferenceUID")
-    stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}
+    stated = {}
+    for kind, image in images.items():
+        if image and uids[kind]:
+            stated[kind] = uids[kind]
     if len(set(stated.values())) > 1:
         listed = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
         raise CadError(

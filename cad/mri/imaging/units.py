@@ -44,10 +44,12 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     if not modality.unit:
         return dataclasses.replace(image, unit=""), ""
     if scale is not None:
-        return _times(image, scale, modality), f"import rule: values x {scale:g}"
+        return _converted(image, scale, modality), f"import rule: values x {scale:g}"
     spelt = plain_unit(image.unit)
     if not spelt:
-        return _times(image, 1.0, modality), "not stated by the source; judged by the values' range"
+        return _converted(
+            image, 1.0, modality
+        ), "not stated by the source; judged by the values' range"
     factors = _FACTORS.get(modality.name, {})
     if spelt not in factors:
         raise CadError(
@@ -55,7 +57,7 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
             f"{modality.unit} or another of {', '.join(factors)}",
             hint=f"give the factor to {modality.unit} as scale in the import rule",
         )
-    return _times(image, factors[spelt], modality), f"stated: {image.unit}"
+    return _converted(image, factors[spelt], modality), f"stated: {image.unit}"
 
 
 def factor_between(unit: str, other: str) -> float | None:
@@ -104,7 +106,7 @@ def plain_unit(unit: str) -> str:
     return "" if text in _UNSTATED else text
 
 
-def _times(image: Volume, factor: float, modality: Modality) -> Volume:
+def _converted(image: Volume, factor: float, modality: Modality) -> Volume:
     array = image.array
     if factor != 1.0:
         array = (array * np.float64(factor)).astype(np.float32)

@@ -173,22 +173,25 @@ class Volume:
         cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
         # ``order`` has, for each wanted axis, the number of the nearest axis of this volume.
         order = [int(k) for k in np.abs(cosine).argmax(axis=1)]
-        back = [cosine[new, old] < 0 for new, old in enumerate(order)]
-        if order == [0, 1, 2] and not any(back):
+        flipped = [cosine[new, old] < 0 for new, old in enumerate(order)]
+        if order == [0, 1, 2] and not any(flipped):
             return self
-        first = [
-            self.shape[2 - old] - 1.0 if b else 0.0 for old, b in zip(order, back, strict=True)
-        ]
-        corner = np.empty(3)
-        corner[order] = first
+        # The new volume begins at that corner of this volume where its axes begin: x, y, z index.
+        corner = np.zeros(3)
+        steps = []
+        for old, is_flipped in zip(order, flipped, strict=True):
+            if is_flipped:
+                corner[old] = self.shape[2 - old] - 1.0
+            steps.append(-1 if is_flipped else 1)
+        # The axes of the array are z, y, x.
         array = self.array.transpose([2 - order[2], 2 - order[1], 2 - order[0]])
-        array = array[tuple(slice(None, None, -1 if b else 1) for b in back[::-1])]
+        array = array[:: steps[2], :: steps[1], :: steps[0]]
         return replace(
             self,
             array=np.ascontiguousarray(array),
             spacing=triple(np.array(self.spacing)[order]),
             origin=triple(self.index_to_patient(corner)),
-            direction=np.asarray(self.direction)[:, order] * np.where(back, -1.0, 1.0),
+            direction=np.asarray(self.direction)[:, order] * np.where(flipped, -1.0, 1.0),
         )
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:

@@ -52,7 +52,7 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     for _, rows, entry in _studies_of_run(trail, run, who, more):
         # The hash of the rows proves later which numbers were returned. The numbers themselves are
         # not in the trail.
-        returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
+        returned = {"rows_sha256": _sha256(rows.to_csv(index=False).encode())}
         event = {"event": "predict", "regions": len(rows), "returned": returned}
         last = append(trail, {**entry, **event})
     return last
@@ -103,7 +103,7 @@ def audit_delivery(
             # https://user:password@host is written.
             event = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
             last = append(
-                trail, {**entry, **event, "returned": [_object(path) for path in objects]}
+                trail, {**entry, **event, "returned": [_object_entry(path) for path in objects]}
             )
     return last
 
@@ -139,14 +139,14 @@ def _models_of_rows(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
     return entries
 
 
-def _object(path: Path) -> JsonObject:
+def _object_entry(path: Path) -> JsonObject:
     dataset = read_dataset(path)
     return {
         "sop_class": str(dataset.SOPClassUID),
         "sop_instance": str(dataset.SOPInstanceUID),
-        "sha256": _hash(read_bytes(path, MAX_IMAGE)),
+        "sha256": _sha256(read_bytes(path, MAX_IMAGE)),
     }
 
 
-def _hash(content: bytes) -> str:
+def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

@@ -51,7 +51,7 @@ def each(
         # task then ends the whole run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
-        return _in_this_process(function, tasks, options)
+        return _tasks_in_this_process(function, tasks, options)
     return on_cluster(function, tasks, options)
 
 
@@ -167,7 +167,7 @@ def workplace(options: ExecutionOptions) -> Iterator[None]:
             raise MachineError("a process of a parallel loop has ended", hint=hint) from error
 
 
-def _in_this_process(
+def _tasks_in_this_process(
     function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
 ) -> Iterator[Done[Any, Any]]:
     waiting = iter(tasks)

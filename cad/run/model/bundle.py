@@ -34,7 +34,7 @@ from cad.base.reading import (
     read_parquet,
     reading,
 )
-from cad.base.transactions import Kind, claimed, commit, is_ours, settle, stage
+from cad.base.transactions import FolderKind, claimed, commit, is_ours, settle, stage
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners.base import RangeWarning, outside, training_range
 from cad.mri.columns import Column, columns_of_table, columns_stated
@@ -66,7 +66,7 @@ _GIGABYTES = 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
 
 
-MODEL = Kind(
+MODEL = FolderKind(
     "model",
     lambda top: (top / HASHES).is_file() and (top / "metadata.json").is_file(),
     marked=False,
@@ -591,7 +591,10 @@ def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
             hint="name the folder that a training wrote, with its metadata.json",
         )
     settle(folder)
-    present = {p.name for p in folder.iterdir() if not is_ours(p.name)}
+    present = set()
+    for path in folder.iterdir():
+        if not is_ours(path.name):
+            present.add(path.name)
     if present != {*FILES, HASHES}:
         raise CadError(
             f"a bundle holds exactly {', '.join((*FILES, HASHES))}; "

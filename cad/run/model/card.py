@@ -142,7 +142,7 @@ def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
         "without_histology": int(np.isnan(truth).sum()),
         "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
         "sites": sites,
-        "cohort_hash": _hash(features, labels),
+        "cohort_hash": _training_hash(features, labels),
     }
 
 
@@ -334,7 +334,7 @@ def _recalibrations(meta: JsonObject) -> list[JsonObject]:
     return [{"fitted": fitted, "lines": site["text"]}]
 
 
-def _hash(features: pd.DataFrame, labels: pd.DataFrame) -> str:
+def _training_hash(features: pd.DataFrame, labels: pd.DataFrame) -> str:
     digest = hashlib.sha256(features.to_csv(index=False).encode())
     digest.update(labels.to_csv(index=False).encode())
     return digest.hexdigest()

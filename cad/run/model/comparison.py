@@ -92,7 +92,7 @@ def comparison_text(result: JsonObject) -> str:
     else:
         lines += [
             _comparison_line("", "a", "b", "a - b [95 %, patients resampled]"),
-            *map(_difference, result["differences"]),
+            *map(_difference_line, result["differences"]),
         ]
         a, b = result["calibration"].values()
         for name, right in (("intercept", 0), ("slope", 1)):
@@ -108,7 +108,7 @@ def comparison_text(result: JsonObject) -> str:
     return "\n".join(lines)
 
 
-def _difference(row: JsonObject) -> str:
+def _difference_line(row: JsonObject) -> str:
     measure = MEASURES[row["measure"]]
     text = interval_text({**row, "value": row["difference"]}, measure.digits)
     return _comparison_line(measure.title, row["value_a"], row["value_b"], text)

@@ -115,6 +115,9 @@ def _unfitted_learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
 def require_value_kind(where: str, default: Any, value: Any) -> None:
     """Raise an error for a value of a parameter that is of another kind than the default.
 
+    A number may always be given. A word may be given if the default is or holds a word, a list if
+    the default is a list, and None or a truth value if the default is None.
+
     Parameters
     ----------
     where : str
@@ -127,24 +130,31 @@ def require_value_kind(where: str, default: Any, value: Any) -> None:
     CadError
         For a word or a list where a number is needed.
     """
-    several = isinstance(default, list | tuple)
-    if isinstance(value, list | tuple) and not several:
+    default_is_list = isinstance(default, list | tuple)
+    value_is_list = isinstance(value, list | tuple)
+    if value_is_list and not default_is_list:
         raise CadError(
             f"{where}: one value is needed, found {reprlib.repr(value)}",
             hint=f"values to choose from belong under learner.grid.{where.rpartition('.')[2]}",
         )
-    word = any(isinstance(item, str) for item in (default if several else [default]))
-    for item in value if isinstance(value, list | tuple) else [value]:
+    default_items = default if default_is_list else [default]
+    items = value if value_is_list else [value]
+    expected = "a number"
+    kinds: tuple[type, ...] = (Real,)
+    if any(isinstance(item, str) for item in default_items):
+        expected = "a number or a word"
+        kinds = (Real, str)
+    for item in items:
+        if default is None and item is None:
+            continue
         # In Python True is the number 1. So "C: yes" in a YAML file would set the cost C to 1.
-        number = isinstance(item, Real) and (default is None or not isinstance(item, bool))
-        if not (number or (word and isinstance(item, str)) or (item is None and default is None)):
-            raise CadError(
-                f"{where}: expected a number{' or a word' if word else ''}, found "
-                f"{reprlib.repr(item)}",
-                hint="YAML reads 1e-3 as a word and 1.0e-3 as a number"
-                if isinstance(item, str)
-                else f"by itself it is {default!r}",
-            )
+        unwanted_truth = isinstance(item, bool) and default is not None
+        if isinstance(item, kinds) and not unwanted_truth:
+            continue
+        hint = f"by itself it is {default!r}"
+        if isinstance(item, str):
+            hint = "YAML reads 1e-3 as a word and 1.0e-3 as a number"
+        raise CadError(f"{where}: expected {expected}, found {reprlib.repr(item)}", hint=hint)
 
 
 def require_storable(estimator: Any, settings: LearnerSettings) -> None:

@@ -77,7 +77,9 @@ def explanation_rows(
     ('psa', 1.0, 1.0, 0.0)
     """
     units = units_of(names, columns)
-    group_of = {name: columns[name].title if name in columns else name for name in names}
+    group_of = {}
+    for name in names:
+        group_of[name] = columns[name].title if name in columns else name
     titles = list(dict.fromkeys(group_of.values()))
     explained = explain(estimator, training, rows, names, top=len(names))
     average, effects = contributions(estimator, training, rows, list(group_of.values()))
@@ -310,7 +312,8 @@ class _Mixtures:
     def decision_values(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
         """Yield for every row the decision values of its m mixtures, shape (m,).
 
-        A mixture is the row with some features replaced by the training median.
+        A mixture of a row is a copy in which the training median replaces some of the features. The
+        decision value of a learner that gives probabilities alone is their log-odds.
 
         Parameters
         ----------
@@ -318,11 +321,12 @@ class _Mixtures:
             For each mixture, the features that are replaced by the median.
         """
         if hasattr(self.learner, "decide_mixed"):
+            # Such a learner computes only once what all mixtures of a row have in common.
             columns = replaced[:, self.source]
             yield from decision_value_of_mixed(self.learner, self.rows, self.median, columns)
         elif hasattr(self.learner, "decision_function"):
-            for X in self._mixed_rows(replaced):
-                yield decision_value(self.learner, X)
+            for mixtures in self._mixed_rows(replaced):
+                yield decision_value(self.learner, mixtures)
         else:
             yield from self.log_odds(replaced)
 
@@ -337,13 +341,14 @@ class _Mixtures:
             for values in self.decision_values(replaced):
                 yield np.clip(values, lowest, highest)
         elif hasattr(self.learner, "predict_proba"):
-            for X in self._mixed_rows(replaced):
-                q = positive_probability(self.learner, X)
+            for mixtures in self._mixed_rows(replaced):
+                q = positive_probability(self.learner, mixtures)
                 yield np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP)))
         else:
             yield from self.decision_values(replaced)
 
     def _mixed_rows(self, replaced: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield for every row its m mixtures as the learner takes them, shape (m, columns)."""
         columns = replaced[:, self.source]
         for row in self.rows:
             yield np.where(columns, self.median, row)

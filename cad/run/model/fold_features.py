@@ -298,7 +298,10 @@ class FoldFeatures:
         if scale is None:
             return self.X
         columns = columns_of(self.settings.features)
-        names = [n for n in self.X.columns if n in columns and columns[n].image == "t2w"]
+        names = []
+        for name in self.X.columns:
+            if name in columns and columns[name].image == "t2w":
+                names.append(name)
         out = self.X.copy()
         out[names] = self._t2(scale, names)
         return out

@@ -26,7 +26,10 @@ def lacking(
     """
     lacks: list[list[str]] = [[] for _ in range(len(X))]
     for image in images:
-        features = [name for name in X.columns if name in columns and columns[name].image == image]
+        features = []
+        for name in X.columns:
+            if name in columns and columns[name].image == image:
+                features.append(name)
         empty = X[features].isna().all(axis=1).to_numpy()
         for row in np.flatnonzero(empty):
             lacks[row].append(image)
@@ -62,14 +65,17 @@ def reasons(
         Sentences by the row's number, for the rows of ``lacks`` only.
     """
     sentences = {}
-    by_study = keys.groupby("study_id", sort=False).indices
+    rows_of_study = keys.groupby("study_id", sort=False).indices
     for study in keys["study_id"].iloc[list(lacks)].unique():
         gaps = gaps_of(study)
-        counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
+        rows = rows_of_study[study]
+        n_lacking: Counter[str] = Counter()  # number of regions that lack an image, by image
+        for row in rows:
+            n_lacking.update(lacks.get(row, ()))
         # Images in which the study has features of other regions. If a region lacks such an image,
         # the cause lies in the region and not in the study.
-        elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
-        for row in by_study[study]:
+        elsewhere = {image for image, count in n_lacking.items() if count < len(rows)}
+        for row in rows:
             if row not in lacks:
                 continue
             of_region = gaps.get(str(keys["roi_id"].iloc[row]), {})

@@ -55,7 +55,7 @@ class MenMetadata(TypedDict, total=False):
     operating_point: OperatingChoice | None
 
 
-class Recalibration(TypedDict, total=False):
+class RecalibratedOn(TypedDict, total=False):
     """Hold whether the men on whom a model was recalibrated were simulated.
 
     A model that was trained on simulated men may decide only after recalibration on real men.
@@ -116,7 +116,7 @@ class Metadata(TypedDict, total=False):
     operating_point: OperatingChoice | None
     man: MenMetadata | None
     combinations: Combinations | None
-    recalibration: Recalibration | None
+    recalibration: RecalibratedOn | None
     recalibrated_on: list[str]
 
 

@@ -85,6 +85,9 @@ def _text_of_values(columns: pd.DataFrame) -> pd.Series:
     """Return the known values of each row as text, such as ``r1=0.53; r2=0.61``."""
     texts = []
     for row in columns.to_dict("records"):
-        values = [f"{name}={value:.4g}" for name, value in row.items() if np.isfinite(value)]
+        values = []
+        for name, value in row.items():
+            if np.isfinite(value):
+                values.append(f"{name}={value:.4g}")
         texts.append("; ".join(values))
     return pd.Series(texts, index=columns.index)

@@ -105,7 +105,7 @@ def save_table_model(
     estimator = _nameless(learner)
     check_training(training, meta, estimator)
     reference = values.to_numpy()[:_REFERENCE_ROWS]
-    save_bundle(folder, estimator, json_safe(meta), _card(meta), reference, training)
+    save_bundle(folder, estimator, json_safe(meta), _table_card(meta), reference, training)
     return load_bundle(folder)
 
 
@@ -122,11 +122,14 @@ def _nameless(learner: Any) -> Any:
 
 def _learner_words(learner: Any) -> JsonObject:
     last = learner[-1] if hasattr(learner, "steps") else learner
-    plain = {k: v for k, v in last.get_params().items() if isinstance(v, str | int | float | None)}
+    plain = {}
+    for name, value in last.get_params().items():
+        if isinstance(value, str | int | float | None):
+            plain[name] = value
     return {"name": type(last).__name__, "params": plain}
 
 
-def _card(meta: JsonObject) -> str:
+def _table_card(meta: JsonObject) -> str:
     learner = meta["learner"]
     text = f"{learner['name']} {json.dumps(learner['params'])}"
     return page_beside(__file__).render(meta=meta, learner=text)

@@ -8,11 +8,11 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas")
 
 def library_versions() -> dict[str, str]:
     """Return the installed version, by name, of every library that can change a result."""
-    return {name: _version(name) for name in LIBRARIES}
+    return {name: _installed_version(name) for name in LIBRARIES}
 
 
 @cache
-def _version(name: str) -> str:
+def _installed_version(name: str) -> str:
     """Return the version of an installed library.
 
     The result is cached, because the version does not change while a process runs.

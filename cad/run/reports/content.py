@@ -79,7 +79,7 @@ def patient_content(
         ranked = [id(region) for region in (*patient.head, *patient.ranked)]
         regions.sort(key=lambda view: ranked.index(id(view.region)))
     regions = _with_marks_apart(regions)
-    models = _models(results, patient.regions)
+    models = _models_that_scored(results, patient.regions)
     head = headline(results, metrics, patient, regions, studies, models, words)
     earlier = earlier_view(results, patient.patient, studies, patient.regions, words)
     return PatientContent(studies, regions, models, head, earlier)
@@ -94,7 +94,7 @@ def _with_marks_apart(regions: list[RegionView]) -> list[RegionView]:
     return moved
 
 
-def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
+def _models_that_scored(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
     """Return for each model that scored the given regions its name and its entry in ``run.json``.
 
     The key ``training`` describes the patients that the model was trained on; None where unknown.

@@ -122,7 +122,7 @@ def earlier_view(
         title=words.say("Earlier study: {earlier}", earlier=first.earlier_study_id),
         sentences=_sentences(rows, shown, words),
         facts_head=["", words.say("Then"), words.say("Now")],
-        facts=_facts(results, first, latest, earlier, words),
+        facts=_fact_rows(results, first, latest, earlier, words),
         regions_head=_regions_head(shown, words) if aligned else [],
         regions=table,
     )
@@ -178,8 +178,8 @@ def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> lis
             alignment,
             earlier=first.earlier_study_id,
             study=first.study_id,
-            moved=_number(first.moved_mm),
-            turned=_number(first.turned_deg),
+            moved=_text_of_number(first.moved_mm),
+            turned=_text_of_number(first.turned_deg),
             reason=first.alignment_note,
         )
     )
@@ -212,7 +212,7 @@ def _sentences(rows: Sequence[EarlierRow], shown: _Shown, words: Wording) -> lis
     return sentences
 
 
-def _facts(
+def _fact_rows(
     results: Results,
     row: EarlierRow,
     latest: StudyView | None,
@@ -229,7 +229,7 @@ def _facts(
     density = man.psa_density if man is not None else None
     facts = [
         [words.say("Date"), _date(earlier), _date(latest)],
-        [words.say("Gland volume"), _gland(earlier), _gland(latest)],
+        [words.say("Gland volume"), _text_of_gland(earlier), _text_of_gland(latest)],
         ["PSA", _psa(row.earlier_psa), _psa(psa)],
         [words.say("PSA density"), _density(row.earlier_psa_density), _density(density)],
     ]
@@ -240,7 +240,7 @@ def _date(study: StudyView | None) -> str:
     return study.date if study is not None and study.date else _UNKNOWN
 
 
-def _gland(study: StudyView | None) -> str:
+def _text_of_gland(study: StudyView | None) -> str:
     if study is None or not study.gland_ml:
         return _UNKNOWN
     return f"{study.gland_ml:.0f} mL"
@@ -282,7 +282,7 @@ def _region_row(row: EarlierRow, shown: _Shown, words: Wording) -> list[str]:
         row.earlier_roi_id or none_near,
         distance,
         _change(_diameter(size_then), _diameter(size_now), "mm"),
-        _change(_volume(size_then), _volume(size_now), "mL"),
+        _change(_text_of_volume(size_then), _text_of_volume(size_now), "mL"),
     ]
     if shown.with_numbers:
         before = shown.number(row.earlier_study_id, row.earlier_roi_id)
@@ -302,10 +302,10 @@ def _diameter(values: JsonObject) -> str:
     return _UNKNOWN if value is None else f"{value:.1f}"
 
 
-def _volume(values: JsonObject) -> str:
+def _text_of_volume(values: JsonObject) -> str:
     value = values.get("volume_mm3")
     return _UNKNOWN if value is None else f"{value / 1000:.2f}"
 
 
-def _number(value: float | None) -> str:
+def _text_of_number(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:.1f}"

@@ -177,7 +177,7 @@ def _svg(canvas: Any) -> str:
     return stream.getvalue()
 
 
-def _arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
+def _curve_arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
     """Return a curve's arrays without points that lack a value, thinned to :data:`MOST_POINTS`.
 
     The result is None if no point has all values.
@@ -200,17 +200,17 @@ def _unit_square(axes: Any, x: str, y: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+def _draw_roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "roc")
     if measured is None:
         return False
-    curve = _arrays(measured.roc, "fpr", "tpr")
+    curve = _curve_arrays(measured.roc, "fpr", "tpr")
     if curve is None:
         return False
     axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
     if measured is metrics.histology:
         for i, (name, reader) in enumerate(metrics.readers.items()):
-            reader_curve = _arrays(reader.roc, "fpr", "tpr")
+            reader_curve = _curve_arrays(reader.roc, "fpr", "tpr")
             if reader_curve is not None:
                 axes.plot(
                     *reader_curve,
@@ -244,11 +244,11 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+def _draw_precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "precision_recall")
     if measured is None:
         return False
-    curve = _arrays(measured.precision_recall, "recall", "precision")
+    curve = _curve_arrays(measured.precision_recall, "recall", "precision")
     if curve is None:
         return False
     share = measured.positive / measured.n
@@ -261,11 +261,13 @@ def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+def _draw_reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "reliability")
     if measured is None:
         return False
-    curve = _arrays(measured.calibration_curve, "predicted", "observed", "lower", "upper", "n")
+    curve = _curve_arrays(
+        measured.calibration_curve, "predicted", "observed", "lower", "upper", "n"
+    )
     if curve is None:
         return False
     predicted, observed, lower, upper, n = curve
@@ -290,11 +292,11 @@ def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+def _draw_decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     measured = _comparison(metrics, "decision_curve")
     if measured is None:
         return False
-    curve = _arrays(measured.decision_curve, "threshold", "model", "all", "none")
+    curve = _curve_arrays(measured.decision_curve, "threshold", "model", "all", "none")
     if curve is None:
         return False
     t, model, everyone, none = curve
@@ -314,7 +316,7 @@ def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-def _null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+def _draw_null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     null = metrics.null
     if null is None:
         return False
@@ -339,8 +341,11 @@ def _null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
-    readers = {k: result for k, result in metrics.readers.items() if np.isfinite(result.auc.value)}
+def _draw_reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    readers = {}
+    for reader, result in metrics.readers.items():
+        if np.isfinite(result.auc.value):
+            readers[reader] = result
     if not readers or metrics.histology is None or metrics.histology.roc is None:
         return False
     styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
@@ -349,9 +354,9 @@ def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
             interval = getattr(result, key)
             if np.isnan(interval.value):
                 continue
-            ends = [
-                interval.value if np.isnan(end) else end for end in (interval.lower, interval.upper)
-            ]
+            ends = []
+            for end in (interval.lower, interval.upper):
+                ends.append(interval.value if np.isnan(end) else end)
             axes.plot(ends, [row + shift] * 2, color=colour, linewidth=1.2)
             axes.plot(
                 interval.value,
@@ -368,7 +373,7 @@ def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+def _draw_ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     ceiling = metrics.ceiling
     if ceiling is None or not ceiling.against_others or np.isnan(ceiling.share.value):
         return False
@@ -400,10 +405,10 @@ def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+def _draw_reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     if metrics.reject is None:
         return False
-    curve = _arrays(metrics.reject.curve, "reject_rate", "error_rate", "cost")
+    curve = _curve_arrays(metrics.reject.curve, "reject_rate", "error_rate", "cost")
     if curve is None:
         return False
     order = np.argsort(curve[0], kind="stable")
@@ -426,12 +431,12 @@ def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
 
 
 _DRAW: dict[str, Draw] = {
-    "roc": _roc,
-    "precision_recall": _precision_recall,
-    "reliability": _reliability,
-    "decision_curve": _decision_curve,
-    "null": _null,
-    "readers": _reader_comparison,
-    "ceiling": _ceiling,
-    "reject": _reject,
+    "roc": _draw_roc,
+    "precision_recall": _draw_precision_recall,
+    "reliability": _draw_reliability,
+    "decision_curve": _draw_decision_curve,
+    "null": _draw_null,
+    "readers": _draw_reader_comparison,
+    "ceiling": _draw_ceiling,
+    "reject": _draw_reject,
 }

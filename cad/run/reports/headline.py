@@ -120,8 +120,8 @@ def headline(
     for low, high in sorted(limits):
         text = words.say(
             "The site's limits for a region: {benign}, {malignant}.",
-            benign=_benign_limit(low, words),
-            malignant=_malignant_limit(high, words),
+            benign=_benign_sentence(low, words),
+            malignant=_malignant_sentence(high, words),
         )
         reliable.append((text, False))
     marks = [view.region for view in views if view.mark]
@@ -130,7 +130,7 @@ def headline(
             len(marks),
             "{regions} is a mark, not a drawn lesion: what was measured is of the mark.",
             "{regions} are marks, not drawn lesions: what was measured is of the marks.",
-            regions=upper_first(_regions(marks, words)),
+            regions=upper_first(_names_of_regions(marks, words)),
         )
         reliable.append((text, True))
     elif _one_size(views):
@@ -138,7 +138,7 @@ def headline(
     compared = results.earlier.get(patient.patient, [])
     latest = compared[0].study_id if compared else ""
     cancer = cancer_words(results, words)
-    place = _place(results, models, words)
+    place = _where_cancer_is(results, models, words)
     return {
         "histology": known_words(patient, cancer, words),
         "man": man_words(patient, man, cancer, place, note, words),
@@ -388,7 +388,7 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     limits = view.thresholds
     histology = _known_words(region, words)
     if region.decision == "":
-        why = _reasons(region.decision_reason, words)
+        why = _reasons_text(region.decision_reason, words)
         if not why:
             why = view.unmeasured or words.say("see what was missing or failed")
         if region.decision_reason and region.decision_reason == list(man_reason):
@@ -427,7 +427,7 @@ def action_words(view: RegionView, man_reason: Sequence[str] = (), words: Wordin
     return f"{words.say(sentence)}: {why}" if why else words.say(sentence)
 
 
-def _reasons(reasons: Sequence[str], words: Wording) -> str:
+def _reasons_text(reasons: Sequence[str], words: Wording) -> str:
     """Translate reasons from the run's tables into the language of the page, and join them."""
     return "; ".join(words.again(reason) for reason in reasons)
 
@@ -500,7 +500,7 @@ def known_words(patient: PatientView, cancer: str, words: Wording = ENGLISH) -> 
     if not missed:
         return f"{text} {words.say('Nothing is to be referred.')}"
     sentence = "Nothing is to be referred; discuss whether the needle met {regions}."
-    return f"{text} {words.say(sentence, regions=_regions(missed, words))}"
+    return f"{text} {words.say(sentence, regions=_names_of_regions(missed, words))}"
 
 
 _WOULD = {
@@ -521,7 +521,7 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
     """
     against = region.decision == "refer" and bool(region.decision_reason)
     if against and (not limits or region.decision_model not in _WOULD):
-        return _reasons(region.decision_reason, words)
+        return _reasons_text(region.decision_reason, words)
     if not limits:
         return ""
     low, high = (probability_text(limit) for limit in limits)
@@ -533,14 +533,14 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
             _WOULD[region.decision_model],
             number=number,
             limit=low if region.decision_model == "benign" else high,
-            reasons=_reasons(region.decision_reason, words),
+            reasons=_reasons_text(region.decision_reason, words),
         )
     if region.decision == "refer":
         return words.say(
             "{number} lies between the site's limits for a region ({benign}, {malignant})",
             number=number,
-            benign=_benign_limit(limits[0], words),
-            malignant=_malignant_limit(limits[1], words),
+            benign=_benign_sentence(limits[0], words),
+            malignant=_malignant_sentence(limits[1], words),
         )
     crossed = _crosses(region, limits)
     if region.decision == "benign":
@@ -554,14 +554,14 @@ def _why(region: RegionResult, limits: tuple[float, float] | None, words: Wordin
     return words.say(sentence, number=number, limit=high)
 
 
-def _benign_limit(threshold: float, words: Wording) -> str:
+def _benign_sentence(threshold: float, words: Wording) -> str:
     """Say below which probability a region is called benign, or that no region is."""
     if threshold <= 0:
         return words.say(benign_limit(threshold))
     return words.say("benign below {limit}", limit=probability_text(threshold))
 
 
-def _malignant_limit(threshold: float, words: Wording) -> str:
+def _malignant_sentence(threshold: float, words: Wording) -> str:
     """Say above which limit a region is called malignant, or that no region is called malignant."""
     if threshold >= 1:
         return words.say(malignant_limit(threshold))
@@ -623,11 +623,11 @@ def man_words(
     if histology_known:
         # Before the word of the decision the page states the result of histology. That text already
         # says what to do.
-        sentences = [f": {_reasons(reasons, words)}." if reasons else "."]
+        sentences = [f": {_reasons_text(reasons, words)}." if reasons else "."]
     else:
         sentences = [_follows(decision, order, words)]
     if reasons and not histology_known:
-        sentences.append(_sentence(_reasons(reasons, words)))
+        sentences.append(_sentence(_reasons_text(reasons, words)))
     elif decision == "refer" and not any(region.decision == "refer" for region in order):
         sentences.append(words.say("Something is missing or failed, so that benign is not stated."))
     if len(patient.regions) > 1:
@@ -697,15 +697,15 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
             len(proven),
             "{regions} has cancer by histology",
             "{regions} have cancer by histology",
-            regions=_regions(proven, words),
+            regions=_names_of_regions(proven, words),
         )
     if decision == "malignant":
         clauses = []
         if targets:
-            named = _regions(targets, words)
+            named = _names_of_regions(targets, words)
             clauses.append(words.say("consider {regions} for biopsy", regions=named))
         if again:
-            named = _regions(again, words)
+            named = _names_of_regions(again, words)
             clauses.append(words.say(_READ_AGAIN[_whom(again)], regions=named))
         if proof:
             clauses.append(proof)
@@ -716,7 +716,7 @@ def _follows(decision: str, order: Sequence[RegionResult], words: Wording) -> st
         regions_to_read = again or targets or unproven
         after = f"; {proof}" if proof else ""
         reading = words.say(_WHOM[_whom(again)])
-        return f" {reading}: {_regions(regions_to_read, words)}{after}."
+        return f" {reading}: {_names_of_regions(regions_to_read, words)}{after}."
     if decision == "benign":
         return f": {words.say('every region is.')}"
     # A page or sheet without a decision also says what to do.
@@ -742,14 +742,16 @@ def _whom(regions: Sequence[RegionResult]) -> str:
     If several readers scored a region, they read the region again together. If one reader or none
     did, a second radiologist reads it.
     """
-    whom = {"joint" if len(region.scores) > 1 else "second" for region in regions}
+    whom = set()
+    for region in regions:
+        whom.add("joint" if len(region.scores) > 1 else "second")
     return whom.pop() if len(whom) == 1 else "other"
 
 
 def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
     """Name the region most suspicious to the tool and the one most suspicious to the readers."""
     number = probability_text(top.probability)
-    first = f"{_regions([top], words)} ({number})"
+    first = f"{_names_of_regions([top], words)} ({number})"
     of_readers = patient.readers_first
     if of_readers is None:
         return words.say("Most suspicious to the tool: {first}.", first=first)
@@ -758,7 +760,7 @@ def _firsts(patient: PatientView, top: RegionResult, words: Wording) -> str:
     return words.say(
         "Most suspicious: {first} to the tool, {second} to the readers.",
         first=first,
-        second=_regions([of_readers], words),
+        second=_names_of_regions([of_readers], words),
     )
 
 
@@ -767,7 +769,7 @@ def _disagreements(patient: PatientView, words: Wording) -> list[str]:
     against = [region for region in patient.ranked if _estimate_disagrees(region)]
     if not against:
         return []
-    named = _regions(against, words)
+    named = _names_of_regions(against, words)
     return [words.say("Tool and readers disagree on {regions}.", regions=named)]
 
 
@@ -776,11 +778,11 @@ def _unscored(patient: PatientView, words: Wording) -> list[str]:
     without = [region for region in patient.current if region.probability is None]
     if not without:
         return []
-    named = _regions(without, words)
+    named = _names_of_regions(without, words)
     return [words.say("Not scored, and not in the man's number: {regions}.", regions=named)]
 
 
-def _regions(regions: Sequence[RegionResult], words: Wording) -> str:
+def _names_of_regions(regions: Sequence[RegionResult], words: Wording) -> str:
     names = ", ".join(region.roi for region in regions)
     return words.count(len(regions), "region {names}", "regions {names}", names=names)
 
@@ -869,7 +871,7 @@ def _reliable(
                     "man's probability."
                 )
             named = unlike_images(unlike, words)
-            regions = _regions(unlike, words)
+            regions = _names_of_regions(unlike, words)
             sentences.append((words.say(sentence, images=named, regions=regions), True))
         elif compared:
             sentences.append((words.say("No region is unlike those of the training."), False))
@@ -1024,7 +1026,7 @@ def _at_training(metrics: Summary, models: Sequence[JsonObject], words: Wording)
     return " ".join(sentences)
 
 
-def _place(results: Results, models: Sequence[JsonObject], words: Wording) -> str:
+def _where_cancer_is(results: Results, models: Sequence[JsonObject], words: Wording) -> str:
     """Say whether a man's probability is of cancer in his outlined regions or anywhere in him."""
     described = [*models, results.run]
     for model in described:

@@ -159,7 +159,10 @@ def read_images(folder: RunFolder, study_id: str) -> StudyImages:
     path = folder.study(study_id)
     with reading(path, "the study's images cannot be shown"):
         with open_arrays(path) as archive:
-            arrays = {k: archive[k] for k in archive if k in _WANTED or k in LAYERS}
+            arrays = {}
+            for name in archive:
+                if name in _WANTED or name in LAYERS:
+                    arrays[name] = archive[name]
         probability = read_map_display(folder, study_id)
         if probability is not None:
             arrays["probability"] = probability
@@ -219,7 +222,7 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     """
     place = (slice(None),) * 3
     sides = ("", "", "", "")
-    if "direction" in arrays and _upright(arrays["direction"]):
+    if "direction" in arrays and _is_upright(arrays["direction"]):
         place = turn(arrays["direction"])
         sides = ("R", "L", "A", "P")
     numbers = meta.get("slice_numbers")
@@ -276,11 +279,14 @@ def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
     [[[2, 1], [4, 3]]]
     """
     cosines = np.asarray(direction, float)
-    steps = [-1 if _upright(cosines) and cosines[k, k] < 0 else 1 for k in (2, 1, 0)]
+    steps = []
+    for axis in (2, 1, 0):
+        is_flipped = _is_upright(cosines) and cosines[axis, axis] < 0
+        steps.append(-1 if is_flipped else 1)
     return slice(None, None, steps[0]), slice(None, None, steps[1]), slice(None, None, steps[2])
 
 
-def _upright(direction: np.ndarray) -> bool:
+def _is_upright(direction: np.ndarray) -> bool:
     """Tell whether the axes x, y and z of the grid run closest to the patient's x, y and z."""
     return list(np.abs(np.asarray(direction, float)).argmax(axis=0)) == [0, 1, 2]
 
@@ -379,10 +385,12 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
             # The region lies on a slice that shows no gland. The picture then shows the rows and
             # columns that the gland covers on any slice.
             frame = np.asarray(images.frame.any(axis=0))
-    rows, columns = _crop(inside, frame, images.spacing)
+    rows, columns = _crop_of_picture(inside, frame, images.spacing)
     other_regions = (images.roi_map[z] > 0) & ~inside
     sx, sy = images.spacing
-    neighbours = _neighbours(images, other_regions[rows, columns], images.roi_map[z, rows, columns])
+    neighbours = _neighbouring_regions(
+        images, other_regions[rows, columns], images.roi_map[z, rows, columns]
+    )
     shown = []
     for key, (title, unit, digits) in LAYERS.items():
         if key not in keys or key not in images.layers:
@@ -415,7 +423,7 @@ def _b_words(images: StudyImages) -> str:
     return "" if b_value is None else f"= {float(b_value):g}"
 
 
-def _neighbours(
+def _neighbouring_regions(
     images: StudyImages, other_regions: np.ndarray, labels: np.ndarray
 ) -> list[tuple[str, float, float]]:
     """Return name and position (mm) of each region on a picture besides the region it shows."""
@@ -502,7 +510,7 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
     return [(int(r), int(a), int(b - a)) for r, a, b in zip(rows, starts, ends, strict=True)]
 
 
-def _crop(
+def _crop_of_picture(
     mask: np.ndarray, frame: np.ndarray | None, spacing: tuple[float, float]
 ) -> tuple[slice, slice]:
     """Return the rows and columns of a picture that shows a region (``mask``) and the ``frame``.

@@ -153,7 +153,7 @@ def _index_page(
         patients=patients,
         metrics=metrics,
         measures=MEASURES,
-        rivals=_rivals(metrics),
+        rivals=_rivals_table(metrics),
         findings=findings(metrics),
         promises=promises(metrics),
         learned=learned(results.run),
@@ -163,13 +163,13 @@ def _index_page(
         blinded=len(patients) - len(shown),
         counts=counts,
         statuses=sorted({p.status for p in patients}),
-        record=_record(results.run),
+        record=_record_sections(results.run),
         style=asset("report.css"),
         script=asset("index.js"),
     )
 
 
-def _rivals(metrics: Summary) -> JsonObject:
+def _rivals_table(metrics: Summary) -> JsonObject:
     """Return a table of measures of the learner and its rivals (learners for comparison).
 
     The measures compare predictions with the readers and with histology.
@@ -211,7 +211,7 @@ def _common(results: Results) -> JsonObject:
     }
 
 
-def _record(run: JsonObject) -> list[tuple[str, str]]:
+def _record_sections(run: JsonObject) -> list[tuple[str, str]]:
     """Return sections of ``run.json`` as text, for the foot of the index page."""
     sections = []
     for key in ("settings", "model", "versions", "timings", "counts"):

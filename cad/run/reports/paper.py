@@ -89,7 +89,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     bold : bool
         Whether the type is bold.
     """
-    return _points(text, bold) * size / 10 * _MM_PER_POINT
+    return _width_in_points(text, bold) * size / 10 * _MM_PER_POINT
 
 
 def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Passage]:
@@ -119,7 +119,7 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
     for passage in passages:
         line: Passage = []
         used = 0.0
-        for word in _words(passage, width, size):
+        for word in _words_of_passage(passage, width, size):
             needed = sum(text_width(run.text, size, run.bold) for run in word)
             space = text_width(" ", size, word[0].bold) if line else 0.0
             if line and used + space + needed > width:
@@ -135,7 +135,7 @@ def wrapped(passages: Sequence[Passage], width: float, size: float) -> list[Pass
     return lines
 
 
-def _words(passage: Passage, width: float, size: float) -> list[Passage]:
+def _words_of_passage(passage: Passage, width: float, size: float) -> list[Passage]:
     """Split a paragraph into words; a word may have several styles."""
     words: list[Passage] = []
     joined = False
@@ -144,7 +144,7 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
             if piece.isspace():
                 joined = False
                 continue
-            for cut in _cut(piece, width, size, run.bold):
+            for cut in _cut_word(piece, width, size, run.bold):
                 styled = Run(cut, run.bold, run.colour)
                 if joined:
                     words[-1].append(styled)
@@ -156,7 +156,7 @@ def _words(passage: Passage, width: float, size: float) -> list[Passage]:
     return words
 
 
-def _cut(word: str, width: float, size: float, bold: bool) -> list[str]:
+def _cut_word(word: str, width: float, size: float, bold: bool) -> list[str]:
     """Cut a word into pieces that fit into a line."""
     pieces = [""]
     for sign in word:
@@ -268,7 +268,7 @@ class Paper:
             self.content.append("".join(run.text for run in line))
             place = x
             base = y + _RISE * size * _MM_PER_POINT
-            for run in _joined(line):
+            for run in _joined_passages(line):
                 self._write(run.text, place, base, size, run.bold, run.colour)
                 place += text_width(run.text, size, run.bold)
             y += line_height(size)
@@ -473,10 +473,10 @@ class Paper:
         ys = [top + point_y * unit_y for _, point_y in plot.points]
         self.line(xs, ys, INK, 0, marker="o", markersize=1.6, markeredgewidth=0)
         vertical, horizontal, legend = titles
-        self.label(vertical, x, y + 2.2, _fitting(vertical, 6.0, width))
+        self.label(vertical, x, y + 2.2, _fitting_size(vertical, 6.0, width))
         self.label(horizontal, axis + WIDTH * unit_x, bottom + 6, 6, side="right")
         room = width - text_width(horizontal, 6.0) - 3
-        self.label(legend, x, bottom + 6, _fitting(legend, 6.0, room))
+        self.label(legend, x, bottom + 6, _fitting_size(legend, 6.0, room))
 
     def feet(self, texts: Sequence[str]) -> None:
         """Write one line at the foot of each sheet.
@@ -541,12 +541,12 @@ class Paper:
         return shown
 
 
-def _fitting(text: str, size: float, room: float) -> float:
+def _fitting_size(text: str, size: float, room: float) -> float:
     """Return the size of type in points, at most ``size``, at which a text fits a width (mm)."""
     return min(size, size * room / text_width(text, size))
 
 
-def _joined(line: Passage) -> Passage:
+def _joined_passages(line: Passage) -> Passage:
     """Join neighbouring pieces of text of one style, so that a line can be searched and copied."""
     joined: Passage = []
     for run in line:
@@ -605,7 +605,7 @@ def _has_shape(sign: str) -> bool:
 
 
 @cache
-def _points(text: str, bold: bool) -> float:
+def _width_in_points(text: str, bold: bool) -> float:
     """Return the width in points of a text in type of ten points."""
     from matplotlib.textpath import TextToPath
 

@@ -14,7 +14,7 @@ MOST_PATIENTS = 3
 """Largest number of patients that a command names at its end; the index page names all."""
 
 
-def numbers(metrics: Summary) -> JsonObject:
+def main_measures(metrics: Summary) -> JsonObject:
     """Return a run's main measures as JSON content for ``--json``, without curves and regions."""
     content: JsonObject = {
         "n": metrics.n,

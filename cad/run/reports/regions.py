@@ -113,7 +113,10 @@ class RegionView:
     def pirads(self) -> str:
         """Return the readers' PI-RADS categories, such as ``3 4``; empty where nobody gave one."""
         scales = self.region.scales
-        categories = [s for reader, s in self.region.scores if scales.get(reader) == "pirads"]
+        categories = []
+        for reader, score in self.region.scores:
+            if scales.get(reader) == "pirads":
+                categories.append(score)
         return " ".join(categories)
 
 
@@ -139,12 +142,30 @@ def region_view(
         Texts, pictures and numbers for the region's card. Without images, what is measured on them
         is empty or None.
     """
-    measurements = images.rois.get(region.roi, {}) if images else {}
-    z = key_slice(images, region.label) if images else None
+    measurements: JsonObject = {}
+    pictures = []
+    curve = None
+    slice_number = None
+    z_mm = None
+    z = None
+    if images is not None:
+        measurements = images.rois.get(region.roi, {})
+        pictures = key_images(images, region.label, _key_layers(images))
+        curve = curve_plot(images.curve(region.roi))
+        z = key_slice(images, region.label)
+    if images is not None and z is not None:
+        slice_number = images.slice_numbers[z]
+        z_mm = float(images.z_mm[z])
+
     place = measurements.get("place")
-    limits = results.thresholds_of(region)
     in_image = measurements.get("image_place")
-    sector = region.sector or (place or {}).get("sector", "")
+    # If a person named the sector in ``rois.tsv``, the measured position is not used. A dot outside
+    # the named sector would contradict this person.
+    sector_map = None
+    if region.sector:
+        sector_map = mark(region.sector, None)
+    elif place and place.get("sector"):
+        sector_map = mark(place["sector"], place)
     fit = []
     for key, title, unit in _FIT:
         if measurements.get(key) is not None:
@@ -152,20 +173,18 @@ def region_view(
     return RegionView(
         region=region,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
-        thresholds=limits,
-        where=_where(region, place, in_image),
+        thresholds=results.thresholds_of(region),
+        where=_place_of_region(region, place, in_image),
         place=_place_words(region, place, in_image, words),
-        # If a person named the sector in ``rois.tsv``, the measured position is not used. A dot
-        # outside the named sector would contradict this person.
-        sector=mark(sector, None if region.sector else place) if sector else None,
-        images=key_images(images, region.label, _key_layers(images)) if images else [],
-        slice_number=None if z is None or images is None else images.slice_numbers[z],
-        z_mm=None if z is None or images is None else float(images.z_mm[z]),
-        archive=_archive(images, "t2w", z),
-        archive_adc=_archive(images, "adc", z),
-        facts=_facts(measurements, words),
+        sector=sector_map,
+        images=pictures,
+        slice_number=slice_number,
+        z_mm=z_mm,
+        archive=_archive_place(images, "t2w", z),
+        archive_adc=_archive_place(images, "adc", z),
+        facts=_measured_texts(measurements, words),
         fit=", ".join(fit),
-        curve=curve_plot(images.curve(region.roi)) if images else None,
+        curve=curve,
         no_curve=_no_curve(images),
         reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
         warnings=[*region.warnings, *_display_warnings(measurements, images)],
@@ -287,7 +306,9 @@ def _place_words(
     The words also say whether the place was estimated from the gland mask or from the image alone.
     """
     if region.sector or place is not None or in_image is None:
-        where = re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place, in_image))
+        where = re.sub(
+            r"\w+", lambda m: WORDS.get(m[0], m[0]), _place_of_region(region, place, in_image)
+        )
         return words.again(where)
     zone = words.again(WORDS.get(region.zone, region.zone))
     phrases = [zone or words.say("zone not known")]
@@ -313,7 +334,9 @@ _THIRDS = {
 _DEPTHS = {"anterior": "anterior among the regions", "posterior": "posterior among the regions"}
 
 
-def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject | None) -> str:
+def _place_of_region(
+    region: RegionResult, place: JsonObject | None, in_image: JsonObject | None
+) -> str:
     """Return the sector that a person named, else an estimate of side and sector, else the zone."""
     if region.sector:
         return region.sector
@@ -328,7 +351,7 @@ def _where(region: RegionResult, place: JsonObject | None, in_image: JsonObject 
     return f"{text} (estimated)"
 
 
-def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
+def _archive_place(images: StudyImages | None, key: str, z: int | None) -> str:
     """Name a slice by the archive's numbers of series and image; empty without such numbers."""
     numbers = (images.meta.get("archive") or {}).get(key) if images else None
     if numbers is None or z is None:
@@ -337,7 +360,7 @@ def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
     return f"series {numbers['series']}" + (f" image {image}" if image is not None else "")
 
 
-def _facts(values: JsonObject, words: Wording) -> dict[str, str]:
+def _measured_texts(values: JsonObject, words: Wording) -> dict[str, str]:
     """Return the measurements of a region as text with units, by name."""
     facts = {}
     for key, name, unit in _MEASURED:

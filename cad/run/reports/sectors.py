@@ -82,7 +82,7 @@ def map_lines() -> str:
     for level in SECTORS:
         cells = sector_cells(level)
         for name in sorted(set(cells.ravel()) - {""}):
-            lines.append(outline(_placed(cells == name, level)))
+            lines.append(outline(_shifted_cells(cells == name, level)))
     return "".join(lines)
 
 
@@ -111,7 +111,7 @@ def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     if place is not None:
         x = (float(place["u"]) + 1) / 2 * WIDE
         y = float(place["v"]) * HIGH
-    bars = [f"M{start} {row}h{n}v1h{-n}z" for row, start, n in runs(_placed(inside, level))]
+    bars = [f"M{start} {row}h{n}v1h{-n}z" for row, start, n in runs(_shifted_cells(inside, level))]
     point = _within(sector, (_left(level) + float(x), float(y)), [])
     return Mark("".join(bars), point, sector)
 
@@ -171,7 +171,7 @@ def _left(level: str) -> int:
     return list(SECTORS).index(level) * (WIDE + GAP)
 
 
-def _placed(cells: np.ndarray, level: str) -> np.ndarray:
+def _shifted_cells(cells: np.ndarray, level: str) -> np.ndarray:
     """Return the cells of a level with empty columns before them.
 
     In the drawing of all levels, as many columns stand before this level (:func:`_left`).

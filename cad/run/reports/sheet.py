@@ -119,14 +119,14 @@ def draw_sheet(
         words = Wording(language)
         content = patient_content(results, metrics, patient, scroller=False, words=words)
         paper = Paper(patient.patient)
-        _banner(paper, results, words)
-        _title(paper, patient, content, who, words)
-        _man(paper, patient, content, words)
-        _lesions(paper, content, words)
-        _table(paper, content, words)
-        _earlier(paper, content.earlier)
-        _problems(paper, content, words)
-        _feet(paper, patient, results, content.models, words)
+        _draw_banner(paper, results, words)
+        _draw_title(paper, patient, content, who, words)
+        _draw_man(paper, patient, content, words)
+        _draw_lesions(paper, content, words)
+        _draw_table(paper, content, words)
+        _draw_earlier(paper, content.earlier)
+        _draw_problems(paper, content, words)
+        _draw_feet(paper, patient, results, content.models, words)
         return Sheet(
             pdf=paper.pdf(f"cad: {patient.patient}"),
             pixels=paper.pixels() if capture else [],
@@ -134,7 +134,7 @@ def draw_sheet(
         )
 
 
-def _banner(paper: Paper, results: Results, words: Wording) -> None:
+def _draw_banner(paper: Paper, results: Results, words: Wording) -> None:
     limits = words.say("Not a medical device; not for diagnosis.")
     passage = [
         Run(words.say("Research use only."), bold=True),
@@ -147,7 +147,7 @@ def _banner(paper: Paper, results: Results, words: Wording) -> None:
     paper.y += 1
 
 
-def _title(
+def _draw_title(
     paper: Paper, patient: PatientView, content: PatientContent, who: str, words: Wording
 ) -> None:
     paper.block([[Run(patient.patient, bold=True)]], MARGIN, _INNER, 12)
@@ -168,7 +168,7 @@ _CALLS = {
 }
 
 
-def _decision(decision: str, words: Wording) -> Run:
+def _decision_run(decision: str, words: Wording) -> Run:
     """Return the word of a decision with its symbol, in its colour."""
     return Run(words.say(_CALLS[decision]), bold=True, colour=COLOURS[decision])
 
@@ -181,12 +181,12 @@ def _colour(region: RegionResult) -> str:
     return COLOURS[region.decision] if region.truth is None else DIM
 
 
-def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wording) -> None:
+def _draw_man(paper: Paper, patient: PatientView, content: PatientContent, words: Wording) -> None:
     """Draw the decision on the man, how far this decision can be trusted, and the sector map."""
     views = [lesion.view for lesion, _ in content.head["lesions"]]
     marked = [view for view in views if view.sector is not None]
     width = _INNER - (_MAP[0] + 3 if marked else 0)
-    decision = [_decision(patient.decision, words), Run(content.head["man"])]
+    decision = [_decision_run(patient.decision, words), Run(content.head["man"])]
     decided = [decision]
     if content.head["histology"]:
         decision[0] = decision[0]._replace(colour=DIM)
@@ -214,11 +214,11 @@ def _man(paper: Paper, patient: PatientView, content: PatientContent, words: Wor
         marked_ids = [id(view) for view in marked]
         unmarked = [view for view in content.regions if id(view) not in marked_ids]
         unmarked.sort(key=lambda view: view.region.label)
-        _sector_map(paper, marked, unmarked, MARGIN + width + 3, paper.y, words)
+        _draw_sector_map(paper, marked, unmarked, MARGIN + width + 3, paper.y, words)
     paper.y += height + 1.0
 
 
-def _sector_map(
+def _draw_sector_map(
     paper: Paper,
     views: Sequence[RegionView],
     absent: Sequence[RegionView],
@@ -406,7 +406,7 @@ class _Lesion(NamedTuple):
         return len({len(row) for row in self.rows(layout)}) < 2
 
 
-def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
+def _draw_lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
     """Draw the lesions that are in the head of the man's page.
 
     If these lesions and everything below them fit on one sheet, they are drawn on one sheet. If
@@ -424,24 +424,24 @@ def _lesions(paper: Paper, content: PatientContent, words: Wording) -> None:
     if content.earlier is not None:
         below += _earlier_height(content.earlier) + 3
     room = BOTTOM - paper.y - 3
-    layout = _fitting(lesions, room - below)
+    layout = _fitting_layout(lesions, room - below)
     if layout is None:
-        first = _fitting(lesions[:FIRST_SHEET], room) or LAYOUTS[-1]
+        first = _fitting_layout(lesions[:FIRST_SHEET], room) or LAYOUTS[-1]
         # The second sheet needs room for the other lesions and for everything that is drawn below
         # them.
         room = BOTTOM - TOP - 10 - below
-        later = _fitting(lesions[FIRST_SHEET:], room, LAYOUTS[4:]) or LAYOUTS[-1]
+        later = _fitting_layout(lesions[FIRST_SHEET:], room, LAYOUTS[4:]) or LAYOUTS[-1]
     else:
         first = layout
         later = layout
     for number, lesion in enumerate(lesions):
         chosen = first if number < FIRST_SHEET else later
         paper.make_room(lesion.height(chosen))
-        _lesion(paper, lesion, chosen, words)
+        _draw_lesion(paper, lesion, chosen, words)
     paper.block(other_regions, MARGIN, _INNER, _SMALL)
 
 
-def _fitting(
+def _fitting_layout(
     lesions: Sequence[_Lesion], room: float, layouts: Sequence[_Layout] = LAYOUTS
 ) -> _Layout | None:
     """Return the layout with the largest pictures in which lesions fit a height (mm), or None."""
@@ -466,7 +466,7 @@ def _lesion_words(lesion: RegionSentences, name: str, study: str, words: Wording
         title.append(Run(words.say("histology: {histology}", histology=outcome), bold=True))
         decision = "tool, for comparison:"
     title.append(Run(f"; {words.say(decision)} ", colour=DIM))
-    title.append(_decision(view.region.decision, words)._replace(colour=_colour(view.region)))
+    title.append(_decision_run(view.region.decision, words)._replace(colour=_colour(view.region)))
     where = f"{lesion.where}, {study}." if study else f"{lesion.where}."
     tool = [Run(f"{upper_first(lesion.tool)}.", bold=True)]
     if lesion.belief:
@@ -523,14 +523,14 @@ def _picture_height(image: KeyImage, side: float) -> float:
     return side * image.height / image.width
 
 
-def _lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording) -> None:
+def _draw_lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording) -> None:
     view = lesion.view
     height = lesion.height(layout) - 1.0
     top = paper.y
     paper.box(MARGIN, top, _INNER, height, _colour(view.region))
     paper.lines(lesion.lines(layout), MARGIN + 3, top + 0.5, _TEXT)
     if view.curve is not None and not layout.curve_below:
-        _curve(paper, view, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE, words)
+        _draw_curve(paper, view, MARGIN + _INNER - _CURVE[0], top + 0.5, *_CURVE, words)
     y = top + lesion.top(layout) + 1.0
     x = MARGIN + 2
     row_height = _CURVE[1]
@@ -538,16 +538,16 @@ def _lesion(paper: Paper, lesion: _Lesion, layout: _Layout, words: Wording) -> N
         x = MARGIN + 2
         two_lines = _two_lines(row, layout.side)
         for image in row:
-            _picture(paper, image, x, y, layout.side, two_lines, words)
+            _draw_picture(paper, image, x, y, layout.side, two_lines, words)
             x += layout.side + _GAP
         row_height = _row_height(row, layout.side)
         y += row_height
     if view.curve is not None and layout.curve_below:
-        _curve(paper, view, x + 1, y - row_height, layout.side, row_height, words)
+        _draw_curve(paper, view, x + 1, y - row_height, layout.side, row_height, words)
     paper.y = top + height + 1.0
 
 
-def _curve(
+def _draw_curve(
     paper: Paper,
     view: RegionView,
     x: float,
@@ -571,7 +571,7 @@ def _title_of(image: KeyImage) -> str:
     return f"{_TITLES.get(image.title, image.title)} {image.detail}".strip()
 
 
-def _picture(
+def _draw_picture(
     paper: Paper,
     image: KeyImage,
     x: float,
@@ -637,7 +637,7 @@ def _table_height(content: PatientContent, words: Wording) -> float:
     return height
 
 
-def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
+def _draw_table(paper: Paper, content: PatientContent, words: Wording) -> None:
     """Draw the table of all regions, if the sheet does not show all of them with pictures."""
     if not _has_table(content):
         return
@@ -646,9 +646,9 @@ def _table(paper: Paper, content: PatientContent, words: Wording) -> None:
     # made at once.
     paper.make_room(5 * line_height(_SMALL))
     paper.y += 1
-    _row(paper, head, places, DIM)
+    _draw_row(paper, head, places, DIM)
     for cells in rows:
-        _row(paper, cells, places, INK)
+        _draw_row(paper, cells, places, INK)
     paper.y += 1
 
 
@@ -681,7 +681,7 @@ def _table_cells(
             view.diameter,
             probability_text(region.probability),
             probability_text(region.belief),
-            _decision(region.decision, words).text,
+            _decision_run(region.decision, words).text,
             " ".join(score for _, score in region.scores) or "–",
         ]
         if any_histology:
@@ -715,7 +715,7 @@ def _earlier_height(earlier: EarlierView) -> float:
     return (lines + rows) * line_height(_SMALL) + 0.4 * rows + 2
 
 
-def _earlier(paper: Paper, earlier: EarlierView | None) -> None:
+def _draw_earlier(paper: Paper, earlier: EarlierView | None) -> None:
     """Draw the comparison with the man's earlier study: text, and a table of regions."""
     if earlier is None:
         return
@@ -732,13 +732,13 @@ def _earlier(paper: Paper, earlier: EarlierView | None) -> None:
     width = (_INNER - _FIRST_COLUMN) / (len(earlier.regions_head) - 1)
     for number in range(len(earlier.regions_head) - 1):
         places.append(_FIRST_COLUMN + number * width)
-    _row(paper, earlier.regions_head, places, DIM)
+    _draw_row(paper, earlier.regions_head, places, DIM)
     for cells in earlier.regions:
-        _row(paper, cells, places, INK)
+        _draw_row(paper, cells, places, INK)
     paper.y += 1
 
 
-def _row(paper: Paper, cells: Sequence[str], places: Sequence[float], colour: str) -> None:
+def _draw_row(paper: Paper, cells: Sequence[str], places: Sequence[float], colour: str) -> None:
     """Draw a row of a table; a cell is broken into lines within its column."""
     columns = _in_columns(cells, places, colour)
     height = _cells_height(columns)
@@ -761,7 +761,7 @@ def _cells_height(columns: Sequence[Sequence[Passage]]) -> float:
     return max(map(len, columns)) * line_height(_SMALL)
 
 
-def _problems(paper: Paper, content: PatientContent, words: Wording) -> None:
+def _draw_problems(paper: Paper, content: PatientContent, words: Wording) -> None:
     """Write the list of missing images and failures."""
     passages = _problem_words(content, words)
     if passages:
@@ -801,7 +801,7 @@ def _problem_words(content: PatientContent, words: Wording) -> list[Passage]:
     return passages
 
 
-def _feet(
+def _draw_feet(
     paper: Paper,
     patient: PatientView,
     results: Results,

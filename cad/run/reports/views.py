@@ -133,7 +133,10 @@ class PatientView:
         suspicious to the readers, proven cancers, and regions that are not called benign.
         """
         firsts = [self.top, self.readers_first]
-        important = [r for r in self.ranked if r in firsts or r.truth or r.decision != "benign"]
+        important = []
+        for region in self.ranked:
+            if region in firsts or region.truth or region.decision != "benign":
+                important.append(region)
         return important[:MOST]
 
     @property
@@ -318,7 +321,7 @@ def study_views(
     for name in sorted(names):
         regions_of_study = [r for r in patient.regions if r.study == name]
         failures = [f for f in patient.failures if _study_of(f) == name]
-        images = _images(results.folder, name)
+        images = _images_of_study(results.folder, name)
         if patient.blinded and not isinstance(images, str):
             layers = {key: image for key, image in images.layers.items() if key != "probability"}
             images = replace(images, layers=layers)
@@ -395,7 +398,7 @@ def _study_of(failure: dict[str, str]) -> str:
     return failure.get("study_id") or failure["participant_id"]
 
 
-def _images(folder: RunFolder, study: str) -> StudyImages | str:
+def _images_of_study(folder: RunFolder, study: str) -> StudyImages | str:
     """Return the study's images, or a sentence on why they cannot be read."""
     path = folder.study(study)
     if path.parent.resolve() != path.resolve().parent or not path.is_file():

@@ -30,22 +30,22 @@ def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
         charts.append(
             {
                 **chart,
-                "rise": _points(chart["upper"], 0.0, highest),
-                "fall": _points(chart["lower"], 0.0, highest),
+                "rise": _points_of_polyline(chart["upper"], 0.0, highest),
+                "fall": _points_of_polyline(chart["lower"], 0.0, highest),
                 "at_limit": _height(chart["limit"], 0.0, highest),
             }
         )
     contests = []
     for contest, sentence in zip(summary["contests"], sentences, strict=True):
         size = max(0.01, *(abs(value) for value in (*contest["low"], *contest["high"])))
-        upper = _points(contest["high"], -size, size)
-        lower = _points(contest["low"], -size, size).split()
+        upper = _points_of_polyline(contest["high"], -size, size)
+        lower = _points_of_polyline(contest["low"], -size, size).split()
         contests.append(
             {
                 **contest,
                 "sentence": sentence,
                 "band": " ".join([upper, *reversed(lower)]),
-                "line": _points(contest["mean"], -size, size),
+                "line": _points_of_polyline(contest["mean"], -size, size),
                 "at_zero": _height(0.0, -size, size),
                 "size": size,
             }
@@ -62,7 +62,7 @@ def _height(value: float, lowest: float, highest: float) -> float:
     return round(_HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN), 1)
 
 
-def _points(values: Sequence[float], lowest: float, highest: float) -> str:
+def _points_of_polyline(values: Sequence[float], lowest: float, highest: float) -> str:
     """Return values as the ``points`` of an SVG polyline, at equal steps from left to right."""
     step = (_WIDTH - 2 * _MARGIN) / max(len(values) - 1, 1)
     points = []

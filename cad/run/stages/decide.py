@@ -215,10 +215,10 @@ def _decision_columns(model: str, row: dict[str, Any]) -> dict[str, Any]:
     against = list(readers)
     histology = []
     if model in ("malignant", "benign"):
-        if _text(row, "unlike") not in ("", LIKE):
+        if _text_or_empty(row, "unlike") not in ("", LIKE):
             against.append("the region is unlike the training cohort")
         against += _set_against(model, plausible)
-        if _text(row, "displaced"):
+        if _text_or_empty(row, "displaced"):
             against.append(row["displaced"])
         if model == "benign" and not values and unseen(row.get("confidence")):
             against.append(UNSEEN)
@@ -277,13 +277,13 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
 
 def _reader_values(row: dict[str, Any]) -> list[float]:
     values = []
-    for pair in _text(row, "reader_values").split("; "):
+    for pair in _text_or_empty(row, "reader_values").split("; "):
         if pair:
             values.append(float(pair.rpartition("=")[2]))
     return values
 
 
-def _text(row: dict[str, Any], name: str) -> str:
+def _text_or_empty(row: dict[str, Any], name: str) -> str:
     value = row.get(name, "")
     return value if isinstance(value, str) else ""
 

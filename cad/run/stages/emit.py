@@ -27,7 +27,7 @@ from cad.learning.evaluation.statements.checklists import validation_md
 from cad.learning.evaluation.summary import Summary
 from cad.run.model.versions import library_versions
 from cad.run.reports import write_report
-from cad.run.reports.printed import closing_lines, numbers, printed_table, regions_as_json
+from cad.run.reports.printed import closing_lines, main_measures, printed_table, regions_as_json
 from cad.run.stages.aggregate import aggregate_nothing
 from cad.run.stages.decide import measures_of_decisions
 from cad.run.stages.earlier import compare_earlier, has_pairs
@@ -87,7 +87,7 @@ class Emitted:
             "waiting": [failure.study_id for failure in self.kinds.waiting],
             # While results of a man are held back, measures are hidden as well, because with few
             # other men they would reveal his results.
-            "metrics": None if hidden else numbers(self.metrics),
+            "metrics": None if hidden else main_measures(self.metrics),
             "results": regions_as_json(results),
         }
 
@@ -265,7 +265,7 @@ def emit_nothing(
         simulated=loaded.cohort.simulated,
         men=pd.DataFrame(columns=tables.PATIENT_COLUMNS[1:]).rename_axis(index="participant_id"),
     )
-    return _write(loaded, measured, judged, [])
+    return _write_results(loaded, measured, judged, [])
 
 
 def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
@@ -291,14 +291,14 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     if earlier:
         seconds = time.perf_counter() - begun
         judged = replace(judged, timings={**judged.timings, "earlier": seconds})
-    emitted = _write(loaded, measured, judged, earlier)
+    emitted = _write_results(loaded, measured, judged, earlier)
     # The mark of a finished run is written last. So wherever it exists, all other files are
     # complete.
     records.write_complete(loaded.folder, _hash_of_inputs(loaded, measured))
     return emitted
 
 
-def _write(
+def _write_results(
     loaded: Loaded, measured: Measured, judged: Judged, earlier: Sequence[tables.EarlierRow]
 ) -> Emitted:
     """Replace all tables and records of the run folder in one step, then write the pages."""
@@ -306,7 +306,7 @@ def _write(
     failures = [*loaded.failures, *measured.failures, *judged.failures]
     waiting = sum(failure.waiting for failure in failures)
     summary = replace(judged.summary, n=replace(judged.summary.n, waiting=waiting))
-    record = _record(loaded, measured, judged)
+    record = _run_record(loaded, measured, judged)
     record["counts"]["regions_failed"] = _count_failed_regions(failures)
     record["failures"] = sort_failures(folder.root, failures).counts
     with stage(folder.root) as scratch:
@@ -364,7 +364,7 @@ def _count_failed_regions(failures: Sequence[tables.Failure]) -> int:
     return len(regions)
 
 
-def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
+def _run_record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
     outcomes = measured.outcomes
     people = loaded.cohort.participants
     studies = []

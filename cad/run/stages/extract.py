@@ -84,7 +84,9 @@ def measure(loaded: Loaded) -> Measured:
     settings = _measured_with(loaded)
     tasks = [StudyTask(ref, settings, loaded.folder.root) for ref in refs]
     outcomes = measure_studies(process_study, tasks, loaded.options)
-    failures = [f for outcome in outcomes for f in outcome.failures]
+    failures = []
+    for outcome in outcomes:
+        failures += outcome.failures
     pairs = zip(tasks, outcomes, strict=True)
     results = [task.result for task, outcome in pairs if outcome.status != "failed"]
     return Measured(outcomes, results, failures, time.perf_counter() - start)

@@ -312,7 +312,7 @@ def predicted_risk(
             )
             notes += _contradicted(predicted.man, bundle, prevalence)
     # Cancer that was proved by biopsy in an earlier study also counts as truth of the man.
-    men["truth"] = _truth_of_men(rows).reindex(names)
+    men["truth"] = _truth_of_rows(rows).reindex(names)
     return Risk(regions.infer_objects(), men.infer_objects(), None, tuple(notes))
 
 
@@ -533,7 +533,7 @@ def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
     men[high] = np.nan
     men["probability_images"] = np.nan
     men["unknown"] = ""
-    men["truth"] = _truth_of_men(rows).reindex(names)
+    men["truth"] = _truth_of_rows(rows).reindex(names)
     for name in ("age", "psa", "psa_density"):
         men[name] = by_man[name].first().reindex(names) if name in rows else np.nan
     men["model"] = ""
@@ -544,7 +544,7 @@ def _men_of_readers(rows: pd.DataFrame, names: pd.Index) -> pd.DataFrame:
     return men
 
 
-def _truth_of_men(rows: pd.DataFrame) -> pd.Series:
+def _truth_of_rows(rows: pd.DataFrame) -> pd.Series:
     """Return the truth of each man: by the histology of his whole prostate, else of his regions."""
     patients = rows["participant_id"].to_numpy(str)
     of_regions = truth_of_men(rows["truth"].to_numpy(float), patients)

@@ -213,20 +213,20 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
     CadError
         For images that cannot be read, or values that no patient can have.
     """
-    from cad.mri.imaging.displacement_search import remember
+    from cad.mri.imaging.displacement_search import with_displacements
     from cad.mri.imaging.plausibility import require_plausible, site_ranges
     from cad.mri.imaging.study import Roi
     from cad.mri.imaging.study_files import read_study
 
-    rois = [
-        Roi(str(row.roi_id), int(row.label), "n/a" if pd.isna(row.zone) else str(row.zone))
-        for row in ref.rois.itertuples()
-    ]
+    rois = []
+    for row in ref.rois.itertuples():
+        zone = "n/a" if pd.isna(row.zone) else str(row.zone)
+        rois.append(Roi(str(row.roi_id), int(row.label), zone))
     if not rois:
         raise AwaitingRoi(
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
-    study = remember(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
+    study = with_displacements(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
     registered = images is not None and images.registration != "none"
     require_plausible(study, site_ranges(ref.folder, registered))
     return study

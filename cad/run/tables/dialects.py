@@ -385,7 +385,9 @@ def _parquet_records(content: bytes) -> list[tuple[int, list[str]]]:
         # pandas may have stored a column of the table as the index (the names of the rows). This
         # column is read like any other.
         table = table.reset_index()
-    columns = [[_text_of_cell(value) for value in table[name].tolist()] for name in table.columns]
+    columns = []
+    for name in table.columns:
+        columns.append([_text_of_cell(value) for value in table[name].tolist()])
     rows = [list(row) for row in zip(*columns, strict=True)]
     return list(enumerate([[str(name) for name in table.columns], *rows], start=1))
 
@@ -556,7 +558,7 @@ def _cells(
     body = records[1:]
     _check_head(records[0][0], names, body)
     nameless = [place for place, name in enumerate(names) if not name]
-    _check_names(names)
+    names = _completed_names(names)
     if not body:
         raise CadError(
             f"the table has a head of {len(names)} columns and no row under it",
@@ -655,7 +657,12 @@ def _uneven(number: int, row: list[str], names: list[str], *, last: bool) -> Cad
     )
 
 
-def _check_names(names: list[str]) -> None:
+def _completed_names(names: list[str]) -> list[str]:
+    """Return the names of a table's columns, with a name for each column that has none.
+
+    An error is raised if the first row holds numbers, if a name is unusable, or if two columns have
+    the same name.
+    """
     numbers = [name for name in names if _HEAD_NUMBER.fullmatch(name)]
     if len(numbers) > len(names) / 2:
         raise CadError(
@@ -663,18 +670,25 @@ def _check_names(names: list[str]) -> None:
             "expected",
             hint="put a row of names above the first region",
         )
-    check_names(list(dict.fromkeys(names)))
-    for place, name in enumerate(names, start=1):
-        if name and name in names[: place - 1]:
+    # Two equal names are refused below, with the numbers of both columns.
+    different_names = list(dict.fromkeys(names))
+    check_names(different_names)
+
+    completed = []
+    for index, name in enumerate(names):
+        # pandas gives a column without a name a name such as ``Unnamed: 3``. The same is done here.
+        completed.append(name or f"Unnamed: {index}")
+
+    first_column: dict[str, int] = {}  # number of the first column of each name, from 1
+    for column, name in enumerate(completed, start=1):
+        if name in first_column:
             raise CadError(
-                f"columns {names.index(name) + 1} and {place} are both called {name[:80]!r}",
+                f"columns {first_column[name]} and {column} are both called {name[:80]!r}",
                 hint="rename or remove one of them; a table on its side is turned, so that a row "
                 "is a region",
             )
-        if not name:
-            # pandas gives a column without a name a name such as ``Unnamed: 3``. The same is done
-            # here.
-            names[place - 1] = f"Unnamed: {place - 1}"
+        first_column[name] = column
+    return completed
 
 
 def _decimal_comma(table: pd.DataFrame, rows: np.ndarray, decimal: str, notes: list[str]) -> bool:

@@ -22,7 +22,7 @@ import pandas as pd
 from cad.base.errors import CadError
 from cad.base.reading import bare_name
 from cad.run.tables.dialects import Cells
-from cad.run.tables.names import LISTS, kind_of, typed
+from cad.run.tables.names import LISTS, as_typed, role_of_name
 from cad.run.tables.roles import Roles
 
 CODES = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 99.0, 999.0, 9999.0, 99999.0)
@@ -66,10 +66,10 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
         options.
     """
     for name in names:
-        kind = kind_of(name)
+        kind = role_of_name(name)
         if kind is None:
             continue
-        word = typed(name) if kind.option in LISTS else quote(name)
+        word = as_typed(name) if kind.option in LISTS else quote(name)
         taken = f"{kind.option} {word}"
         if kind.option == "--scores" and roles.reader is None:
             taken = f"--reader {quote(name)} (a row a reading)"
@@ -78,19 +78,19 @@ def doubt_names(names: Sequence[str], cells: Cells, roles: Roles) -> None:
             if first_cell.startswith(tuple("0123456789")):
                 taken = f"--scores {_with(roles, name)} (a column a reader), {taken}"
         raise CadError(
-            f"column {name!r}, row {cells.rows[0]}: {_shown(cells, name)}: the column is named "
-            f"like {kind.title}, and would be learned from as a feature",
-            hint=f"say what it is: {taken}, --ignore {typed(name)} to leave it out, or --features "
-            f"{typed(name)} to take it as a feature after all",
+            f"column {name!r}, row {cells.rows[0]}: {_first_cell(cells, name)}: the column is "
+            f"named like {kind.title}, and would be learned from as a feature",
+            hint=f"say what it is: {taken}, --ignore {as_typed(name)} to leave it out, or "
+            f"--features {as_typed(name)} to take it as a feature after all",
         )
 
 
 def _with(roles: Roles, name: str) -> str:
     """Return the value of the option ``--scores`` with one more column."""
-    return ",".join(typed(column) for column in (*roles.scores, name))
+    return ",".join(as_typed(column) for column in (*roles.scores, name))
 
 
-def _shown(cells: Cells, name: str) -> str:
+def _first_cell(cells: Cells, name: str) -> str:
     """Return the first cell of a column, cut short."""
     return _quoted_cell(str(cells.table[name].iloc[0]))
 
@@ -162,8 +162,8 @@ def doubt_values(
 
 def _way_out(name: str, taken: str) -> str:
     return (
-        f"{taken}--ignore {typed(name)} leaves it out; --features {typed(name)} takes it as a "
-        "feature after all"
+        f"{taken}--ignore {as_typed(name)} leaves it out; --features {as_typed(name)} takes it as "
+        "a feature after all"
     )
 
 
@@ -187,8 +187,8 @@ def _doubt_code(name: str, values: np.ndarray, cells: Cells) -> None:
             f"column {name!r}, row {row}: {text!r} (in {int(coded.sum())} rows) lies far from all "
             f"other values, {uncoded.min():g} to {uncoded.max():g}, as a code for a missing value "
             "does",
-            hint=f"--missing={quote(text)} where it is one; --features {typed(name)} to take the "
-            "column as it is, with this value",
+            hint=f"--missing={quote(text)} where it is one; --features {as_typed(name)} to take "
+            "the column as it is, with this value",
         )
 
 
@@ -297,7 +297,7 @@ def _rows(name: str, cells: Cells) -> str:
     return f"column {name!r}, rows {cells.rows[0]} to {cells.rows[-1]}"
 
 
-def _place(name: str, cells: Cells) -> str:
+def _column_and_cells(name: str, cells: Cells) -> str:
     """Return a text for a message: the column, the numbers of its rows and its first cells."""
     shown = ", ".join(_quoted_cell(str(cell)) for cell in cells.table[name].head(3))
     return f"{_rows(name, cells)}: {shown} and so on"
@@ -342,7 +342,7 @@ def _doubt_labels(
     size = float(np.sqrt((centred_x @ centred_x) * (centred_y @ centred_y)))
     r = float(centred_x @ centred_y) / size if size > 0 else 0.0
     way_out = _way_out(
-        name, f"--histology {quote(name)} or --scores {typed(name)} where it is the label; "
+        name, f"--histology {quote(name)} or --scores {as_typed(name)} where it is the label; "
     )
     # Noise hardly reaches the limits of the correlation. If column and label are unrelated, a
     # correlation of .98 over eight rows has a probability of 1e-5. A correlation of .9 over twenty
@@ -352,9 +352,9 @@ def _doubt_labels(
     if abs(r) >= limit:
         kind = "a column of two values" if classes else "a column"
         raise CadError(
-            f"{_place(name, cells)} almost equal {of}: the correlation is {r:.3f} in {len(x)} "
-            f"rows, and from {limit:g} on {kind} says the answer, which would be learned instead "
-            "of anything measured",
+            f"{_column_and_cells(name, cells)} almost equal {of}: the correlation is {r:.3f} in "
+            f"{len(x)} rows, and from {limit:g} on {kind} says the answer, which would be learned "
+            "instead of anything measured",
             hint=way_out,
         )
     if not np.isin(y, (0.0, 1.0)).all():
@@ -365,7 +365,7 @@ def _doubt_labels(
     chance = 2 * columns / math.comb(len(x), len(positive))
     if separated and chance < _CHANCE:
         raise CadError(
-            f"{_place(name, cells)} tell {of} without a mistake in all {len(x)} rows "
+            f"{_column_and_cells(name, cells)} tell {of} without a mistake in all {len(x)} rows "
             f"({len(positive)} malignant): measured features do not, columns made from the label "
             "do",
             hint=way_out,

@@ -170,7 +170,7 @@ LISTS = ("--scores", "--ignore", "--features")
 """Options that take several columns, with commas between them."""
 
 
-def kind_of(name: str) -> Kind | None:
+def role_of_name(name: str) -> Kind | None:
     """Return the role that a column's name suggests; None where the name suggests no role.
 
     Parameters
@@ -180,13 +180,16 @@ def kind_of(name: str) -> Kind | None:
 
     Examples
     --------
-    >>> [kind.option for kind in map(kind_of, ["Reader2", "ISUP_biopsy", "patientID"]) if kind]
+    >>> [kind.option for kind in map(role_of_name, ["Reader2", "ISUP_biopsy", "patientID"]) if kind]
     ['--scores', '--histology', '--patient']
-    >>> kind_of("original_glcm_Id") is None
+    >>> role_of_name("original_glcm_Id") is None
     True
     """
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    words = [word.lower() for word in re.split(r"[^A-Za-z]+", spaced) if word]
+    words = []
+    for word in re.split(r"[^A-Za-z]+", spaced):
+        if word:
+            words.append(word.lower())
     whole = "".join(words)
     for kind in KINDS:
         if whole in kind.names or any(word in kind.words for word in words):
@@ -201,13 +204,13 @@ def looks_like(names: Sequence[str], option: str) -> str | None:
     column.
     """
     for name in names:
-        kind = kind_of(name)
+        kind = role_of_name(name)
         if kind is not None and kind.option == option:
             return name
     return None
 
 
-def typed(name: str) -> str:
+def as_typed(name: str) -> str:
     """Return a column's name as a user types it in a list of columns on the command line.
 
     Parameters
@@ -217,7 +220,7 @@ def typed(name: str) -> str:
 
     Examples
     --------
-    >>> print(typed("adc"), typed("sex, coded"))
+    >>> print(as_typed("adc"), as_typed("sex, coded"))
     adc '"sex, coded"'
     """
     if "," in name or '"' in name:

@@ -111,13 +111,13 @@ def predict_table(
         )
     if path.is_dir():
         table = read_partitions(path)
-        _check_columns(table, bundle, path)
+        _check_model_columns(table, bundle, path)
         regions = _regions_to_predict(table, bundle, path)
-        rows = [f"region {roi} of {patient}" for patient, roi in _keys(regions)]
+        rows = [f"region {roi} of {patient}" for patient, roi in _keys_of_rows(regions)]
     else:
         cells = read_cells(path, dialect)
         table = cells.table
-        _check_columns(table, bundle, path)
+        _check_model_columns(table, bundle, path)
         with located(file=path):
             regions = _of_cells(cells, bundle, missing)
         rows = [f"row {row}" for row in cells.rows]
@@ -133,7 +133,7 @@ def predict_table(
     return Predicted(written, notes)
 
 
-def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
+def _check_model_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
     absent = [name for name in bundle.features if name not in table]
     if absent:
         shown = ", ".join(map(repr, absent[:_SHOWN]))
@@ -157,7 +157,7 @@ def _check_columns(table: pd.DataFrame, bundle: Bundle, path: Path) -> None:
         )
 
 
-def _keys(regions: Regions) -> list[tuple[str, str]]:
+def _keys_of_rows(regions: Regions) -> list[tuple[str, str]]:
     """Return patient and region of every row."""
     return list(zip(regions.rois["participant_id"], regions.rois["roi_id"], strict=True))
 

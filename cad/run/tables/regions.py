@@ -20,7 +20,7 @@ from cad.mri.features.provenance import check_columns
 from cad.run.tables import values
 from cad.run.tables.dialects import UNSTATED, Cells, Dialect, read_cells
 from cad.run.tables.doubts import doubt_alike, doubt_names, doubt_values
-from cad.run.tables.names import typed
+from cad.run.tables.names import as_typed
 from cad.run.tables.roles import Columns, Roles, assign_roles
 
 _KEY = ["participant_id", "roi_id"]
@@ -540,7 +540,8 @@ def _first_rows(cells: Cells, roles: Roles, meaning: values.Meaning) -> Cells:
                 "region, which has one value",
                 patient=patients[place],
                 roi=regions[place],
-                hint=f"correct one of them, name the regions with --id, or --ignore {typed(name)}",
+                hint="correct one of them, name the regions with --id, or --ignore "
+                f"{as_typed(name)}",
             )
     table = cells.table[first].reset_index(drop=True)
     return Cells(cells.file, table, cells.rows[first], cells.decimal_comma, cells.notes)
@@ -625,7 +626,7 @@ def _check_sites(regions: Regions, roles: Roles) -> None:
             f"{sites[second]!r} of the same patient, who has one site",
             patient=patient,
             hint="correct one of the cells; give a patient of two sites a name at each; or leave "
-            f"the site out: --ignore {typed(roles.site)} in place of --site",
+            f"the site out: --ignore {as_typed(roles.site)} in place of --site",
         )
 
 

@@ -14,7 +14,7 @@ from shlex import quote
 
 from cad.base.errors import CadError
 from cad.learning.labels.scales import SCALES
-from cad.run.tables.names import LISTS, looks_like, typed
+from cad.run.tables.names import LISTS, as_typed, looks_like
 
 PYRADIOMICS_FEATURES = (
     "original_*",
@@ -169,16 +169,28 @@ def assign_roles(names: Sequence[str], columns: Columns) -> Roles:
     trusted = _several(names, columns.features, "--features", taken=option_of)
     ignored = _several(names, columns.ignored, "--ignore", taken=option_of)
     _check_features_not_ignored(columns, trusted, ignored)
-    unassigned = tuple(name for name in names if name not in option_of and name not in ignored)
-    features = unassigned
-    beyond: tuple[str, ...] = ()
-    if columns.preset == "pyradiomics":
-        features = tuple(name for name in unassigned if name in trusted or _of_pyradiomics(name))
-        beyond = tuple(name for name in unassigned if name not in features)
+    features = []
+    beyond = []  # columns that are neither features of the preset nor anything else
+    for name in names:
+        if name in option_of or name in ignored:
+            continue
+        if columns.preset != "pyradiomics" or name in trusted or _of_pyradiomics(name):
+            features.append(name)
+        else:
+            beyond.append(name)
     if not features:
-        raise _no_feature(names, columns, members_of, ignored, beyond)
+        raise _no_feature(names, columns, members_of, ignored, tuple(beyond))
     return Roles(
-        patient, features, scores, histology, site, region, reader, ignored, beyond, trusted
+        patient,
+        tuple(features),
+        scores,
+        histology,
+        site,
+        region,
+        reader,
+        ignored,
+        tuple(beyond),
+        trusted,
     )
 
 
@@ -215,7 +227,7 @@ def _check_one_score(reader: str, scores: tuple[str, ...]) -> None:
     if len(scores) != 1:
         raise CadError(
             f"--reader {quote(reader)} says that a row is one reading, with one score, and "
-            f"--scores names {len(scores)} columns{_listed(scores)}",
+            f"--scores names {len(scores)} columns{_list_of_names(scores)}",
             hint="name the one column of scores, --scores COLUMN; or leave --reader out where "
             "every reader has a column",
         )
@@ -232,7 +244,7 @@ def _option_of_columns(members_of: dict[str, tuple[str, ...]]) -> dict[str, str]
                     f"{earlier} {','.join(members_of[earlier])} and "
                     f"{option} {','.join(members)} both name the column {name!r}, and a column has "
                     "one role",
-                    hint=f"take {typed(name)} out of {earlier} or out of {option}",
+                    hint=f"take {as_typed(name)} out of {earlier} or out of {option}",
                 )
             option_of[name] = option
     return option_of
@@ -244,8 +256,8 @@ def _check_features_not_ignored(
     """Refuse a column that is named both as a feature and as one to leave out."""
     both = [name for name in trusted if name in ignored]
     if both:
-        taken_by = typed(_naming(both[0], columns.features))
-        ignored_by = typed(_naming(both[0], columns.ignored))
+        taken_by = as_typed(_naming(both[0], columns.features))
+        ignored_by = as_typed(_naming(both[0], columns.ignored))
         raise CadError(
             f"column {both[0]!r} is taken in by --features {taken_by} and left out by --ignore "
             f"{ignored_by}, and a column is either a feature or none",
@@ -265,13 +277,16 @@ def _no_feature(
     if beyond:
         return CadError(
             f"--preset {columns.preset}: no column is called as those of "
-            f"{columns.preset} (left are{_listed(beyond).removeprefix(':')}), which begin with "
-            f"{', '.join(PYRADIOMICS_FEATURES)}",
+            f"{columns.preset} (left are{_list_of_names(beyond).removeprefix(':')}), which begin "
+            f"with {', '.join(PYRADIOMICS_FEATURES)}",
             hint="take --preset out, or name the features with --features",
         )
-    uses = [f"{option} {', '.join(members)}" for option, members in members_of.items() if members]
+    uses = []
+    for option, members in members_of.items():
+        if members:
+            uses.append(f"{option} {', '.join(members)}")
     if ignored:
-        uses.append(f"--ignore {_listed(ignored).removeprefix(': ')}")
+        uses.append(f"--ignore {_list_of_names(ignored).removeprefix(': ')}")
     return CadError(
         f"none of the {len(names)} columns is left as a feature, and learning takes one at "
         f"least: {'; '.join(uses)}",
@@ -289,7 +304,7 @@ def _of_pyradiomics(name: str) -> bool:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_of_names(names: Sequence[str]) -> str:
     """Return a colon and names for a message, at most :data:`_LISTED`; empty without names."""
     if not names:
         return ""
@@ -335,7 +350,7 @@ def _several(
                 raise CadError(
                     f"{taken[pattern]} and {option} both name the column {pattern!r}, and a column "
                     "has one role",
-                    hint=f"take {typed(pattern)} out of {taken[pattern]} or out of {option}",
+                    hint=f"take {as_typed(pattern)} out of {taken[pattern]} or out of {option}",
                 )
             matched.append(pattern)
             continue
@@ -347,20 +362,23 @@ def _several(
 
 
 def _absent(names: Sequence[str], name: str, option: str) -> CadError:
-    closest = [column.lower() for column in names if column.lower().startswith(name.lower())]
+    closest = []
+    for column in names:
+        if column.lower().startswith(name.lower()):
+            closest.append(column.lower())
     if not closest:
         closest = difflib.get_close_matches(name.lower(), [column.lower() for column in names], n=1)
     meant = looks_like(names, option)
     if closest:
         meant = next(column for column in names if column.lower() == closest[0])
-    columns = f"the table has the columns{_listed(names).removeprefix(':')}"
+    columns = f"the table has the columns{_list_of_names(names).removeprefix(':')}"
     if len(names) == 1:
         columns = f"the table has one column, {names[0]}: where it has more, say what separates "
         columns += "them, for example --separator semicolon; blanks alone separate nothing"
         meant = None
     hint = f"write {option} with the name of a column: {columns}"
     if meant is not None:
-        word = typed(meant) if option in LISTS else quote(meant)
+        word = as_typed(meant) if option in LISTS else quote(meant)
         hint = f"did you mean {option} {word}? {columns}"
     problem = f"{option} {name!r}: the table has no column of that name"
     if any(c in name for c in "*?["):

@@ -154,7 +154,7 @@ def _replaced_learner(text: str, before: LearnerSettings) -> LearnerSettings:
                 f"--learner {text!r}: the parameter {word.strip()!r} has no value",
                 hint=f"write {word.strip()}=VALUE, as in kernel=linear,C=10",
             )
-        params[key.strip()] = _value(value.strip())
+        params[key.strip()] = _value_of_text(value.strip())
     return before.model_copy(update={"name": name, "params": params, "grid": {}})
 
 
@@ -174,7 +174,7 @@ def _one_precision(labels: LabelSettings) -> LabelSettings:
     return labels.model_copy(update=changed)
 
 
-def _value(text: str) -> Any:
+def _value_of_text(text: str) -> Any:
     try:
         return literal_eval(text)
     except (ValueError, SyntaxError):

@@ -13,7 +13,7 @@ from cad.base.errors import CadError
 from cad.base.reading import PLAIN_NUMBER
 from cad.learning.labels.scales import check_score
 from cad.run.tables.dialects import Cells
-from cad.run.tables.names import typed
+from cad.run.tables.names import as_typed
 
 MISSING = ("", "NA", "N/A", "n/a", "na", "NaN", "nan", "NULL", "null", "None", "<NA>", ".", "-")
 """Texts that stand for a missing value in every table."""
@@ -98,7 +98,7 @@ class Meaning:
 
         The text is empty where the column cannot be left out.
         """
-        return "" if self.of_model else f", or leave the column out with --ignore {typed(name)}"
+        return "" if self.of_model else f", or leave the column out with --ignore {as_typed(name)}"
 
     def absent(self, cell: str) -> bool:
         """Tell whether a cell stands for a missing value."""
@@ -189,8 +189,8 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
         if len(distinct_texts) == 1 and len(cell) <= _SHOWN:
             hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
         return CadError(
-            f"{place} {_rule(cell)}; the model learned from numbers in this column, and {good} "
-            "other cells are numbers",
+            f"{place} {_broken_rule(cell)}; the model learned from numbers in this column, and "
+            f"{good} other cells are numbers",
             hint=hint,
         )
     texts = [str(cells.table[name].iloc[row]) for row in wrong]
@@ -199,7 +199,7 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
         return CadError(
             f"{place} is a category ({', '.join(map(_short, distinct))} in {len(wrong)} rows), and "
             "a feature is a number",
-            hint=f"leave it out with --ignore {typed(name)}, or give every category a column of "
+            hint=f"leave it out with --ignore {as_typed(name)}, or give every category a column of "
             "0 and 1 in the table",
         )
     if good == 0:
@@ -210,8 +210,8 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
                 hint=f"write {plain}: export the column as numbers{meaning.without(name)}",
             )
         return CadError(
-            f"{place} {_rule(cell)}; no cell of the column is a number",
-            hint=f"leave it out with --ignore {typed(name)}, or name its role with --id, "
+            f"{place} {_broken_rule(cell)}; no cell of the column is a number",
+            hint=f"leave it out with --ignore {as_typed(name)}, or name its role with --id, "
             "--patient, --site, --reader or --histology",
         )
     further = f" and {len(wrong) - 1} other cell(s) of the column" if len(wrong) > 1 else ""
@@ -222,10 +222,12 @@ def _no_number(cells: Cells, name: str, meaning: Meaning, wrong: list[int], good
         hint = f"--missing={quote(cell)} where it stands for a missing value; else {hint}"
     if not meaning.decimal_comma and _COMMA.fullmatch(cell):
         hint = f"--decimal comma where numbers are written so; else {hint}"
-    return CadError(f"{place}{further} {_rule(cell)}; {good} other cells are numbers", hint=hint)
+    return CadError(
+        f"{place}{further} {_broken_rule(cell)}; {good} other cells are numbers", hint=hint
+    )
 
 
-def _rule(cell: str) -> str:
+def _broken_rule(cell: str) -> str:
     """Return, for a message, why a cell is no number that a feature may have."""
     lower = cell.lower().lstrip("+-")
     if lower in ("inf", "infinity"):

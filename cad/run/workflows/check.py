@@ -115,7 +115,7 @@ def check_study_of(
         regions that cannot be measured in one of the images.
     """
     from cad.mri.features.table import extract
-    from cad.mri.imaging.displacement_search import remember
+    from cad.mri.imaging.displacement_search import with_displacements
     from cad.mri.imaging.plausibility import implausible, site_ranges
     from cad.mri.imaging.prepare import prepare_study
     from cad.mri.imaging.study import Roi
@@ -138,7 +138,7 @@ def check_study_of(
     problems = [problem.naming(patient=ref.participant_id) for problem in problems]
     rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
     try:
-        study = remember(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
+        study = with_displacements(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
         images = settings.images if settings else ImageSettings()
         refused_whole = implausible(study, site_ranges(ref.folder, images.registration != "none"))
         problems += refused_whole

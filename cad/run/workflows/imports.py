@@ -10,7 +10,7 @@ from cad.base.files import check_apart, write_atomic
 from cad.base.processes import landlock
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.explain import (
-    Explanation,
+    SourceExplanation,
     check_replaceable,
     explain_source,
     marked,
@@ -122,7 +122,9 @@ def _looking_into(source: Path, options: ExecutionOptions) -> Iterator[tuple[Cal
             yield call, scratch
 
 
-def explain_confined(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
+def explain_confined(
+    source: Path, rules: Path | None, options: ExecutionOptions
+) -> SourceExplanation:
     """Explain which series an import would take, with the source opened by a restricted process.
 
     Parameters
@@ -190,10 +192,9 @@ def write_rules_confined(
     with _looking_into(source, options) as (call, scratch):
         undecided = write_rules(source, rules, take, call, scratch)
     if undecided:
-        shown = {
-            role: [(each.line, each.slices) for each in series]
-            for role, series in undecided.items()
-        }
+        shown = {}
+        for role, series in undecided.items():
+            shown[role] = [(each.line, each.slices) for each in series]
         write_atomic(page, marked(candidates_page(shown), "<!--", "-->"), mode=0o600)
     else:
         page.unlink(missing_ok=True)

@@ -107,7 +107,7 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
         outcome["man"] = {"operating_point": chosen["men"].as_dict()}
     with_truth = np.isfinite(truth_of_men) | np.isin(names, patients[np.isfinite(truth)])
     outcome["recalibrated_on"] = sorted(names[with_truth].tolist())
-    report["text"] = _text(report, chosen)
+    report["text"] = _lines_of_report(report, chosen)
     outcome["combinations"] = _combinations(bundle, before, joint)
     save_recalibrated(out, bundle, _moved_training(bundle, joint), outcome, report)
     return dict(json_safe(report))
@@ -214,7 +214,7 @@ def _named_sites(loaded: Loaded) -> str:
     return ", ".join(sorted(map(str, named))) or "not stated"
 
 
-def _text(report: JsonObject, chosen: dict[str, OperatingChoice]) -> list[str]:
+def _lines_of_report(report: JsonObject, chosen: dict[str, OperatingChoice]) -> list[str]:
     lines = []
     for name in ("regions", "men"):
         measured = report[name]

@@ -26,7 +26,7 @@ from cad.base.files import JsonObject, json_safe, typed, write_atomic
 from cad.base.reading import MAX_JSON, parse_json, read_bytes, read_json, read_parquet, reading
 from cad.base.share import find
 from cad.base.terms.modality import MODALITIES, T2W
-from cad.base.transactions import Kind
+from cad.base.transactions import FolderKind
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.tables import read_probabilities
 from cad.learning.evaluation.measures.anytime import Anytime, brier_differences, confidence_sequence
@@ -38,7 +38,7 @@ from cad.run.model.bundle import Bundle, load_bundle, using
 
 CHAMPION = "champion"
 SHADOW = "shadow"
-WATCHED = Kind("what nights leave of their men", lambda folder: False)
+WATCHED = FolderKind("what nights leave of their men", lambda folder: False)
 # A man's numbers are compared with those of earlier men with a scanner of the same maker. At least
 # this number of earlier men is needed.
 BASELINE = 60
@@ -160,7 +160,7 @@ def watched(run: Path, cohort: Path, models: Sequence[str], role: str, night: in
                     inputs=_means_of_images(unusual, rows_of_man),
                     outside=_means_of_images(outside, rows_of_man),
                     belief=_highest_belief(regions),
-                    decision=_decided(regions),
+                    decision=_mean_decision(regions),
                     regions=probabilities,
                 )
             )
@@ -208,7 +208,7 @@ def _highest_belief(regions: pd.DataFrame) -> float:
     return float(logit(np.clip(regions[column].max(), _CLIP, 1 - _CLIP)))
 
 
-def _decided(regions: pd.DataFrame) -> float:
+def _mean_decision(regions: pd.DataFrame) -> float:
     words = regions["decision"].fillna("").tolist()
     return float(np.mean([_DECISIONS.get(word, _UNDECIDED) for word in words]))
 
@@ -252,7 +252,7 @@ def write_rows(path: Path, rows: Sequence[Watched]) -> None:
     write_atomic(path, text.encode(), mode=0o600)
 
 
-def read_rows(folder: Path) -> list[Watched]:
+def read_watched(folder: Path) -> list[Watched]:
     """Read every file of a watch folder.
 
     Parameters
@@ -273,11 +273,11 @@ def read_rows(folder: Path) -> list[Watched]:
     """
     rows = []
     for path in sorted(folder.glob("*.json")):
-        rows += _rows_of(path)
+        rows += _watched_in_file(path)
     return rows
 
 
-def _rows_of(path: Path) -> list[Watched]:
+def _watched_in_file(path: Path) -> list[Watched]:
     with reading(path, "not what a night leaves of its men", "bring it back from a backup"):
         content = parse_json(read_bytes(path, MAX_JSON))
         if not isinstance(content, list):
@@ -302,7 +302,7 @@ def new_men(rows: Sequence[Watched], path: Path) -> list[Watched]:
     earlier_men = set()
     for other_path in sorted(path.parent.glob("*.json")):
         if other_path != path:
-            earlier_men |= {row.man for row in _rows_of(other_path)}
+            earlier_men |= {row.man for row in _watched_in_file(other_path)}
     return [row for row in rows if row.man not in earlier_men]
 
 

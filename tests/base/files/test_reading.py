@@ -35,7 +35,7 @@ from cad.base.reading import (
     read_rows,
     reading,
 )
-from cad.base.regular import MIB, kind_of
+from cad.base.regular import MIB, file_kind
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_is_no_file_is_never_opened(tmp_path: Path):
     finally:
         os.chdir(here)
     link.symlink_to("/dev/zero")
-    kinds = {path.name: kind_of(path) for path in tmp_path.iterdir()}
+    kinds = {path.name: file_kind(path) for path in tmp_path.iterdir()}
     assert kinds == {"fifo": "a named pipe", "s": "a socket", "link": "a device"}
     for path in (fifo, sock, link):
         with pytest.raises(CadError, match="where a file was expected"):
@@ -113,7 +113,7 @@ def test_what_is_no_file_is_never_opened(tmp_path: Path):
     server.close()
     link.unlink()
     link.symlink_to("gone")
-    assert kind_of(link) == "a link that leads nowhere"
+    assert file_kind(link) == "a link that leads nowhere"
 
 
 def test_json(tmp_path: Path):

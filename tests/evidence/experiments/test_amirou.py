@@ -13,9 +13,9 @@ from cad.evidence.experiments.amirou2014 import (
     FEATURES,
     REJECT_COSTS,
     THETA,
-    DataSet,
-    _counted,
+    RejectProblem,
     _one_seed,
+    _rates,
     beat_features,
     covertype,
     double_hinge,
@@ -66,7 +66,7 @@ def test_measures_counted_by_hand() -> None:
     costs = DecisionSettings(
         false_positive=1.0, false_negative=1.2, refer_negative=0.3, refer_positive=0.3
     )
-    row = _counted(truth, said, forced, costs)
+    row = _rates(truth, said, forced, costs)
     assert row["reject rate"] == 3 / 8
     assert row["error rate"] == 2 / 8
     assert row["spared errors"] == 2 / 8
@@ -95,7 +95,7 @@ def test_forced_decisions_and_rejects_account_for_every_error() -> None:
     rng = np.random.default_rng(1)
     y = (np.arange(300) % 2).astype(float)
     X = rng.normal(size=(300, 2)) + 1.5 * y[:, None]
-    problem = DataSet("test", X, y, 100, 200, 0.5, (-1, -1), (0, 1), ("a", "b"))
+    problem = RejectProblem("test", X, y, 100, 200, 0.5, (-1, -1), (0, 1), ("a", "b"))
     rows = pd.DataFrame(_one_seed(problem, 1.0, 0)).query("rule == 'cost-based' and theta == 1")
     assert len(rows) == len(REJECT_COSTS)
     assert (rows["spared errors"] <= rows["reject rate"]).all()

@@ -15,9 +15,9 @@ from cad.evidence.experiments.mesejo2016 import (
     READERS,
     RULES,
     SHIPPED,
+    compare_consensus_rules,
     learners,
     read_lesions,
-    readers,
 )
 from cad.learners import ProbabilisticSVC
 from cad.learning.labels.pooled import PooledReaders
@@ -56,7 +56,9 @@ def test_every_learner_has_a_row_for_every_rule_and_warnings_stand_in_it(
     some["SVM"] = "SVM"
     chosen = {name: learners()[of] for name, of in some.items()}
     monkeypatch.setattr(mesejo2016, "learners", lambda: dict(chosen))
-    result = readers(Options(out=tmp_path, data=write_lesions(tmp_path / "lesions")))
+    result = compare_consensus_rules(
+        Options(out=tmp_path, data=write_lesions(tmp_path / "lesions"))
+    )
     table = next(iter(result.tables.values()))
     for rule in RULES:
         rows = table[table["labels"] == rule].set_index("learner")
@@ -94,7 +96,7 @@ def test_a_left_out_lesion_is_predicted_by_the_others_alone(tmp_path: Path, monk
 
 def test_missing_data_are_named(tmp_path: Path) -> None:
     with pytest.raises(CadError, match="needs --data"):
-        readers(Options(out=tmp_path))
+        compare_consensus_rules(Options(out=tmp_path))
     with pytest.raises(CadError, match=r"readers\.csv"):
         read_lesions(tmp_path)
     folder = write_lesions(tmp_path / "lesions")

@@ -37,12 +37,14 @@ def marksheet(folder: Path, men: int = 300) -> Path:
 @pytest.mark.filterwarnings("ignore::cad.learning.learners.base.LearnerWarning")
 def test_picai_readers_has_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picai, "SITE_DRAWS", 2)
-    few_settings = picai.learners()
+    few_settings = picai.lesion_learners()
     few_settings["P-SVM (shipped)"].set_params(C=1.0, gamma=0.3, eta0=0.05, kappa=1.0, folds=2)
-    monkeypatch.setattr(picai, "learners", lambda: few_settings)
-    result = picai.readers(Options(tmp_path, data=marksheet(tmp_path, 120), repeats=1))
+    monkeypatch.setattr(picai, "lesion_learners", lambda: few_settings)
+    result = picai.compare_belief_and_histology(
+        Options(tmp_path, data=marksheet(tmp_path, 120), repeats=1)
+    )
     lesions, left, men, tenths, sites = result.tables.values()
-    assert len(lesions) == len(picai.learners()) * 4 == len(left)
+    assert len(lesions) == len(picai.lesion_learners()) * 4 == len(left)
     assert men["men"].tolist() == ["all", "with tissue"] * 3
     assert tenths["n"].sum() == 120
     assert sites["centre left out"].tolist() == ["A", "B", "C"]
@@ -59,13 +61,13 @@ def test_a_centre_of_one_class_is_named() -> None:
     men = pd.DataFrame({"man": [str(i) for i in range(60)], "centre": ["A", "B"] * 30})
     men["truth"] = np.where((men["centre"] == "A") & (men.index < 30), 1.0, 0.0)
     with pytest.raises(CadError, match="centre B: all 30 men are benign by lesion_GS"):
-        picai.sites(men, least=10, draws=1)
+        picai.measure_sites(men, least=10, draws=1)
 
 
 def test_what_is_told_comes_from_training_men_alone(tmp_path: Path) -> None:
     _, lesions = picai.read_marksheet(marksheet(tmp_path))
     train = lesions.iloc[:80]
-    first = picai.told(train, 0)
+    first = picai.training_labels(train, 0)
     share = picai.shares(train["category"], train["truth"])
     assert (first["belief"][0] == train["category"].map(share)).all()
     truth = first["one in ten"][0]
@@ -75,7 +77,7 @@ def test_what_is_told_comes_from_training_men_alone(tmp_path: Path) -> None:
     assert (mixed[np.isfinite(truth)] == truth[np.isfinite(truth)]).all()
     # The other men's tissue is not known: it may not say what their categories are worth.
     hidden = train.assign(truth=truth)
-    again = picai.told(hidden, 0)["belief and one in ten"][0]
+    again = picai.training_labels(hidden, 0)["belief and one in ten"][0]
     assert (mixed == again).all()
     assert not (mixed == first["belief"][0]).all()
 
@@ -112,7 +114,9 @@ def test_the_public_marksheet(shared_data: Path) -> None:
 
 
 def test_viper_is_the_published_table(shared_data: Path, tmp_path: Path) -> None:
-    (table,) = viper.readers(Options(tmp_path, data=shared_data / "viper")).tables.values()
+    (table,) = viper.compare_modalities(
+        Options(tmp_path, data=shared_data / "viper")
+    ).tables.values()
     assert table["holds"].tolist() == ["yes"] * 5
 
 
@@ -137,7 +141,9 @@ def test_fae_without_size_sees_no_size(tmp_path: Path, monkeypatch: pytest.Monke
     ]
 
 
-@pytest.mark.parametrize("run", [picai.readers, fae.men, viper.readers])
+@pytest.mark.parametrize(
+    "run", [picai.compare_belief_and_histology, fae.men, viper.compare_modalities]
+)
 def test_real_data_are_asked_for(run: object, tmp_path: Path) -> None:
     with pytest.raises(CadError, match="needs --data"):
         run(Options(tmp_path))  # type: ignore[operator]

@@ -19,7 +19,7 @@ from cad.evidence.experiments.claims import (
     _abstract,
     as_good,
     claims,
-    counted,
+    count_fulfilled,
     weigh,
 )
 from cad.learning.evaluation.folds.compare import compare_learners
@@ -80,7 +80,7 @@ def test_rankers_get_a_verdict(tmp_path) -> None:
 def test_page_copies_figures_and_names_what_was_not_run(tmp_path) -> None:
     results, docs = tmp_path / "results", tmp_path / "docs"
     results.mkdir()
-    counted([], []).to_csv(results / "rates.csv", index=False)
+    count_fulfilled([], []).to_csv(results / "rates.csv", index=False)
     name = next(iter(EXPERIMENTS))
     (results / f"{name}.md").write_text(f"# A title\n\nText\n\n![Fig]({name}-1.png)\n")
     (results / f"{name}-1.png").write_bytes(b"png")
@@ -99,7 +99,7 @@ def test_a_long_table_is_a_file_beside_the_figures(tmp_path) -> None:
     table = pd.DataFrame({"x": range(MOST_ROWS[False])})
     longer = pd.DataFrame({"x": range(MOST_ROWS[False] + 1)})
     Result("A title", "Text", {"Short": table, "Long": longer}).write(tmp_path / "results", name)
-    counted([], []).to_csv(tmp_path / "results" / "rates.csv", index=False)
+    count_fulfilled([], []).to_csv(tmp_path / "results" / "rates.csv", index=False)
     text = write_page(tmp_path / "results", docs).read_text()
     assert f"**Long**: [{name}-2.csv](reproduction/{name}-2.csv)" in text
     assert text.count(f"| {MOST_ROWS[False] - 1} |") == 1
@@ -176,7 +176,7 @@ def test_no_verdict_of_the_page_is_passed_by_shuffled_labels(printed) -> None:
 
 
 def _rates(claim: str, **counts: int) -> pd.DataFrame:
-    row = dict.fromkeys(counted([], []).columns, 0) | {"claim": claim} | counts
+    row = dict.fromkeys(count_fulfilled([], []).columns, 0) | {"claim": claim} | counts
     return pd.DataFrame([row])
 
 
@@ -222,7 +222,7 @@ def test_runs_are_counted_by_claim_and_kind(tmp_path) -> None:
     for number, p in enumerate((1e-4, 0.0011, 1e-5)):
         _toy(tmp_path / f"draw-{number}", p)
     _toy(tmp_path / "shuffled-0", 0.2)
-    rates = counted(sorted(tmp_path.glob("draw-*")), sorted(tmp_path.glob("shuffled-*")))
+    rates = count_fulfilled(sorted(tmp_path.glob("draw-*")), sorted(tmp_path.glob("shuffled-*")))
     rates = rates.set_index("claim")
     assert len(rates) == 4
     learned = rates.loc["[N13] toy, learned scale: Acc"]

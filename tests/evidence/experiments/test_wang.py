@@ -20,7 +20,7 @@ from cad.evidence.experiments.wang2014 import (
     Split,
     aucs,
     compare_losses,
-    measure,
+    measure_rankers,
 )
 from cad.learning.learners.ranking.svmroc import SSLROC, SVMROC
 
@@ -121,8 +121,8 @@ def test_flaws_never_lower_an_area() -> None:
     y = rng.permutation(np.arange(40) % 2).astype(float)
     data = DataSet("noise", pd.DataFrame(rng.normal(size=(40, 3)), columns=list("abc")), y)
     names = ("SVM", "RankBoost")
-    flawed = measure(data, True, 2, names)
-    honest = measure(data, False, 2, names)
+    flawed = measure_rankers(data, True, 2, names)
+    honest = measure_rankers(data, False, 2, names)
     for name in names:
         assert min(flawed[name]["auc"]) >= 0.5  # flipped
         assert np.mean(flawed[name]["auc"]) > np.mean(honest[name]["auc"])

@@ -26,7 +26,7 @@ from cad.evidence.phantom.findings import (
     usual_prevalence,
 )
 from cad.evidence.phantom.protocols import FULL, LIGHT, SAMPLE
-from cad.evidence.phantom.readers import score
+from cad.evidence.phantom.readers import draw_scores
 from cad.evidence.phantom.sample import DICOM_ID, PATIENTS, SEED
 from cad.evidence.phantom.simulator import LATENT_FILE, make_patient, write_cohort
 from cad.folders.cohort import read_cohort
@@ -51,7 +51,7 @@ def readings() -> pd.DataFrame:
         count, cancers = case_mix(11, index)
         cloud = draw_cloud(rng, anatomy)
         regions = draw_regions(rng, anatomy, cloud, count, cancers)
-        table = score(rng, regions).pivot(index="roi_id", columns="reader_id", values="score")
+        table = draw_scores(rng, regions).pivot(index="roi_id", columns="reader_id", values="score")
         for number, region in enumerate(regions, start=1):
             tissue = region.tissue
             rows.append(

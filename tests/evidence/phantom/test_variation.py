@@ -11,7 +11,7 @@ from cad.base.errors import CadError
 from cad.evidence.phantom.protocols import LIGHT
 from cad.evidence.phantom.readers import READERS, panel
 from cad.evidence.phantom.simulator import LIMITS, USUAL, Variation, make_patient, present
-from cad.mri.imaging.displacement_search import measure
+from cad.mri.imaging.displacement_search import measure_displacement
 from cad.mri.imaging.study import Study
 
 
@@ -50,7 +50,7 @@ def test_displacement_is_where_it_was_put() -> None:
     for variation in (still, moved):
         man = make_patient(3, 1, LIGHT, variation=variation).study
         mask = present(man.gland)
-        result = measure(present(man.t2w), present(man.adc), mask, gland=True)
+        result = measure_displacement(present(man.t2w), present(man.adc), mask, gland=True)
         shifts.append(np.array(result.shift_mm))
     # Without motion, gas and displacement an image lies where T2 does.
     assert np.linalg.norm(shifts[0]) < 1.0

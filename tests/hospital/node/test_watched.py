@@ -31,7 +31,7 @@ from cad.hospital.node.queue import STATES, Queue
 from cad.hospital.node.settings import ModelsInUse, NodeSettings
 from cad.hospital.node.withdrawal import NodeHome
 from cad.run.audit.trail import DamagedTrail, append, verify
-from cad.run.workflows.watch import Truth, contests, read_rows
+from cad.run.workflows.watch import Truth, contests, read_watched
 
 CHAMPION, SHADOW = "phantom-psvm", "phantom-psvm-biparametric"
 FILE = """\
@@ -96,7 +96,7 @@ def test_a_shadow_scores_and_nothing_shows_it(tmp_path: Path):
     assert failed[0].startswith("phantom-psvm-absent: ")
     assert [path.name for path in (home / WATCH).iterdir()] == [f"{key}.json"]
     assert (home / WATCH / f"{key}.json").stat().st_mode & 0o077 == 0
-    rows = read_rows(home / WATCH)
+    rows = read_watched(home / WATCH)
     assert [(row.role, row.model) for row in rows] == [("champion", CHAMPION), ("shadow", SHADOW)]
     assert rows[0].regions.keys() == rows[1].regions.keys()
     assert rows[0].regions != rows[1].regions

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import cad
 from cad.base.share import shared
-from cad.base.transactions import Kind
+from cad.base.transactions import FolderKind
 from cad.cli import app
 from cad.evidence.phantom import simulate
 from cad.hospital.node.service import Node
@@ -100,7 +100,7 @@ def test_every_kind_of_folder_that_is_written_has_its_rows():
         if not module.name.endswith("__main__"):
             for value in vars(importlib.import_module(module.name)).values():
                 several = value.values() if isinstance(value, dict) else (value,)
-                kinds |= {one.name for one in several if isinstance(one, Kind)}
+                kinds |= {one.name for one in several if isinstance(one, FolderKind)}
     assert kinds | {"node"} == set(TREATED)
 
 

@@ -13,7 +13,7 @@ from dicom_files import edit, uid, write_seg, write_series, write_structures
 from scipy.spatial.transform import Rotation
 
 from cad.base.errors import CadError
-from cad.mri.imaging.annotations import read_regions, referenced_images
+from cad.mri.imaging.annotations import read_drawn_regions, referenced_images
 from cad.mri.imaging.frames import read_dataset
 from cad.mri.imaging.listing import list_files
 from cad.mri.imaging.polygons import fill_polygons
@@ -44,7 +44,7 @@ def grid(images: list[Path]) -> Volume:
 
 
 def regions(path: Path, grid: Volume, on: Volume | None = None):
-    return read_regions(read_dataset(path), path, grid, "", on or grid)
+    return read_drawn_regions(read_dataset(path), path, grid, "", on or grid)
 
 
 def ring(grid: Volume, z: float, centre_mm, radius_mm: float, n: int = 400) -> np.ndarray:
@@ -154,7 +154,7 @@ def test_drawn_on_another_series(images, grid, tmp_path):
     contours = [ring(own, z, (20, 24), 9) for z in (1, 2, 3)]
     write_structures(tmp_path / "rs.dcm", images[0], {"a": contours})
     path = tmp_path / "rs.dcm"
-    (found,), _ = read_regions(read_dataset(path), path, own, "", grid)
+    (found,), _ = read_drawn_regions(read_dataset(path), path, own, "", grid)
     volume = found.share.sum() * np.prod(SPACING)
     assert volume == pytest.approx(np.pi * 81 * 18, rel=2e-3)
     mask = found.share >= 0.5
@@ -195,7 +195,7 @@ def test_another_frame_of_reference(images, grid, tmp_path):
     path = tmp_path / "rs.dcm"
     write_structures(path, images[0], {"a": [ring(grid, 3, (20, 20), 6)]})
     with pytest.raises(CadError, match="another frame of reference"):
-        read_regions(read_dataset(path), path, grid, "1.2.3", grid)
+        read_drawn_regions(read_dataset(path), path, grid, "1.2.3", grid)
 
 
 def test_damaged_structures(images, grid, tmp_path):
@@ -323,7 +323,9 @@ def test_slices_without_a_frame_stay_empty(images, grid, drawn, known):
     """The distance of the images is taken, or the thickness of a slice, where a SEG states none."""
     path, mask = drawn
     sources = next(iter(list_files(images).studies.values())) if known else []
-    (region,), notes = read_regions(pydicom.dcmread(path), path, grid, "", grid, images=sources)
+    (region,), notes = read_drawn_regions(
+        pydicom.dcmread(path), path, grid, "", grid, images=sources
+    )
     assert ((region.share >= 0.5) == mask).all()
     assert notes == []
 
@@ -337,12 +339,12 @@ def test_a_region_of_one_slice_is_as_thick_as_its_slice(images, grid, drawn):
     if "SpacingBetweenSlices" in measures:
         del measures.SpacingBetweenSlices
     dataset.save_as(path)
-    (region,), _ = read_regions(dataset, path, grid, "", grid)
+    (region,), _ = read_drawn_regions(dataset, path, grid, "", grid)
     assert ((region.share >= 0.5) == mask).all()
     dataset = pydicom.dcmread(path)
     del dataset.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence[0].SliceThickness
     with pytest.raises(CadError, match=r"neither SpacingBetweenSlices .* nor SliceThickness"):
-        read_regions(dataset, path, grid, "", grid)
+        read_drawn_regions(dataset, path, grid, "", grid)
 
 
 @pytest.mark.parametrize("macro", ["PlanePositionSequence", "PlaneOrientationSequence"])
@@ -360,7 +362,7 @@ def test_a_frame_of_a_seg_that_lies_in_two_places_is_refused(images, grid, drawn
     place = shared if kind == "shared" else group
     setattr(place, macro, [*place.get(macro, []), item])
     with pytest.raises(CadError, match="stands twice in the header of one frame") as caught:
-        read_regions(dataset, path, grid, "", grid)
+        read_drawn_regions(dataset, path, grid, "", grid)
     assert caught.value.file == str(path)
 
 
@@ -373,11 +375,11 @@ def test_a_seg_whose_rows_and_columns_are_exchanged_is_refused(tmp_path):
     write_seg(path, series, {"a": mask})
     (frames,) = list_files(series).studies.values()
     place = stacks_of(frames)[0].grid
-    (region,), _ = read_regions(pydicom.dcmread(path), path, place, "", place)
+    (region,), _ = read_drawn_regions(pydicom.dcmread(path), path, place, "", place)
     assert ((region.share >= 0.5) == mask).all()
     edit(path, Rows=36, Columns=48)
     with pytest.raises(CadError, match=r"Rows .* 36 and Columns .* 48 are exchanged") as caught:
-        read_regions(pydicom.dcmread(path), path, place, "", place)
+        read_drawn_regions(pydicom.dcmread(path), path, place, "", place)
     assert caught.value.file == str(path)
 
 
@@ -403,7 +405,7 @@ def test_a_contour_that_leaves_the_images_is_refused(images, grid, tmp_path):
 def test_a_region_that_the_grid_cuts_is_noted(images, grid, drawn):
     path, mask = drawn
     half = replace(grid, array=grid.array[:3])
-    (region,), notes = read_regions(pydicom.dcmread(path), path, grid, "", half)
+    (region,), notes = read_drawn_regions(pydicom.dcmread(path), path, grid, "", half)
     assert ((region.share >= 0.5) == mask[:3]).all()
     assert notes == [
         "50% of a region of seg.dcm lie outside of the image on which regions are kept, and are "

@@ -34,9 +34,9 @@ from cad.mri.imaging.displacement_search import (
     _parabola_maximum,
     _peak,
     displacements,
-    measure,
+    measure_displacement,
     phase_axis,
-    remember,
+    with_displacements,
 )
 from cad.mri.imaging.drawn import fill, require_measurable, why_unmeasured
 from cad.mri.imaging.frame_headers import TAGS, frames_of
@@ -86,7 +86,7 @@ def gland_of(fixed: Volume) -> Volume:
 @pytest.mark.parametrize("shift", [(0.0, 0.0), (3.3, -4.6), (-5.0, 0.7), (0.4, 7.0)])
 def test_a_known_shift_is_measured(shift: tuple[float, float]) -> None:
     fixed = scene()
-    result = measure(fixed, other_contrast(fixed, shift), gland_of(fixed), gland=True)
+    result = measure_displacement(fixed, other_contrast(fixed, shift), gland_of(fixed), gland=True)
     np.testing.assert_allclose(result.shift_mm, shift, atol=0.3)
     assert np.abs(np.array(result.shift_mm) - shift).max() <= 3 * result.uncertainty_mm
     assert result.after >= result.before
@@ -97,10 +97,10 @@ def test_the_shift_that_the_benchmark_adds_is_measured() -> None:
     """The table of docs/displacement.md: content moves along the image's axes, the grid stays."""
     fixed = scene()
     moving = other_contrast(fixed, (0.0, 0.0))
-    start = measure(fixed, moving, gland_of(fixed), gland=True)
+    start = measure_displacement(fixed, moving, gland_of(fixed), gland=True)
     moved = experiment.content_moved(moving, 3.0, -4.0)
     assert moved.same_grid(moving)
-    result = measure(fixed, moved, gland_of(fixed), gland=True)
+    result = measure_displacement(fixed, moved, gland_of(fixed), gland=True)
     np.testing.assert_allclose(
         np.array(result.shift_mm) - start.shift_mm, (3.0, -4.0), atol=experiment.ERROR_MM / 3
     )
@@ -122,8 +122,8 @@ def test_where_images_share_nothing_the_error_says_so() -> None:
     noise = moving.with_array(
         np.random.default_rng(1).permuted(moving.array.ravel()).reshape(moving.shape)
     )
-    sure = measure(fixed, moving, gland_of(fixed), gland=True)
-    unsure = measure(fixed, noise, gland_of(fixed), gland=True)
+    sure = measure_displacement(fixed, moving, gland_of(fixed), gland=True)
+    unsure = measure_displacement(fixed, noise, gland_of(fixed), gland=True)
     assert sure.uncertainty_mm < 0.5
     assert unsure.uncertainty_mm > 1.0
     assert unsure.after < 0.1 * sure.after
@@ -134,10 +134,10 @@ def test_the_order_of_storage_changes_nothing(axis: int) -> None:
     fixed, shift = scene(), (2.6, -3.1)
     moving = other_contrast(fixed, shift)
     mask = gland_of(fixed)
-    straight = measure(fixed, moving, mask, gland=True)
+    straight = measure_displacement(fixed, moving, mask, gland=True)
     turned = np.array(TILT)
     turned[:, axis] *= -1
-    other = measure(fixed.turned(turned), moving.turned(turned), mask, gland=True)
+    other = measure_displacement(fixed.turned(turned), moving.turned(turned), mask, gland=True)
     places = []
     for result in (straight, other):
         x, y = result.shift_mm
@@ -149,14 +149,16 @@ def test_the_order_of_storage_changes_nothing(axis: int) -> None:
 def test_mending_brings_every_voxel_back_and_changes_none() -> None:
     fixed, shift = scene(), (3.0, -4.0)
     moving = other_contrast(fixed, shift)
-    exact = replace(measure(fixed, moving, gland_of(fixed), gland=True), shift_mm=shift)
+    exact = replace(
+        measure_displacement(fixed, moving, gland_of(fixed), gland=True), shift_mm=shift
+    )
     mended = exact.mend(moving)
     assert mended.array is moving.array
     still = other_contrast(fixed, (0.0, 0.0))
     # A voxel shows in its new place what T2 has there: the shift was along the grid's own axes.
     moved = np.array(moving.origin) - np.array(mended.origin)
     np.testing.assert_allclose(TILT.T @ moved, [3.0, -4.0, 0.0], atol=1e-9)
-    again = measure(fixed, mended, gland_of(fixed), gland=True)
+    again = measure_displacement(fixed, mended, gland_of(fixed), gland=True)
     assert again.size_mm < 0.4
     assert exact.size_mm == 5.0
     assert still.same_grid(moving)
@@ -166,7 +168,7 @@ def test_a_mirrored_and_a_turned_image_are_told_whatever_their_displacement() ->
     fixed = scene()
     moving = other_contrast(fixed, (4.0, 2.0))
     mask = gland_of(fixed)
-    straight = measure(fixed, moving, mask, gland=True)
+    straight = measure_displacement(fixed, moving, mask, gland=True)
     assert straight.mirrored > 0.3
     assert straight.turned > 0.3
     middle = fixed.patient_to_index(mask.index_to_patient(np.array([79.5, 79.5, 5.5])))
@@ -179,7 +181,7 @@ def test_a_mirrored_and_a_turned_image_are_told_whatever_their_displacement() ->
         axis = 2 - array_axis
         offset[axis] = 2 * centre[axis] - (moving.shape[array_axis] - 1)
         flipped = replace(flipped, origin=triple(moving.index_to_patient(offset)))
-        result = measure(fixed, flipped, mask, gland=True)
+        result = measure_displacement(fixed, flipped, mask, gland=True)
         assert getattr(result, name) < -0.2, name
 
 
@@ -192,11 +194,11 @@ def test_a_mirrored_image_is_told_around_a_lateral_region() -> None:
     inside = np.zeros(man.shape, bool)
     inside[4:8, 70:90, 100:112] = True
     region = man.with_array(inside)
-    straight = measure(man, moving, region, gland=False)
+    straight = measure_displacement(man, moving, region, gland=False)
     np.testing.assert_allclose(straight.shift_mm, (3.0, -2.0), atol=0.3)
     assert straight.mirrored > 0.1
     mirrored = mirrored_left_to_right(moving)
-    assert measure(man, mirrored, region, gland=False).mirrored < -0.1
+    assert measure_displacement(man, mirrored, region, gland=False).mirrored < -0.1
 
 
 def test_the_peak_is_that_of_a_parabola() -> None:
@@ -220,7 +222,7 @@ def test_joint_counts_by_hand() -> None:
 def test_slices_that_agree_leave_the_floor_of_the_error_only() -> None:
     fixed = scene()
     moving = other_contrast(fixed, (1.0, 1.0))
-    result = measure(fixed, moving, gland_of(fixed), gland=True)
+    result = measure_displacement(fixed, moving, gland_of(fixed), gland=True)
     one = np.zeros((5, 5, 1, 16, 16))
     for j in range(5):
         for i in range(5):
@@ -346,7 +348,7 @@ def test_flip_angle_images_move_with_the_series_only_where_they_lie_with_it(
 
 
 def test_a_displacement_is_measured_once() -> None:
-    measured = remember(study((4.0, 0.0)))
+    measured = with_displacements(study((4.0, 0.0)))
     assert displacements(measured)[0] is measured.displacements[0]
     other = replace(measured, adc=other_contrast(scene(), (0.0, 0.0)))
     assert displacements(other)[0].size_mm < 0.5  # of another image it is measured anew
@@ -391,7 +393,7 @@ def test_a_displacement_that_cannot_be_measured_is_said_with_the_number_of_voxel
             r"how far ADC lies beside T2 was not measured: its standard error is \d+\.\d mm on "
             r"3,\d{3} voxels; with fewer than 5,000 voxels it may be 1\.5 mm"
         )
-    man = remember(study((0.0, 0.0), adc=adc))
+    man = with_displacements(study((0.0, 0.0), adc=adc))
     assert man.displacements == ()
     prepared, _ = prepare_study(man, ImageSettings())
     (note,) = prepared.notes

@@ -13,7 +13,7 @@ import pytest
 from dicom_files import write_seg, write_series, write_structures
 
 from cad.base.errors import CadError
-from cad.mri.imaging.annotations import read_regions
+from cad.mri.imaging.annotations import read_drawn_regions
 from cad.mri.imaging.frames import read_dataset
 from cad.mri.imaging.listing import list_files
 from cad.mri.imaging.nifti import read_dynamic, read_volume, write_dynamic, write_volume
@@ -109,4 +109,4 @@ def test_annotations(tmp_path: Path, kind: str):
     rng = random.Random(4)
     for _ in range(ROUNDS):
         path.write_bytes(mutate(content, rng, 132, len(content)))
-        survive(lambda: read_regions(read_dataset(path), path, volume(), "", volume()))
+        survive(lambda: read_drawn_regions(read_dataset(path), path, volume(), "", volume()))

@@ -171,7 +171,7 @@ def test_slopes_of_the_models_are_derivatives() -> None:
     f, h, g = np.zeros(70), np.zeros(70), np.zeros(70)
     for code, p in ((0, (0.2, 0.3, 0.0)), (1, (0.2, 0.3, 0.05)), (2, (2.0, 1.5, 0.1))):
         jac = np.zeros((3, 70))
-        grid = kernels.Grid(minutes, dt, source.plasma, source.at_frames)
+        grid = kernels.TimeGrid(minutes, dt, source.plasma, source.at_frames)
         kernels.curve_and_slopes(code, np.array(p), grid, f, jac, h, g)
         for i in range(2 if code == 0 else 3):
             up, down = np.array(p), np.array(p)
@@ -192,7 +192,7 @@ def test_step_functions_equal_their_integrals(x: float) -> None:
         lambda u: -u * (1 - u) * np.exp(-x * u),
     )
     expected = [np.exp(-x), *(quad(f, 0, 1, epsabs=1e-13)[0] for f in integrals)]
-    np.testing.assert_allclose(kernels._step(x), expected, atol=5e-11)
+    np.testing.assert_allclose(kernels._exponential_integrals(x), expected, atol=5e-11)
 
 
 def test_delay_is_found() -> None:

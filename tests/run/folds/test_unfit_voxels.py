@@ -7,7 +7,7 @@ import pytest
 
 from cad.base.settings import FeatureSettings
 from cad.mri.features.images import Prepared
-from cad.mri.features.measure import measure
+from cad.mri.features.measure import measure_regions
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.features.table import _unfit_notes
 from cad.mri.imaging.study import Roi
@@ -39,7 +39,7 @@ def regions() -> RegionVoxels:
 
 
 def test_counted_by_hand(prepared: Prepared, regions: RegionVoxels) -> None:
-    found = measure(prepared, regions, FeatureSettings())
+    found = measure_regions(prepared, regions, FeatureSettings())
     assert found["dce_tofts_ktrans_mean"][0] == np.arange(2, 12).mean()
     assert found["dce_tofts_ktrans_minimum"][0] == 2
     assert np.isnan(found["dce_tofts_ktrans_mean"][1])
@@ -49,7 +49,7 @@ def test_counted_by_hand(prepared: Prepared, regions: RegionVoxels) -> None:
 
 
 def test_fit_quality_is_of_all_voxels(prepared: Prepared, regions: RegionVoxels) -> None:
-    found = measure(prepared, regions, FeatureSettings())
+    found = measure_regions(prepared, regions, FeatureSettings())
     np.testing.assert_allclose(found["dce_tofts_did_not_fit_mean"], [2 / 12, 10 / 12])
     np.testing.assert_array_equal(found["dce_tofts_r2_median"], [5.5, 17.5])
 

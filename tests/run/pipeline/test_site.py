@@ -140,7 +140,7 @@ def test_words_on_sites_and_measures() -> None:
         "men": {"n": 3, "men": 3, "positive": 1, "before": values, "after": None},
     }
     point: Any = SimpleNamespace(sentence=lambda: "benign below .1")
-    assert workflow._text(report, {"men": point}) == [
+    assert workflow._lines_of_report(report, {"men": point}) == [
         "- regions: 6 of 3 men, 2 malignant; after, men left out: intercept 0.12, slope 1.50, "
         "Brier score 0.250",
         "- men: 3 of 3 men, 1 malignant; before: intercept 0.12, slope 1.50, Brier score 0.250",

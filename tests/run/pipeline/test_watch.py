@@ -24,7 +24,7 @@ from cad.run.workflows.watch import (
     Watched,
     contests,
     drift_charts,
-    read_rows,
+    read_watched,
     truths_of,
     verdict,
     watch_summary,
@@ -163,7 +163,7 @@ def test_truths_are_read_in_order_and_a_region_twice_is_refused():
 def test_the_page_and_the_lines_say_the_same(tmp_path: Path):
     rows, truths = cohort_of(5, 400, 1.1)
     write_rows(tmp_path / "a.json", rows)
-    assert read_rows(tmp_path) == rows
+    assert read_watched(tmp_path) == rows
     summary = watch_summary(rows, truths)
     json.dumps(summary)
     sentence = verdict(summary["contests"][0])
@@ -207,13 +207,13 @@ def test_the_page_replaces_itself_and_nothing_of_others(tmp_path: Path, main_her
 def test_a_damaged_file_is_named(tmp_path: Path):
     (tmp_path / "a.json").write_text('[{"role": 1}]')
     with pytest.raises(CadError, match=r"a\.json"):
-        read_rows(tmp_path)
+        read_watched(tmp_path)
 
 
 def test_a_run_in_place_of_its_watch_folder_is_told_from_damage(tmp_path: Path):
     (tmp_path / "metrics.json").write_text('{"auc": {}}')
     with pytest.raises(CadError, match=r"metrics\.json.*RUN\.watch by default"):
-        read_rows(tmp_path)
+        read_watched(tmp_path)
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -261,7 +261,7 @@ def test_a_batch_has_a_shadow_that_shows_nothing_and_a_man_counts_once(
     assert "shadow failed: phantom-psvm-absent: " in second.stderr
     (kept,) = (tmp_path / "out.watch").glob("*.json")
     assert kept.stat().st_mode & 0o077 == 0
-    by_role = {(row.role, row.man): row for row in read_rows(tmp_path / "out.watch")}
+    by_role = {(row.role, row.man): row for row in read_watched(tmp_path / "out.watch")}
     assert set(by_role) == {(role, man) for role in (CHAMPION, SHADOW) for man in men}
     for man in men:
         shown = by_role[CHAMPION, man].regions

@@ -651,6 +651,12 @@ ODD: list[Odd] = [
         "its side is turned, so that a row is a region)",
     ),
     Odd(
+        "a column that is called as a nameless one is",
+        lambda f: csv(f).replace("adc,t2,", "Unnamed: 5,,", 1),
+        says="columns 5 and 6 are both called 'Unnamed: 5' (rename or remove one of them; a table "
+        "on its side is turned, so that a row is a region)",
+    ),
+    Odd(
         "one column only",
         lambda f: csv(f[["adc"]]),
         says="--patient 'patient': the table has no column of that name (write --patient with "

@@ -75,7 +75,7 @@ def recalibration(
     >>> bool(abs(fitted.intercept) < 0.5), bool(0.6 < fitted.slope < 1.4)
     (True, True)
     """
-    y, p, names = _with_truth(truth, q, men)
+    y, p, names = _rows_with_both(truth, q, men)
     count = len(np.unique(names))
     if count < least:
         raise CadError(
@@ -134,7 +134,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     >>> measured["after"]["brier"] < measured["before"]["brier"]
     True
     """
-    y, p, names = _with_truth(truth, q, men)
+    y, p, names = _rows_with_both(truth, q, men)
     moved = np.empty(len(p))
     for man in np.unique(names):
         training = names != man
@@ -151,7 +151,7 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
     return out
 
 
-def _with_truth(
+def _rows_with_both(
     truth: np.ndarray, q: np.ndarray, men: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     has_both = np.isfinite(truth) & np.isfinite(q)

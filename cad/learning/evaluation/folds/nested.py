@@ -119,7 +119,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
             raise ValueError(
                 "no grid point could be fitted and measured in the inner folds: "
-                f"{len(self.points_)} points tried{_reason(self, X, labels, spread, owner)}"
+                f"{len(self.points_)} points tried{_error_of_fit(self, X, labels, spread, owner)}"
             )
         self.losses_ = table.mean(axis=0)
         self.best_params_ = self.points_[int(np.argmin(self.losses_))]
@@ -192,8 +192,12 @@ def with_params(estimator: Any, params: dict[str, Any]) -> Any:
     """
     new = clone(estimator)
     if isinstance(new, Pipeline):
-        last = new.steps[-1][0]
-        params = {k if "__" in k else f"{last}__{k}": v for k, v in params.items()}
+        last_step = new.steps[-1][0]
+        full_names = {}
+        for name, value in params.items():
+            full_name = name if "__" in name else f"{last_step}__{name}"
+            full_names[full_name] = value
+        params = full_names
     return new.set_params(**params)
 
 
@@ -235,20 +239,27 @@ def _fold_losses(
             X_test = front.transform(X_test)
             learner = learner.steps[-1][1]
             prefix = f"{search.estimator.steps[-1][0]}__"
-            points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
+            points = []
+            for point in search.points_:
+                of_learner = {name.removeprefix(prefix): value for name, value in point.items()}
+                points.append(of_learner)
     except crossval.FIT_ERRORS:
         return [float("inf")] * len(points)
     # Work that several grid points share, such as a kernel matrix, is done only once by
     # predict_grid.
     if hasattr(learner, "predict_grid"):
         try:
-            rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
+            predictions = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
         except crossval.FIT_ERRORS:
             return [float("inf")] * len(points)
-        # A grid point that fails in one fold gets an infinite loss there. The other folds may be
-        # easier, so a mean over the other folds alone would favour this grid point.
-        return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
-    out = []
+        losses = []
+        for q in predictions:
+            # A grid point that fails in one fold gets an infinite loss there. The other folds may
+            # be easier, so a mean over the other folds alone would favour this grid point.
+            failed = np.isnan(q).any()
+            losses.append(float("inf") if failed else loss(y[test], q))
+        return losses
+    losses = []
     for point in points:
         fitted = with_params(learner, point)
         try:
@@ -258,13 +269,13 @@ def _fold_losses(
             # probabilities.
             if np.isnan(q).all() and search.criterion == "auc":
                 q = ask.decision_value(fitted, X_test)
-            out.append(loss(y[test], q))
+            losses.append(loss(y[test], q))
         except crossval.FIT_ERRORS:
-            out.append(float("inf"))
-    return out
+            losses.append(float("inf"))
+    return losses
 
 
-def _reason(
+def _error_of_fit(
     search: PatientGridSearch, X: Any, y: np.ndarray, eta: np.ndarray | None, owner: np.ndarray
 ) -> str:
     """Return the error of a fit of the first grid point to all rows; empty if there is no error."""

@@ -103,7 +103,10 @@ class SharedFolds:
             return None
         front = estimator.steps[:-1]
         learner = estimator.steps[-1][1]
-        steps = [step for _, step in front if step is not None and step != "passthrough"]
+        steps = []
+        for _, step in front:
+            if step is not None and step != "passthrough":
+                steps.append(step)
         # The class of a step must be one of LABEL_FREE itself, because a subclass may use labels.
         if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
             return None

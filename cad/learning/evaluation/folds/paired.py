@@ -236,7 +236,12 @@ def compare_with_rivals(
         centred=ranked,
         n_folds=len(np.unique(np.asarray(groups).astype(str))),
     )
-    notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
+    notes = []
+    for learner_name in result.table["learner"]:
+        note = ""
+        if learner_name in tried:
+            _, note = tried[learner_name]
+        notes.append(note)
     return replace(result, table=result.table.assign(note=notes), centred=ranked)
 
 
@@ -369,7 +374,7 @@ def _measure_rows(
         scores = order if measure in ("auc", "calibration_slope") else arrays
         q = scores[learner]
         base = scores[reference]
-        value = _value(measure, aim[predicted], q[predicted])
+        value = _value_of_measure(measure, aim[predicted], q[predicted])
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":
             difference, lower, upper = _paired_difference(
@@ -392,7 +397,7 @@ def _measure_rows(
     return rows
 
 
-def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
+def _value_of_measure(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
     if len(aim) == 0:
         return float("nan")
     if measure == "auc":

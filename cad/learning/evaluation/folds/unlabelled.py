@@ -39,8 +39,13 @@ class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
         values = np.asarray(y, dtype=float)
         labelled = np.flatnonzero(values != UNLABELLED)
         name, learner = self.steps[-1]
-        of_learner = {k: v for k, v in params.items() if k.startswith(f"{name}__")}
-        of_front = {k: np.asarray(v)[labelled] for k, v in params.items() if k not in of_learner}
+        of_learner = {}
+        of_front = {}
+        for parameter, array in params.items():
+            if parameter.startswith(f"{name}__"):
+                of_learner[parameter] = array
+            else:
+                of_front[parameter] = np.asarray(array)[labelled]
         front = Pipeline(self.steps[:-1])
         front.fit(_safe_indexing(X, labelled), values[labelled], **of_front)
         learner.fit(

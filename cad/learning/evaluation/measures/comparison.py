@@ -171,7 +171,7 @@ def compare_with_truth(
         unknown=int((~judged).sum()),
         not_predicted=int((judged & ~predicted).sum()),
         ties=ties,
-        warnings=_warnings(cases),
+        warnings=_comparison_warnings(cases),
         auc=intervals.clustered_auc(y, ranking, group, n_folds),
         auc_roi_level=intervals.delong_auc(y, ranking),
         auc_bootstrap=resampled["auc"],
@@ -333,7 +333,7 @@ def _rates_at_threshold(cases: Cases, threshold: float) -> OperatingPoint:
     }
 
 
-def _warnings(cases: Cases) -> list[str]:
+def _comparison_warnings(cases: Cases) -> list[str]:
     y = cases.truth
     group = cases.patients
     if not enough_patients(y, group):

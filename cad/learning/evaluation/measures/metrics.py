@@ -24,7 +24,7 @@ from cad.learning.logistic import fit_logistic
 CLIP = 1e-6  # probabilities are clipped to this distance from 0 and 1 before logarithms
 
 
-class Measured(Protocol):
+class MeasureCall(Protocol):
     """Describe how a measure is called.
 
     A measure takes two arrays of shape (n,): the truth (or a target), and the score. Without
@@ -44,13 +44,13 @@ class Measured(Protocol):
 
 def _optional_weight(
     read: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
-) -> Callable[[Callable[..., np.ndarray]], Measured]:
+) -> Callable[[Callable[..., np.ndarray]], MeasureCall]:
     """Return a decorator of measures that makes their argument ``weight`` optional.
 
     Without ``weight`` the two arrays are checked by ``read``, and every region counts once.
     """
 
-    def decorate(draws: Callable[..., np.ndarray]) -> Measured:
+    def decorate(draws: Callable[..., np.ndarray]) -> MeasureCall:
         @wraps(draws)
         def measure(truth: Any, score: Any, *others: Any, weight: Any = None) -> Any:
             if weight is not None:
@@ -82,7 +82,7 @@ def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]
     return y == 1, s
 
 
-def _floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _two_as_floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
 
 
@@ -151,7 +151,7 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """
     true, false = cumulative(y, s, weight)
     pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
-    return _share(pairs.sum(axis=1), true[:, -1] * false[:, -1])
+    return _quotient(pairs.sum(axis=1), true[:, -1] * false[:, -1])
 
 
 @_optional_weight(_binary)
@@ -183,7 +183,7 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     called = true + false
     # If no region is called malignant, the precision is 1 by convention.
     precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
-    steps: np.ndarray = np.sum(np.diff(_share(true, true[:, -1:])) * precision[:, 1:], axis=1)
+    steps: np.ndarray = np.sum(np.diff(_quotient(true, true[:, -1:])) * precision[:, 1:], axis=1)
     return np.where(true[:, -1] > 0, steps, np.nan)
 
 
@@ -264,8 +264,8 @@ def partial_auc(
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
     true, false = cumulative(y, s, weight)
-    x = _share(false, false[:, -1:])
-    height = _share(true, true[:, -1:])
+    x = _quotient(false, false[:, -1:])
+    height = _quotient(true, true[:, -1:])
     width = np.diff(x)
     rise = np.diff(height)
     # The step of the ROC curve that passes max_fpr is cut there, at an interpolated height.
@@ -328,7 +328,7 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     0.75
     """
     # A probability of exactly .5 counts as benign, like a readers' mean of .5.
-    return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
+    return _quotient(weight @ ((q > 0.5) == y), weight.sum(axis=1))
 
 
 def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
@@ -354,7 +354,7 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
     return np.asarray(xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q)))
 
 
-@_optional_weight(_floats)
+@_optional_weight(_two_as_floats)
 def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the two-sided Kullback-Leibler divergence, in nats: the sum of :func:`divergences`.
 
@@ -384,7 +384,7 @@ def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     return _weighted_sum(weight, divergences(t, q))
 
 
-@_optional_weight(_floats)
+@_optional_weight(_two_as_floats)
 def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the one-sided Kullback-Leibler divergence: the sum of P ln(P/Q) over all regions.
 
@@ -416,7 +416,7 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
     return _weighted_sum(weight, xlogy(t, t / q))
 
 
-@_optional_weight(_floats)
+@_optional_weight(_two_as_floats)
 def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return 1 minus the cosine of the angle between targets P and probabilities Q ([N14] App. C).
 
@@ -444,10 +444,10 @@ def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.n
     """
     product = _weighted_sum(weight, t * q)
     lengths = np.sqrt(_weighted_sum(weight, t * t) * _weighted_sum(weight, q * q))
-    return 1 - _share(product, lengths)
+    return 1 - _quotient(product, lengths)
 
 
-@_optional_weight(_floats)
+@_optional_weight(_two_as_floats)
 def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the mean cross-entropy -P ln Q - (1 - P) ln(1 - Q), in nats.
 
@@ -473,12 +473,12 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
     0.693
     """
     q = clipped(q)
-    return -_share(
+    return -_quotient(
         _weighted_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1)
     )
 
 
-@_optional_weight(_floats)
+@_optional_weight(_two_as_floats)
 def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the Brier score: the mean squared difference of target and probability.
 
@@ -501,7 +501,7 @@ def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     >>> round(brier([0.0, 1.0], [0.1, 0.7]), 3)
     0.05
     """
-    return _share(_weighted_sum(weight, (t - q) ** 2), weight.sum(axis=1))
+    return _quotient(_weighted_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
 
 @_optional_weight(_with_truth)
@@ -700,7 +700,7 @@ def _weighted_sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.asarray((weight * values).sum(axis=1))
 
 
-def _share(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _quotient(share: np.ndarray, whole: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(whole > 0, share / whole, np.nan)
 

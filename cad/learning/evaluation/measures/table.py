@@ -110,7 +110,7 @@ class Measure(MeasureWords):
         return self.function(cases, weight)
 
 
-def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
+def _rank_measure(measure: metrics.MeasureCall, *others: float) -> tuple[_Needs, Function]:
     """Return the fields ``needs`` and ``function`` for a :class:`Measure` such as the AUC.
 
     ``measure`` compares the order of the regions with the truth. It needs no probability, so any
@@ -119,7 +119,7 @@ def _rank_measure(measure: metrics.Measured, *others: float) -> tuple[_Needs, Fu
     return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
 
 
-def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
+def _soft(measure: metrics.MeasureCall) -> tuple[_Needs, Function]:
     """Return the fields ``needs`` and ``function`` for a :class:`Measure`.
 
     ``measure`` compares each region's probability with its target, which is also a probability.

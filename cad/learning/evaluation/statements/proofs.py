@@ -72,7 +72,7 @@ def _compared_with_simple_model(facts: RunFacts) -> bool:
     return bool(facts.simple_rivals)
 
 
-def _validated(facts: RunFacts) -> bool:
+def _is_validated(facts: RunFacts) -> bool:
     return facts.validated
 
 
@@ -95,7 +95,7 @@ PROOFS: dict[str, Callable[[RunFacts], bool | None]] = {
     "23": _one_image_kind,
     "24": _compared_with_readers,
     "25": _compared_with_simple_model,
-    "26": _validated,
+    "26": _is_validated,
     "27": _external,
 }
 """Functions that decide an item, by its number. All other items have the same state for every

@@ -226,7 +226,10 @@ def _tuning(facts: RunFacts) -> str:
             f"Chosen by {folds} inner folds of patients ({criterion}): {listed(grid)}."
         )
     if facts.weights:
-        weighed = [name for name, values in facts.weights.items() if len(values) > 1]
+        weighed = []
+        for name, values in facts.weights.items():
+            if len(values) > 1:
+                weighed.append(name)
         sentences.append(
             f"Weighed by {facts.parameters.get('folds')} inner folds of patients "
             f"(cross-entropy): {', '.join(weighed) or 'one setting'}."
@@ -261,7 +264,7 @@ def _start(facts: RunFacts) -> str:
     return f"{sentence}."
 
 
-def _bundle(facts: RunFacts) -> str:
+def _bundle_of_model(facts: RunFacts) -> str:
     if not facts.models:
         return "A bundle where `cad train` was asked for one."
     models = [
@@ -279,12 +282,12 @@ def _explained(facts: RunFacts) -> str:
     return f"{count} ROIs have the features that moved the decision value most (explanations.csv)."
 
 
-def _version(facts: RunFacts) -> str:
+def _cad_version(facts: RunFacts) -> str:
     return str(facts.run.get("cad_version", "?"))
 
 
 def _software(facts: RunFacts) -> str:
-    releases = [f"cad {_version(facts)}"]
+    releases = [f"cad {_cad_version(facts)}"]
     for name, release in (facts.run.get("versions") or {}).items():
         releases.append(f"{name} {release}")
     return ", ".join(releases)
@@ -321,7 +324,7 @@ def _failures(facts: RunFacts) -> str:
     return " ".join(sentences)
 
 
-def _measured(facts: RunFacts) -> str:
+def _measured_values(facts: RunFacts) -> str:
     if facts.comparison is None:
         return "Nothing could be measured."
     titles = ["AUC"]
@@ -469,7 +472,7 @@ def _thresholds(facts: RunFacts) -> str:
 SENTENCES: dict[str, Callable[[RunFacts], str]] = {
     "annotators": _annotators,
     "auc_text": _auc_text,
-    "bundle": _bundle,
+    "bundle": _bundle_of_model,
     "calibration": _calibration,
     "compared": _compared,
     "dimension": _dimension,
@@ -485,7 +488,7 @@ SENTENCES: dict[str, Callable[[RunFacts], str]] = {
     "included": _included,
     "internal": _internal,
     "learner_name": _learner_name,
-    "measured": _measured,
+    "measured": _measured_values,
     "missing": _missing,
     "model": _model,
     "n_features": _n_features,
@@ -510,6 +513,6 @@ SENTENCES: dict[str, Callable[[RunFacts], str]] = {
     "thresholds": _thresholds,
     "tuning": _tuning,
     "variability": _variability,
-    "version": _version,
+    "version": _cad_version,
 }
 """Functions that make the sentence for each name in braces, such as ``{missing}``."""

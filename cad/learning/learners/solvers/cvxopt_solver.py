@@ -103,7 +103,9 @@ def solve_cvxopt(
         # The plain hinge bounds the duals by the costs: gamma <= c.
         G = np.vstack([G, np.eye(m, size)])
         h = np.concatenate([h, problem.c])
-    matrices = [cvxopt.matrix(matrix) for matrix in (P, q, G, h, *((E, np.zeros(k)) if k else ()))]
+    matrices = []
+    for matrix in (P, q, G, h, *((E, np.zeros(k)) if k else ())):
+        matrices.append(cvxopt.matrix(matrix))
     options = {
         "show_progress": False,
         "abstol": tol,

@@ -1,7 +1,6 @@
 """Choose one intercept and scale if the optimal values are not unique."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 from scipy.optimize import linprog
@@ -36,40 +35,54 @@ def settle_scalars(problem: Problem, solution: Solution) -> Solution:
         A solution of the problem. It is returned unchanged if it has not converged, or if b and s
         are unique.
     """
-    learned = len(problem.lower) == 2
-    share = solution.gamma / problem.c
-    # The slack t - a'f - B u says how far a row falls short of its margin. It is <= 0 if the row's
-    # dual is below its cost, and >= 0 if the dual is above 0.
-    above = share < 1 - _AT_BOUND
-    below = share > _AT_BOUND
-    free = above & below
-    B = problem.B
-    unique = np.linalg.matrix_rank(B[free]) == 2 if learned else free.any()
+    learns_scale = len(problem.lower) == 2
+    share = solution.gamma / problem.c  # each row's dual as a share of its cost, 0 to 1
+    below_cost = share < 1 - _AT_BOUND
+    above_zero = share > _AT_BOUND
+    between = below_cost & above_zero
+    B = problem.B  # coefficients of the scalars u = (b,) or (b, s), a row for each constraint
+    # A row whose dual lies between its bounds lies on its margin, and so gives an equation for u.
+    unique = between.any()
+    if learns_scale:
+        unique = np.linalg.matrix_rank(B[between]) == 2
     if not solution.converged or unique:
         return solution
-    room = problem.slack(solution.f, np.zeros(B.shape[1]))
-    G = np.vstack([-B[above], B[below]])
-    h = np.concatenate([-room[above], room[below]])
+
+    # The slack t - a'f - B u says how far a row falls short of its margin. It is <= 0 if the row's
+    # dual is below its cost, and >= 0 if the dual is above 0. Together these are G u <= h.
+    slack_at_zero = problem.slack(solution.f, np.zeros(B.shape[1]))
+    G = np.vstack([-B[below_cost], B[above_zero]])
+    h = np.concatenate([-slack_at_zero[below_cost], slack_at_zero[above_zero]])
     # The constraints are relaxed by the solver's error, so that its solution fulfils them.
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
-    corner = solution.u
-    if learned:
+
+    smallest = solution.u
+    if learns_scale:
         # The linear program finds the smallest s of the polygon of optimal (b, s). Its b may be
         # any of the intercepts that are optimal for this s; their middle is taken below.
         program = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
         if program.status != 0:
             return solution
-        corner = program.x
-    ends = (h - G[:, 1:] @ corner[1:]) / G[:, 0]
-    low = ends[G[:, 0] < 0].max(initial=-np.inf)
-    high = ends[G[:, 0] > 0].min(initial=np.inf)
-    b = (low + high) / 2 if np.isfinite([low, high]).all() else corner[0]
+        smallest = program.x
+    # With s fixed, each constraint bounds b from one side: from below if its coefficient of b is
+    # negative, and from above if it is positive.
+    coefficient = G[:, 0]
+    bounds = (h - G[:, 1:] @ smallest[1:]) / coefficient
+    lowest = bounds[coefficient < 0].max(initial=-np.inf)
+    highest = bounds[coefficient > 0].min(initial=np.inf)
+    b = smallest[0]
+    if np.isfinite([lowest, highest]).all():
+        b = (lowest + highest) / 2
+
     # Rounding in the linear program may give a point slightly outside the optimal set. So points
     # are also tried that lie nearer to the solver's solution. If C is large, even a tiny error of
     # the intercept may raise the objective too much. Then the solver's intercept is tried.
-    for intercept, back in product((b, solution.u[0]), (0.0, 1e-4, 1e-3, 1e-2)):
-        u = (1 - back) * np.append(intercept, corner[1:]) + back * solution.u
-        primal = problem.primal(solution.beta, solution.f, u)
-        if primal <= solution.primal + _RISE * abs(solution.primal):
-            return replace(solution, u=u, primal=primal)
+    highest_primal = solution.primal + _RISE * abs(solution.primal)
+    for intercept in (b, solution.u[0]):
+        chosen = np.append(intercept, smallest[1:])
+        for towards_solver in (0.0, 1e-4, 1e-3, 1e-2):
+            u = (1 - towards_solver) * chosen + towards_solver * solution.u
+            primal = problem.primal(solution.beta, solution.f, u)
+            if primal <= highest_primal:
+                return replace(solution, u=u, primal=primal)
     return solution

@@ -124,7 +124,7 @@ def solve_low_rank(
 
     for enough in _ENOUGH:
         while state.left > enough and state.steps < _STEPS:
-            _step(Z, system, problem, state)
+            _low_rank_step(Z, system, problem, state)
         exact = verdict(*_vertex_of_optimum(Z, problem, state))
         if exact.converged and exact.gap <= _EXACT:
             return exact
@@ -133,7 +133,7 @@ def solve_low_rank(
 
 
 @dataclass
-class _State:
+class _LowRankState:
     """Hold the state of the interior-point method: x, gamma, c - gamma, v and xi.
 
     x are weights and scalars, gamma the duals, v the surplus and xi the shortfall of the rows. All
@@ -154,7 +154,7 @@ class _State:
     steps: int = 0
 
 
-def _start_of_duals(Z: Array, problem: Problem) -> _State:
+def _start_of_duals(Z: Array, problem: Problem) -> _LowRankState:
     """Return the state from which the interior-point method starts.
 
     Each dual lies in the middle between its bounds. The surplus and the shortfall of a row say how
@@ -171,7 +171,7 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
         # would be needed.
         x[-1] = 0.05
     short = problem.t - Z @ x
-    return _State(
+    return _LowRankState(
         x=x,
         quadratic=quadratic,
         gamma=0.5 * problem.c,
@@ -184,7 +184,9 @@ def _start_of_duals(Z: Array, problem: Problem) -> _State:
 
 @dataclass
 class _Change:
-    """Hold a step of the interior-point method: the change of each variable of :class:`_State`."""
+    """Hold a step of the interior-point method: the change of each variable of
+    :class:`_LowRankState`.
+    """
 
     x: Array
     gamma: Array
@@ -192,7 +194,7 @@ class _Change:
     xi: Array
     price: float
 
-    def reach(self, state: _State) -> float:
+    def reach(self, state: _LowRankState) -> float:
         """Return how much of this change, at most 1, can be made before a variable meets its bound.
 
         The variables are those of ``state``, primal and dual.
@@ -208,7 +210,7 @@ class _Change:
             worst = max(worst, -self.x[-1] / state.x[-1], -self.price / state.price)
         return float(1.0 / worst)
 
-    def complementarity(self, state: _State, length: float) -> float:
+    def complementarity(self, state: _LowRankState, length: float) -> float:
         """Return gamma'v + (c - gamma)'xi + s price after the share ``length`` of this change.
 
         This sum of the products of variables and multipliers is the complementarity. It is 0 at the
@@ -220,7 +222,7 @@ class _Change:
             total += (state.x[-1] + length * self.x[-1]) * (state.price + length * self.price)
         return float(total)
 
-    def apply(self, state: _State, length: float) -> None:
+    def apply(self, state: _LowRankState, length: float) -> None:
         """Add ``length`` times this change to the variables and duals of the state, in place."""
         state.x += length * self.x
         state.gamma += length * self.gamma
@@ -231,7 +233,9 @@ class _Change:
             state.price += length * self.price
 
 
-def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _State) -> None:
+def _low_rank_step(
+    Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _LowRankState
+) -> None:
     """Change the state by one step of the interior-point method: a predictor and a corrector.
 
     ``Z`` is the matrix of the rows' constraints, with a column for each variable of x.
@@ -301,7 +305,7 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     change.apply(state, length)
 
 
-def _vertex_of_optimum(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
+def _vertex_of_optimum(Z: Array, problem: Problem, state: _LowRankState) -> tuple[Array, Array]:
     """Return duals gamma and scalars u at which each row's dual is at a bound (0 or the row's cost
     c), or the row lies exactly on its margin.
 

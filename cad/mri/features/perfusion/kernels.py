@@ -18,7 +18,7 @@ EXTENDED_TOFTS = 1
 BRIX = 2
 
 
-class Grid(NamedTuple):
+class TimeGrid(NamedTuple):
     """Hold the times and the input curve for the kernels; all times in minutes.
 
     Parameters
@@ -39,15 +39,15 @@ class Grid(NamedTuple):
     frame_index: np.ndarray
 
 
-# Limit of x = k dt (rate times step) in :func:`_step`. Below it, the closed formulas lose digits,
-# and the first terms of their series replace them.
+# Limit of x = k dt (rate times step) in :func:`_exponential_integrals`. Below it, the closed
+# formulas lose digits, and the first terms of their series replace them.
 _SERIES_BELOW = 0.05
 _MAX_STEPS = 40
 _TOLERANCE = 1e-7
 
 
 @njit(cache=True, fastmath=False)
-def _step(x: float) -> tuple[float, float, float, float, float]:
+def _exponential_integrals(x: float) -> tuple[float, float, float, float, float]:
     """Return e^-x, two integrals over u from 0 to 1, and the derivatives of both integrals by x.
 
     The integrals are phi1 = int e^{-xu} du and phi2 = int (1 - u) e^{-xu} du.
@@ -71,7 +71,7 @@ def _step(x: float) -> tuple[float, float, float, float, float]:
 
 
 @njit(cache=True)
-def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
+def convolve(k: float, grid: TimeGrid, h: np.ndarray, g: np.ndarray) -> None:
     """Compute the Tofts integral at the frames, and its derivative by the rate.
 
     The integral over u from 0 to t of cp(u) exp(-k (t - u)) is exact for a plasma input cp that is
@@ -92,7 +92,7 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
 
     >>> import numpy as np
     >>> minutes = np.array([0.0, 1.0, 2.0])
-    >>> grid = Grid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
+    >>> grid = TimeGrid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
     >>> integral = np.zeros(3)
     >>> slope = np.zeros(3)
     >>> convolve(1.0, grid, integral, slope)
@@ -117,7 +117,7 @@ def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
         # The exponential is computed again only if this step (min) differs from the step before.
         # Most steps are equal, because frames are mostly evenly spaced.
         if step != last:
-            e, p1, p2, d1, d2 = _step(k * step)
+            e, p1, p2, d1, d2 = _exponential_integrals(k * step)
             last = step
         a = plasma[i]
         rise = plasma[i + 1] - a
@@ -149,9 +149,9 @@ def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) ->
             continue
         slow = np.exp(-kel * time)
         # The formula of the curve is 0 / 0 where the rates kep and kel are equal. The curve is
-        # therefore computed from phi1 of (kep - kel) t, which _step() returns (p1, with its
-        # derivative d1).
-        _, p1, _, d1, _ = _step(gap * time)
+        # therefore computed from phi1 of (kep - kel) t, which _exponential_integrals() returns (p1,
+        # with its derivative d1).
+        _, p1, _, d1, _ = _exponential_integrals(gap * time)
         shape = slow * time * p1
         bend = slow * time * time * d1
         f[i] = amount * kep * shape
@@ -166,7 +166,7 @@ def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) ->
 def curve_and_slopes(
     model: int,
     p: np.ndarray,
-    grid: Grid,
+    grid: TimeGrid,
     f: np.ndarray,
     jac: np.ndarray,
     h: np.ndarray,
@@ -195,7 +195,7 @@ def curve_and_slopes(
 
     >>> import numpy as np
     >>> minutes = np.array([0.0, 1.0, 2.0])
-    >>> grid = Grid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
+    >>> grid = TimeGrid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
     >>> curve = np.zeros(3)
     >>> slopes = np.zeros((3, 3))
     >>> stepped = np.zeros(3)
@@ -228,7 +228,7 @@ def curve_and_slopes(
 
 
 @njit(cache=True)
-def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.ndarray) -> None:
+def curve_rows(model: int, p: np.ndarray, grid: TimeGrid, ve_min: float, out: np.ndarray) -> None:
     """Compute a model's curve for the parameters of each voxel.
 
     Parameters
@@ -251,7 +251,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
 
     >>> import numpy as np
     >>> minutes = np.array([0.0, 1.0, 2.0])
-    >>> grid = Grid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
+    >>> grid = TimeGrid(minutes, np.diff(minutes), np.ones(3), np.arange(3))
     >>> curves = np.zeros((2, 3))
     >>> curve_rows(TOFTS, np.array([[0.2, 0.4, 0.0], [0.0, 0.4, 0.0]]), grid, 1e-3, curves)
     >>> curves.round(3).tolist()
@@ -428,7 +428,7 @@ def refine_rows(
     start: np.ndarray,
     lower: np.ndarray,
     upper: np.ndarray,
-    grid: Grid,
+    grid: TimeGrid,
     converged: np.ndarray,
 ) -> None:
     """Refine the parameters of each curve by Levenberg-Marquardt within bounds.
@@ -457,7 +457,7 @@ def refine_rows(
     --------
     >>> import numpy as np
     >>> minutes = np.arange(6.0)
-    >>> grid = Grid(minutes, np.diff(minutes), np.ones(6), np.arange(6))
+    >>> grid = TimeGrid(minutes, np.diff(minutes), np.ones(6), np.arange(6))
     >>> curve = 0.4 * (1.0 - np.exp(-0.5 * minutes))  # Ktrans 0.2/min, ve 0.4
     >>> parameters = np.array([[0.1, 0.6, 0.0]])
     >>> converged = np.zeros(1, np.uint8)
@@ -578,7 +578,7 @@ def fit_tofts_rows(
     extended: bool,
     ve_min: float,
     ktrans_max: float,
-    grid: Grid,
+    grid: TimeGrid,
     out: np.ndarray,
     clipped: np.ndarray,
     fitted: np.ndarray,
@@ -615,7 +615,7 @@ def fit_tofts_rows(
 
     >>> import numpy as np
     >>> minutes = np.arange(6.0)
-    >>> grid = Grid(minutes, np.diff(minutes), np.ones(6), np.arange(6))
+    >>> grid = TimeGrid(minutes, np.diff(minutes), np.ones(6), np.arange(6))
     >>> curve = 0.4 * (1.0 - np.exp(-0.5 * minutes))
     >>> estimate = np.array([[0.2, -0.5, 0.0]])
     >>> parameters = np.zeros((1, 3))
@@ -688,7 +688,7 @@ def fit_tofts_rows(
 
 @njit(cache=True)
 def _ktrans_and_vp(
-    curve: np.ndarray, integral: np.ndarray, grid: Grid, extended: bool
+    curve: np.ndarray, integral: np.ndarray, grid: TimeGrid, extended: bool
 ) -> tuple[float, float]:
     """Fit a curve by Ktrans times ``integral`` plus vp times the input; return Ktrans and vp.
 

@@ -445,7 +445,7 @@ def choose_input(
     # The delay of the input is the one with which a model fits the mean curve of the reference
     # region best. The reference region is the one that shows the bolus.
     mean_t1 = np.array([np.nanmean(t1[reference])])
-    tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean(b1, reference))
+    tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean_over_mask(b1, reference))
     if not np.isfinite(tissue).all():
         notes.append("no kinetic models: the mean dynamic signal is saturated")
         return None, "none"
@@ -453,7 +453,7 @@ def choose_input(
         settings.arterial_input == "auto" and study.vessel is not None
     ):
         try:
-            plasma = _measured(study, kinetics, dynamic, b1)
+            plasma = _artery_concentration(study, kinetics, dynamic, b1)
         except CadError as error:
             if settings.arterial_input == "measured":
                 raise
@@ -475,12 +475,12 @@ def choose_input(
     return arterial, name
 
 
-def _mean(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
+def _mean_over_mask(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
     """Return the mean of a map over a mask, as an array of shape (1,); None without a map."""
     return None if b1 is None else np.array([b1[where].mean()])
 
 
-def _measured(
+def _artery_concentration(
     study: Study, kinetics: Kinetics, dynamic: Dynamic, b1: np.ndarray | None
 ) -> np.ndarray:
     """Return the concentration (mM) in an artery's plasma, from the vessel mask's mean signal."""
@@ -501,7 +501,7 @@ def _measured(
     blood = replace(kinetics, bolus=find_bolus(kinetics.times, signal)).concentration(
         signal[None],
         np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
-        _mean(b1, vessel),
+        _mean_over_mask(b1, vessel),
     )[0]
     if not np.isfinite(blood).all():
         raise CadError(

@@ -211,7 +211,7 @@ def perfusion_maps(
                 "the study has no dynamic series",
                 hint="leave 'dce' out of features.modalities for this study",
             )
-        return _perfusion_maps(study, study.dce, settings, _inside(study.dce, mask))
+        return _perfusion_maps(study, study.dce, settings, _checked_mask(study.dce, mask))
 
 
 def _perfusion_maps(
@@ -275,7 +275,7 @@ def _input_notes(kinetics: Kinetics) -> list[str]:
     ]
 
 
-def _inside(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
+def _checked_mask(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
     if mask is None:
         return np.ones(dynamic.grid.shape, bool)
     if mask.shape != dynamic.grid.shape:

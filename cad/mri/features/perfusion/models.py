@@ -17,7 +17,7 @@ import numpy as np
 from cad.base.errors import CadError
 from cad.mri.features.perfusion import kernels
 from cad.mri.features.perfusion.aif import SECONDS_PER_MINUTE, InputFunction
-from cad.mri.features.perfusion.kernels import Grid
+from cad.mri.features.perfusion.kernels import TimeGrid
 
 ModelName = Literal["tofts", "extended_tofts", "brix", "patlak"]
 
@@ -116,7 +116,9 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
     """
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
-    return np.asarray(_curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0])
+    return np.asarray(
+        _model_curves("extended_tofts", np.array([[ktrans, ve, vp]]), _time_grid(inlet))[0]
+    )
 
 
 def brix(
@@ -156,7 +158,7 @@ def brix(
     ([0.0, 0.0], True)
     """
     grid = _brix_grid(times, arrival)
-    return np.asarray(_curves("brix", np.array([[amplitude, kep, kel]]), grid)[0])
+    return np.asarray(_model_curves("brix", np.array([[amplitude, kep, kel]]), grid)[0])
 
 
 def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) -> KineticFit:
@@ -191,7 +193,7 @@ def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) ->
     >>> fit.parameters["ktrans"].round(3).tolist(), fit.parameters["ve"].round(3).tolist()
     ([0.2], [0.4])
     """
-    return _fit("tofts", curves, _grid(inlet), refine)
+    return _fit_curves("tofts", curves, _time_grid(inlet), refine)
 
 
 def fit_extended_tofts(
@@ -229,7 +231,7 @@ def fit_extended_tofts(
     >>> {name: round(float(values[0]), 3) for name, values in fit.parameters.items()}
     {'ktrans': 0.2, 've': 0.4, 'vp': 0.1, 'kep': 0.5}
     """
-    return _fit("extended_tofts", curves, _grid(inlet), refine)
+    return _fit_curves("extended_tofts", curves, _time_grid(inlet), refine)
 
 
 def fit_brix(
@@ -265,7 +267,7 @@ def fit_brix(
     >>> {name: round(float(values[0]), 2) for name, values in fit.parameters.items()}
     {'amplitude': 1.2, 'kep': 2.0, 'kel': 0.1}
     """
-    return _fit("brix", curves, _brix_grid(times, arrival), refine)
+    return _fit_curves("brix", curves, _brix_grid(times, arrival), refine)
 
 
 def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
@@ -317,7 +319,7 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
     ktrans, vp = np.linalg.pinv(design) @ data.T  # the same pseudo-inverse fits all curves
     parameters = np.stack([ktrans, vp], axis=1)
     outside = (ktrans <= _EDGE) | (ktrans >= KTRANS_MAX) | (vp < -_EDGE) | (vp >= 1)
-    return _judge("patlak", data, parameters, outside | ~usable, usable, parameters @ design.T)
+    return _rated_fit("patlak", data, parameters, outside | ~usable, usable, parameters @ design.T)
 
 
 def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
@@ -474,22 +476,24 @@ def fit_each_at(
     )
 
 
-def _grid(inlet: InputFunction) -> Grid:
+def _time_grid(inlet: InputFunction) -> TimeGrid:
     minutes = inlet.times / SECONDS_PER_MINUTE
     dt = np.diff(minutes)
     # Steps (min) that should be equal differ in their last digits. They are rounded, so that
     # convolve() computes one exponential for all equal steps.
     dt = np.round(dt, 12)
     frame_index = np.require(inlet.at_frames, np.int64, ["C", "W"])
-    return Grid(minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index)
+    return TimeGrid(
+        minutes[frame_index], dt, np.require(inlet.plasma, float, ["C", "W"]), frame_index
+    )
 
 
-def _brix_grid(times: np.ndarray, arrival: float) -> Grid:
+def _brix_grid(times: np.ndarray, arrival: float) -> TimeGrid:
     minutes = (np.asarray(times, float) - arrival) / SECONDS_PER_MINUTE
-    return Grid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
+    return TimeGrid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
 
 
-def _curves(model: ModelName, parameters: np.ndarray, grid: Grid) -> np.ndarray:
+def _model_curves(model: ModelName, parameters: np.ndarray, grid: TimeGrid) -> np.ndarray:
     out = np.zeros((len(parameters), len(grid.frame_index)))
     parameters = np.require(parameters, float, ["C", "W"])
     kernels.curve_rows(_CODE[model], parameters, grid, VE_MIN, out)
@@ -506,7 +510,7 @@ def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
     return usable, curves if usable.all() else np.where(usable[:, None], curves, 0.0)
 
 
-def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
+def _fit_curves(model: ModelName, curves: np.ndarray, grid: TimeGrid, refine: bool) -> KineticFit:
     """Return a model's parameters for each curve, and how well the model fits the curve.
 
     The parameters are estimated linearly. With ``refine`` those of all curves are refined by
@@ -530,12 +534,12 @@ def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> Kine
         parameters[again], failed[again] = _refine(model, data[again], parameters[again], grid)
         stale |= again
     if stale.any():
-        fitted[stale] = _curves(model, parameters[stale], grid)
-    return _judge(model, data, parameters, failed | ~usable, usable, fitted)
+        fitted[stale] = _model_curves(model, parameters[stale], grid)
+    return _rated_fit(model, data, parameters, failed | ~usable, usable, fitted)
 
 
 def _estimate_tofts(
-    model: ModelName, data: np.ndarray, grid: Grid
+    model: ModelName, data: np.ndarray, grid: TimeGrid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return estimated parameters, which of them left their physical range, and the model's curves.
 
@@ -558,7 +562,7 @@ def _estimate_tofts(
 
 
 def _estimate_brix(
-    model: ModelName, data: np.ndarray, grid: Grid
+    model: ModelName, data: np.ndarray, grid: TimeGrid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return estimated parameters of the Brix model, for which curves the estimate failed, and the
     model's curves.
@@ -583,7 +587,7 @@ def _estimate_brix(
     at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
     # With these two rates, the model's curve is the amplitude times ``unit``. The amplitude is
     # fitted by least squares.
-    unit = _curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
+    unit = _model_curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
     power = (unit**2).sum(axis=1)
     amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
     amplitude = np.clip(amount, lower[0], upper[0])
@@ -598,7 +602,7 @@ def _estimate_brix(
 
 
 def _refine(
-    model: ModelName, data: np.ndarray, start: np.ndarray, grid: Grid
+    model: ModelName, data: np.ndarray, start: np.ndarray, grid: TimeGrid
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return parameters refined by bounded least squares, and for which curves the refinement
     failed.
@@ -617,7 +621,7 @@ def _refine(
     return refined, (converged == 0) | on_bound
 
 
-def _judge(
+def _rated_fit(
     model: ModelName,
     data: np.ndarray,
     parameters: np.ndarray,

@@ -108,7 +108,7 @@ def fit_t1(
     1.5
     """
     signals = np.asarray(signals, float)
-    notes = _check(signals, flip_angles, repetition_time)
+    notes = _check_flip_angles(signals, flip_angles, repetition_time)
     angles = np.deg2rad(np.asarray(flip_angles, float)).reshape(-1, *[1] * (signals.ndim - 1))
     angles = angles if b1 is None else angles * np.asarray(b1, float)
     usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
@@ -124,7 +124,7 @@ def fit_t1(
     return T1Fit(np.where(failed, np.nan, t1), scale, np.where(failed, 0.0, r2), failed, notes)
 
 
-def _check(signals: np.ndarray, flip_angles: np.ndarray, tr: float) -> tuple[str, ...]:
+def _check_flip_angles(signals: np.ndarray, flip_angles: np.ndarray, tr: float) -> tuple[str, ...]:
     angles = np.asarray(flip_angles, float)
     if len(angles) != len(signals):
         raise CadError(f"{len(signals)} flip-angle images but {len(angles)} flip angles")
