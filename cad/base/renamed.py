@@ -172,6 +172,9 @@ def renamed_module(name: str) -> Renamed | None:
     >>> renamed_module("cad.learners") is None
     True
     """
+    if not name.startswith("cad."):
+        # Python asks for every module that is imported, and most are of other packages.
+        return None
     for entry in RENAMED:
         if entry.kind == "module" and f"{name}.".startswith(f"{entry.old}."):
             return entry

@@ -113,7 +113,9 @@ def t2_image(
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
     sd = protocol.noise[0] * _T2_LEVEL * gain
-    return view.volume(_stored_integers(_acquired(view, clean, sd, rng, worse, _T2_LEVEL * gain)))
+    return view.volume(
+        _stored_integers(_worsened_image(view, clean, sd, rng, worse, _T2_LEVEL * gain))
+    )
 
 
 def diffusion_images(
@@ -165,7 +167,9 @@ def diffusion_images(
         clean *= view.sensitivity()
         # Scanners average more repetitions at high b-values. The noise is therefore halved.
         share = 1.0 if b < 400 else 0.5
-        images.append(_acquired(view, clean, share * sd, rng, worse, share * _DIFFUSION_LEVEL))
+        images.append(
+            _worsened_image(view, clean, share * sd, rng, worse, share * _DIFFUSION_LEVEL)
+        )
     low, high = protocol.b_values
     value = 1e6 * np.log(np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)) / (high - low)
     # In voxels without signal the ADC is computed from noise. Scanners store it there, too.
@@ -233,18 +237,20 @@ def dynamic_images(
         clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
         offset = (float(moved[i, 1]), float(moved[i, 0]))
         clean = clean.reshape(view.grid.shape)
-        frames[i] = _stored_integers(_acquired(view, clean, sd, rng, worse, _DCE_LEVEL, offset))
+        frames[i] = _stored_integers(
+            _worsened_image(view, clean, sd, rng, worse, _DCE_LEVEL, offset)
+        )
     vfa = []
     for flip in protocol.flips:
         signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
         clean = np.bincount(voxels, signal, n) * sensitivity
         clean = clean.reshape(view.grid.shape)
-        image = _acquired(view, clean, sd / 2, rng, worse, _DCE_LEVEL / 2)
+        image = _worsened_image(view, clean, sd / 2, rng, worse, _DCE_LEVEL / 2)
         vfa.append((flip, view.volume(_stored_integers(image))))
     return Dynamic(frames, view.volume(frames[0]), times, repetition, protocol.flip), vfa
 
 
-def _acquired(
+def _worsened_image(
     view: View,
     clean: np.ndarray,
     sd: float,

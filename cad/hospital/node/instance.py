@@ -176,16 +176,16 @@ def _picked(stream: io.BufferedReader, offset: int, syntax: TransferSyntax) -> D
     """Return the elements of ``_WANTED``, which identify an instance."""
     read, size = _reader_of_file(stream)
     tags = {int(Tag(name)) for name in ("SpecificCharacterSet", *_WANTED)}
-    values = _values(read, size, offset, syntax, tags, max(tags))
+    values = _values_of_elements(read, size, offset, syntax, tags, max(tags))
     if not values.keys() >= {int(Tag(name)) for name in _REQUIRED}:
         # Elements may stand in descending order. A header of very many elements is not searched.
         with suppress(TooManyElements):
-            values = _values(read, size, offset, syntax, tags, PIXELS[-1])
+            values = _values_of_elements(read, size, offset, syntax, tags, PIXELS[-1])
     short = io.BytesIO(b"".join(values.values()))
     return read_dataset(short, syntax.is_implicit_VR, syntax.is_little_endian)
 
 
-def _values(
+def _values_of_elements(
     read: Read, size: int, offset: int, syntax: TransferSyntax, tags: set[int], last: int
 ) -> dict[int, bytes]:
     """Return some elements up to the tag ``last``; refuse one that is long or stands twice."""

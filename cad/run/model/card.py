@@ -152,7 +152,7 @@ def card(meta: JsonObject) -> str:
     return page_beside(__file__).render(
         name=in_markdown(meta["name"]),
         description=in_markdown(meta["description"]),
-        warnings=_warnings(meta),
+        warnings=_warnings_on_use(meta),
         intended_use=meta["intended_use"],
         limits=meta["limits"],
         training=_training_lines(meta),
@@ -160,20 +160,20 @@ def card(meta: JsonObject) -> str:
         scheme=meta["pipeline"]["validate"]["scheme"],
         measures=_measures_rows(validation),
         rivals=_rivals_rows(validation),
-        sentences=_sentences(validation),
+        sentences=_sentences_of_validation(validation),
         typicality=_typicality_text(meta),
         recalibrations=_recalibrations(meta),
-        versions=_counted(meta["versions"]),
+        versions=_list_of_counts(meta["versions"]),
         cad_version=meta["cad_version"],
     )
 
 
-def _counted(counts: Mapping[str, Any]) -> str:
+def _list_of_counts(counts: Mapping[str, Any]) -> str:
     """Return names with their counts or versions in one line: ``A 3, B 2``."""
     return ", ".join(f"{in_markdown(name)} {value}" for name, value in counts.items())
 
 
-def _warnings(meta: JsonObject) -> str:
+def _warnings_on_use(meta: JsonObject) -> str:
     """Return what stands in bold at the top of the card."""
     warnings = "**Research use only.**"
     if meta["training"]["simulated"]:
@@ -192,7 +192,7 @@ def _training_lines(meta: JsonObject) -> list[str]:
         f"{training['without_histology']} without histology"
     ]
     if training["label_kinds"] is not None:
-        lines.append(f"what the learner was told: {_counted(training['label_kinds'])}")
+        lines.append(f"what the learner was told: {_list_of_counts(training['label_kinds'])}")
     if training.get("unlabelled_rows"):
         lines.append(f"{training['unlabelled_rows']} regions without a label joined the fit")
     if training.get("detected"):
@@ -201,7 +201,7 @@ def _training_lines(meta: JsonObject) -> list[str]:
         withdrawn = training["withdrawn"]
         patients = "1 patient has" if withdrawn == 1 else f"{withdrawn} patients have"
         lines.append(f"{patients} withdrawn: nothing here was learned from them")
-    lines.append(f"sites: {_counted(training['sites']) or 'not stated'}")
+    lines.append(f"sites: {_list_of_counts(training['sites']) or 'not stated'}")
     lines.append(f"learner: {learner['name']} {json.dumps(learner['params'])}")
     weighed = (meta.get("estimator") or {}).get("sentence")
     if weighed:
@@ -293,7 +293,7 @@ def _with_title(title: list[str], rows: list[list[str]]) -> list[list[str]]:
     return [title, ["---"] * len(title), *rows]
 
 
-def _sentences(validation: JsonObject) -> list[str]:
+def _sentences_of_validation(validation: JsonObject) -> list[str]:
     """Return the sentences of the validation, such as on its rivals and its thresholds."""
     sentences = []
     for name in _SENTENCES:
