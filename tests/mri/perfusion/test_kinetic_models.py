@@ -302,3 +302,14 @@ def test_times_are_refined_as_interval_by_interval_to_the_last_bit():
         expected = np.linspace(begin, end, last - first, endpoint=False)
         np.testing.assert_array_equal(fine[first:last], expected)
         assert (end - begin) / (last - first) <= 0.1 + 1e-9
+
+
+@pytest.mark.parametrize("ktrans", [0.001, 0.005, 0.009])
+def test_tissue_that_hardly_leaks_keeps_its_ktrans(ktrans: float) -> None:
+    """A small Ktrans is a value and not 0."""
+    curve = tofts(ktrans, 0.2, inlet())[None]
+    fit = fit_tofts(curve, inlet())
+    assert fit.parameters["ktrans"][0] == pytest.approx(ktrans, rel=0.02)
+    curve = extended_tofts(ktrans, 0.2, 0.03, inlet())[None]
+    fit = fit_extended_tofts(curve, inlet())
+    assert fit.parameters["ktrans"][0] == pytest.approx(ktrans, rel=0.02)
