@@ -31,7 +31,12 @@ from threadpoolctl import ThreadpoolController
 from cad.base.errors import CadError
 from cad.learning.evaluation.folds.ask import decision_value, positive_probability
 from cad.learning.evaluation.folds.unlabelled import labels_told
-from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds
+from cad.learning.evaluation.measures.centring import (
+    base_log_odds,
+    centred_log_odds,
+    spread_of_log_odds,
+    stretches,
+)
 
 Result = TypeVar("Result")
 _UNVALIDATED = (
@@ -121,6 +126,9 @@ class Fold:
         Base of the fold: the log-odds of the mean label of the training rows. A region whose
         features tell nothing would get these log-odds from the fold's model. For a learner without
         probabilities the base is the mean decision value of the training rows.
+    spread : float
+        Standard deviation of the model's log-odds over the training rows. For a learner without
+        probabilities it is that of the decision values.
     """
 
     name: str
@@ -135,6 +143,7 @@ class Fold:
     estimator: Any = None
     n_unlabelled: int = 0
     base: float = 0.0
+    spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -148,10 +157,12 @@ class OutOfFold:
     folds : list of Fold
         One for each left-out patient (or site), sorted by name.
     centred : ndarray, shape (n,)
-        Log-odds of ``probability`` minus the base of the row's fold, plus the mean of all folds'
-        bases. A base is the log-odds of the mean label of the fold's training rows. For a learner
-        without probabilities the decision value takes the place of the log-odds. Measures that rank
-        rows of different folds, or fit a slope to them, are computed from these values
+        Log-odds of ``probability`` minus the base of the row's fold, multiplied by a factor, plus
+        the mean of all folds' bases. A base is the log-odds of the mean label of the fold's
+        training rows. The factor gives the log-odds of all folds' models the same standard
+        deviation over their training rows. For a learner without probabilities the decision value
+        takes the place of the log-odds. Measures that rank rows of different folds, or fit a slope
+        to them, are computed from these values
         (:mod:`cad.learning.evaluation.measures.centring`).
     """
 
@@ -162,7 +173,7 @@ class OutOfFold:
 
     @property
     def on_common_base(self) -> np.ndarray:
-        """Return the probabilities as if all folds had the same base, shape (n,).
+        """Return the probabilities as if all folds had the same base and spread, shape (n,).
 
         The base of a fold is the log-odds of the mean label of its training rows. The model of all
         patients has one base for everybody. So thresholds and calibrations for *new* patients are
@@ -368,18 +379,26 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
     probability = np.full(n, np.nan)
     decision = np.full(n, np.nan)
     base = np.zeros(n)
+    stretch = np.ones(n)
+    fitted = [fold for fold in folds if not fold.error]
+    factors = stretches([fold.spread for fold in fitted])
     for fold in folds:
         probability[fold.rows] = fold.probability
         decision[fold.rows] = fold.decision
         base[fold.rows] = fold.base
-    common = float(np.mean([fold.base for fold in folds if not fold.error]))
-    return OutOfFold(
-        probability, decision, folds, centred_scores(probability, decision, base, common)
-    )
+    for fold, factor in zip(fitted, factors, strict=True):
+        stretch[fold.rows] = factor
+    common = float(np.mean([fold.base for fold in fitted]))
+    centred = centred_scores(probability, decision, base, common, stretch)
+    return OutOfFold(probability, decision, folds, centred)
 
 
 def centred_scores(
-    probability: np.ndarray, decision: np.ndarray, base: ArrayLike, common: float = 0.0
+    probability: np.ndarray,
+    decision: np.ndarray,
+    base: ArrayLike,
+    common: float = 0.0,
+    stretch: ArrayLike = 1.0,
 ) -> np.ndarray:
     """Return scores of left-out rows that can be compared between folds, of the same shape.
 
@@ -392,6 +411,9 @@ def centred_scores(
         model's training rows, or for decision values their mean on the training rows.
     common : float
         A number that is added to all scores.
+    stretch : array, or float
+        Factor of each row's difference from the base
+        (:func:`cad.learning.evaluation.measures.centring.stretches`).
 
     Examples
     --------
@@ -403,8 +425,9 @@ def centred_scores(
     [0.0, 0.386]
     """
     if np.isnan(probability).all():
-        return np.asarray(decision - base + common)
-    return centred_log_odds(probability, base, common)
+        difference = decision - np.asarray(base, dtype=float)
+        return np.asarray(difference * np.asarray(stretch, dtype=float) + common)
+    return centred_log_odds(probability, base, common, stretch)
 
 
 def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
@@ -438,6 +461,35 @@ def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
     if hasattr(fitted, "predict_proba"):
         return base_log_odds(labels)
     return float(np.mean(decision_value(fitted, X)))
+
+
+def spread_of(fitted: Any, X: Any) -> float:
+    """Return the standard deviation of a fitted estimator's log-odds over its training rows.
+
+    For an estimator without probabilities it is the standard deviation of the decision values. Some
+    learners choose on inner folds how far their predictions lie from the mean label. They choose
+    the farther, the less the left-out patient agrees with the others. So log-odds of different
+    folds are compared in units of this standard deviation (docs/methods.md 6).
+
+    Parameters
+    ----------
+    fitted : estimator or pipeline
+    X : array or DataFrame, shape (n, d)
+        Labelled training rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> fitted = LogisticRegression().fit(X, np.array([0, 0, 1, 1]))
+    >>> bool(np.isclose(spread_of(fitted, X), np.std(X) * fitted.coef_[0, 0]))
+    True
+    """
+    probability = positive_probability(fitted, X)
+    if np.isnan(probability).all():
+        return float(np.std(decision_value(fitted, X)))
+    return spread_of_log_odds(probability)
 
 
 def fit_keywords(
@@ -523,7 +575,9 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
             last, test = _before_last(fitted, test)
             probability = positive_probability(last, test)
             decision = decision_value(last, test)
-            base = base_of(fitted, _safe_indexing(made, labelled), y[labelled])
+            known = _safe_indexing(made, labelled)
+            base = base_of(fitted, known, y[labelled])
+            spread_of_fold = spread_of(fitted, known)
             # Chosen parameters are those of a search around the pipeline, or of a learner that
             # chooses them itself.
             chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
@@ -541,6 +595,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
         estimator=fitted if keep else None,
         n_unlabelled=len(train) - len(labelled),
         base=base,
+        spread=spread_of_fold,
     )
 
 

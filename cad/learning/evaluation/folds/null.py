@@ -28,7 +28,7 @@ from sklearn.utils import _safe_indexing
 from cad.base.errors import CadError
 from cad.base.files import JsonObject
 from cad.learning.evaluation.folds import ask, crossval
-from cad.learning.evaluation.measures.centring import base_log_odds
+from cad.learning.evaluation.measures.centring import base_log_odds, spread_of_log_odds, stretches
 from cad.learning.evaluation.measures.metrics import auc, consensus_truth
 from cad.learning.learners.scaling import ClippedScaler, RankScaler
 
@@ -145,13 +145,15 @@ class SharedFolds:
             # patient out.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
-            whole = np.full(y.shape, np.nan)
-            folds = Parallel(n_jobs=n_jobs, return_as="generator")(work)
-            for k, (rows, scores) in enumerate(folds, start=1):
-                whole[:, rows] = scores
-                n_done = begin + len(y) * k // len(names)
+            folds: list[_LabelledFold] = []
+            for fold in Parallel(n_jobs=n_jobs, return_as="generator")(work):
+                folds.append(fold)
+                n_done = begin + len(y) * len(folds) // len(names)
                 # An AUC needs the rows of all folds, so scores are yielded with the last fold only.
-                yield n_done, whole if k == len(names) else whole[:0]
+                whole = np.empty((0, y.shape[1]))
+                if len(folds) == len(names):
+                    whole = _comparable_scores(folds, y.shape)
+                yield n_done, whole
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
         """Return coefficients of fits to all rows, from which the fits of the folds start.
@@ -184,41 +186,95 @@ class SharedFolds:
 
     def _fold(
         self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of the left-out rows of a group, and their scores, shape (k, rows).
+    ) -> _LabelledFold:
+        """Return the predictions of one fold under each of k labellings (rows of ``labels``).
 
         ``name`` is the group, such as a patient, that the fold leaves out. A model is fitted to the
-        rows of all other groups once for each of k labellings (rows of ``labels``). The scores can
-        be compared between folds.
+        rows of all other groups once for each labelling.
         """
         test = np.flatnonzero(self.groups == name)
         train = np.flatnonzero(self.groups != name)
         y = labels[:, train]
         eta = None if etas is None else etas[:, train]
-        scores = np.full((len(y), len(test)), np.nan)
-        bases = np.array([base_log_odds(labelling) for labelling in y])
+        fold = _LabelledFold.empty(test, len(y))
+        fold.base[:] = [base_log_odds(labelling) for labelling in y]
         with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 X, new = self._features(train, test)
                 if starts is not None:
                     many = clone(self.learner).predict_labellings
-                    probability, decision, _ = many(X, y, new, eta, starts[:, train])
-                    return test, crossval.centred_scores(probability, decision, bases[:, None])
+                    # The training rows are predicted, too, because their spread is needed.
+                    both = np.vstack([np.asarray(new), np.asarray(X)])
+                    probability, decision, _ = many(X, y, both, eta, starts[:, train])
+                    fold.probability[:] = probability[:, : len(test)]
+                    fold.decision[:] = decision[:, : len(test)]
+                    fold.spread[:] = [spread_of_log_odds(q[len(test) :]) for q in probability]
+                    return fold
             except crossval.FIT_ERRORS:
-                return test, scores
+                return fold
             for k, labelling in enumerate(y):
                 learner = clone(self.learner)
                 spread = None if eta is None else eta[k]
                 keywords = crossval.fit_keywords(learner, spread, self.patients[train])
                 with suppress(*crossval.FIT_ERRORS):
                     learner.fit(X, labelling, **keywords)
-                    scores[k] = crossval.centred_scores(
-                        ask.positive_probability(learner, new),
-                        ask.decision_value(learner, new),
-                        crossval.base_of(learner, X, labelling),
-                    )
-        return test, scores
+                    fold.probability[k] = ask.positive_probability(learner, new)
+                    fold.decision[k] = ask.decision_value(learner, new)
+                    fold.base[k] = crossval.base_of(learner, X, labelling)
+                    fold.spread[k] = crossval.spread_of(learner, X)
+        return fold
+
+
+@dataclass(frozen=True)
+class _LabelledFold:
+    """Hold one fold's predictions under k labellings; NaN where a fit failed.
+
+    Parameters
+    ----------
+    rows : ndarray of int
+        Left-out rows.
+    probability, decision : ndarray, shape (k, len(rows))
+        Probability of malignancy and decision value of the left-out rows.
+    base, spread : ndarray, shape (k,)
+        Base and spread of each labelling's model, as in
+        :class:`cad.learning.evaluation.folds.crossval.Fold`.
+    """
+
+    rows: np.ndarray
+    probability: np.ndarray
+    decision: np.ndarray
+    base: np.ndarray
+    spread: np.ndarray
+
+    @classmethod
+    def empty(cls, rows: np.ndarray, labellings: int) -> _LabelledFold:
+        """Return a fold without predictions."""
+        shape = (labellings, len(rows))
+        return cls(
+            rows,
+            np.full(shape, np.nan),
+            np.full(shape, np.nan),
+            np.full(labellings, np.nan),
+            np.full(labellings, np.nan),
+        )
+
+
+def _comparable_scores(folds: list[_LabelledFold], shape: tuple[int, ...]) -> np.ndarray:
+    """Return scores that can be compared between folds, a row for each labelling.
+
+    They are those of :func:`cad.learning.evaluation.folds.crossval.put_together`, but for a number
+    that is added to all scores.
+    """
+    spreads = np.array([fold.spread for fold in folds])
+    scores = np.full(shape, np.nan)
+    for k in range(shape[0]):
+        factors = stretches(spreads[:, k])
+        for fold, factor in zip(folds, factors, strict=True):
+            scores[k, fold.rows] = crossval.centred_scores(
+                fold.probability[k], fold.decision[k], fold.base[k], stretch=factor
+            )
+    return scores
 
 
 SCHEMES = ("between", "within")

@@ -23,6 +23,12 @@ _NEAREST = 1e-15
 # the fold. It is larger than the absolute value of all other centred log-odds.
 _CERTAIN = 100.0
 _DIGITS = 10
+# Probabilities of training rows are clipped to this distance from 0 and 1 before their spread is
+# measured. Readers' scores of five steps are farther from 0 and 1 than this.
+_SPREAD_CLIP = 1e-3
+# A model whose log-odds have a smaller standard deviation over its training rows predicts the same
+# for every region.
+_NO_SPREAD = 1e-6
 
 
 def base_log_odds(labels: ArrayLike) -> float:
@@ -47,7 +53,57 @@ def base_log_odds(labels: ArrayLike) -> float:
     return float(logit(np.clip(known_labels.mean(), half, 1 - half)))
 
 
-def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.0) -> np.ndarray:
+def spread_of_log_odds(probability: ArrayLike) -> float:
+    """Return the standard deviation of a model's log-odds over the rows that it was trained on.
+
+    Parameters
+    ----------
+    probability : array, shape (n,)
+        The model's probabilities of its training rows; NaN is left out. They are clipped to lie
+        between .001 and .999, so that a learner that repeats its labels has a finite spread.
+
+    Examples
+    --------
+    >>> round(spread_of_log_odds([0.2, 0.8]), 3)
+    1.386
+    """
+    q = np.asarray(probability, dtype=float)
+    q = q[np.isfinite(q)]
+    if not len(q):
+        return 0.0
+    return float(np.std(logit(np.clip(q, _SPREAD_CLIP, 1 - _SPREAD_CLIP))))
+
+
+def stretches(spreads: ArrayLike) -> np.ndarray:
+    """Return the factors that give the log-odds of all models the same spread, shape (k,).
+
+    Parameters
+    ----------
+    spreads : array, shape (k,)
+        Spread of each model (:func:`spread_of_log_odds`). A model with a spread of 0 predicts the
+        same for every region; its factor is 0. NaN gives NaN.
+
+    Returns
+    -------
+    ndarray, shape (k,)
+        The median spread, of the models whose spread is above 0, divided by each model's spread.
+
+    Examples
+    --------
+    >>> stretches([1.0, 2.0, 4.0, 0.0]).tolist()
+    [2.0, 1.0, 0.5, 0.0]
+    """
+    values = np.asarray(spreads, dtype=float)
+    tells = values > _NO_SPREAD
+    factors = np.where(np.isnan(values), np.nan, 0.0)
+    if tells.any():
+        factors[tells] = np.median(values[tells]) / values[tells]
+    return factors
+
+
+def centred_log_odds(
+    probability: ArrayLike, base: ArrayLike, common: float = 0.0, stretch: ArrayLike = 1.0
+) -> np.ndarray:
     """Return log-odds minus the base log-odds of the model that they come from, shape (n,).
 
     Parameters
@@ -60,6 +116,8 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
     common : float
         A number that is added to all results. If it is the base log-odds of a model of all rows,
         the results are on the scale of such a model.
+    stretch : array, shape (n,), or float
+        Factor by which each row's difference from the base is multiplied (:func:`stretches`).
 
     Examples
     --------
@@ -71,7 +129,8 @@ def centred_log_odds(probability: ArrayLike, base: ArrayLike, common: float = 0.
     q = np.asarray(probability, dtype=float)
     # The difference from the base log-odds is rounded, because models that predict exactly their
     # base rate must not be ordered by rounding errors.
-    odds = np.round(logit(np.clip(q, _NEAREST, 1 - _NEAREST)) - base, _DIGITS) + common
+    difference = logit(np.clip(q, _NEAREST, 1 - _NEAREST)) - base
+    odds = np.round(difference * np.asarray(stretch, dtype=float), _DIGITS) + common
     odds = np.where(q <= _NEAREST, -_CERTAIN, odds)
     return np.where(q >= 1 - _NEAREST, _CERTAIN, odds)
 
