@@ -42,8 +42,8 @@ from cad.learning.labels.skill import SkillTable
 DEFAULT_DECISION = DecisionSettings()
 CENTRED = (
     "Ranks (AUC, average precision) and the calibration slope compare left-out patients by "
-    "log-odds less the base log-odds of the model that scored them; probabilities, thresholds and "
-    "all other measures are on that model's own scale."
+    "log-odds less the base log-odds of the model that scored them, in units of that model's "
+    "spread; probabilities, thresholds and all other measures are on that model's own scale."
 )
 
 
@@ -91,8 +91,12 @@ class FoldResult:
         Reason why the fold failed; empty if it did not fail.
     base : float
         Log-odds of the mean label of the training rows. For a learner without probabilities it is
-        the mean decision value of the training rows. Log-odds of different folds can be ranked
-        together after the base of its fold was subtracted from each.
+        the mean decision value of the training rows.
+    spread : float
+        Standard deviation of the log-odds (or decision values) that the fold's model gives to its
+        training rows. Log-odds of different folds can be ranked together after the base of its
+        fold was subtracted from each, and the difference divided by the spread of its fold. A file
+        of a version before this has 1.
     """
 
     name: str
@@ -104,6 +108,7 @@ class FoldResult:
     warnings: list[str]
     error: str
     base: float = 0.0
+    spread: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -572,6 +577,7 @@ def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
         warnings=fold.warnings,
         error=fold.error,
         base=fold.base,
+        spread=fold.spread,
     )
 
 

@@ -18,13 +18,20 @@ from sklearn.svm import LinearSVC
 import cad
 from cad.base.errors import CadError
 from cad.learning.evaluation.folds.compare import compare_learners
-from cad.learning.evaluation.folds.crossval import out_of_fold
+from cad.learning.evaluation.folds.crossval import Fold, out_of_fold, put_together
 from cad.learning.evaluation.folds.null import permutation_null
 from cad.learning.evaluation.folds.paired import compare_probabilities
 from cad.learning.evaluation.folds.pairs import pairs_left_out_auc
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds, ranked
+from cad.learning.evaluation.measures.centring import (
+    base_log_odds,
+    centred_log_odds,
+    ranked,
+    spread_of_log_odds,
+    stretches,
+)
 from cad.learning.evaluation.measures.comparison import compare_with_truth
+from cad.learning.learners.rivals import SoftLogistic
 
 
 def cohort(
@@ -66,6 +73,61 @@ def test_within_a_fold_nothing_changes_and_certainty_stays_certain() -> None:
     assert base_log_odds([0, 0, 0]) == pytest.approx(logit(1 / 6))
     assert base_log_odds([1.0, np.nan, 1.0]) == pytest.approx(logit(3 / 4))
     assert base_log_odds([]) == 0.0
+
+
+def test_spreads_and_their_factors_by_hand() -> None:
+    """A model that predicts the same for everybody has no spread, and its rows count as ties."""
+    assert spread_of_log_odds([0.2, 0.8, np.nan]) == pytest.approx(np.log(4))
+    assert spread_of_log_odds([0.0, 1.0]) == pytest.approx(logit(0.999))
+    assert spread_of_log_odds([0.3, 0.3]) == spread_of_log_odds([]) == 0.0
+    factors = stretches([0.5, 1.0, 4.0, 1e-9, np.nan])
+    assert factors[:4].tolist() == [2.0, 1.0, 0.25, 0.0]
+    assert np.isnan(factors[4])
+    assert stretches([0.0, 0.0]).tolist() == [0.0, 0.0]
+    assert centred_log_odds([0.5], -1.0, 0.5, stretch=3.0).tolist() == [3.5]
+
+
+def test_a_fold_whose_model_is_twice_as_bold_counts_the_same() -> None:
+    """Log-odds and spread of one fold are doubled around its base: nothing else changes."""
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(3, 4))
+    base = np.array([-1.0, -0.5, -2.0])
+
+    def folds(boldness: float) -> list[Fold]:
+        made = []
+        for k, factor in enumerate((1.0, 1.0, boldness)):
+            q = expit(base[k] + factor * z[k])
+            rows = np.arange(4) + 4 * k
+            fold = Fold(f"{k}", rows, 8, q, np.full(4, np.nan), base=base[k], spread=factor)
+            made.append(fold)
+        return made
+
+    plain = put_together(folds(1.0), 12)
+    bold = put_together(folds(2.0), 12)
+    assert bold.centred == pytest.approx(plain.centred)
+    assert not np.allclose(bold.probability[8:], plain.probability[8:])
+    failed = Fold("3", np.array([12]), 8, np.full(1, np.nan), np.full(1, np.nan), error="no fit")
+    with_gap = put_together([*folds(1.0), failed], 13)
+    assert with_gap.centred[:12] == pytest.approx(plain.centred)
+    assert np.isnan(with_gap.centred[12])
+
+
+def test_a_penalty_chosen_on_inner_folds_does_not_lean_on_noise() -> None:
+    """With the base alone the AUC is .45 on noise; pairs left out are the oracle."""
+    rows = []
+    for seed in range(24):
+        X, truth, owner = cohort(seed, patients=12, alike=0.0)
+        learner = SoftLogistic(Cs=(1e-3, 1e-2, 1e-1, 1.0), scaling=("given",))
+        made = out_of_fold(learner, X, truth, groups=owner)
+        base = np.empty(len(truth))
+        for fold in made.folds:
+            base[fold.rows] = fold.base
+        alone = centred_log_odds(made.probability, base)
+        pairs = pairs_left_out_auc(learner, X, truth, truth, owner)
+        rows.append([metrics.auc(truth, alone), metrics.auc(truth, made.centred), pairs])
+    alone_auc, centred_auc, pairs_auc = np.mean(rows, axis=0)
+    assert abs(centred_auc - pairs_auc) < 0.04
+    assert abs(centred_auc - pairs_auc) < abs(alone_auc - pairs_auc)
 
 
 def brute_force(learner: Any, X: np.ndarray, truth: np.ndarray, owner: np.ndarray) -> float:
@@ -150,7 +212,8 @@ def test_everything_that_ranks_is_centred_and_nothing_else() -> None:
     assert raw is not None
     assert fair is not None
     assert fair.auc.value == pytest.approx(roc_auc_score(truth, made.centred))
-    assert fair.auc_roi_level.value == fair.auc.value == fair.auc_bootstrap.value
+    assert fair.auc_roi_level.value == pytest.approx(fair.auc.value)
+    assert fair.auc_bootstrap.value == pytest.approx(fair.auc.value)
     assert raw.auc.value == pytest.approx(roc_auc_score(truth, q)) != fair.auc.value
     shifted = expit(made.centred)
     expected = {
@@ -226,8 +289,9 @@ def test_cad_validate_measures_noise_as_noise() -> None:
         value = rows[rows["measure"] == "auc"].set_index("learner")["value"]
         aucs.append([value["learner"], value["logistic"]])
         assert done.metrics["histology"]["auc"]["value"] == pytest.approx(value["learner"])
-        folds = pd.DataFrame(done.metrics["folds"]).set_index("name")["base"]
-        again = logit(done.probability) - folds.loc[owner.astype(str)].to_numpy(float)
+        folds = pd.DataFrame(done.metrics["folds"]).set_index("name").loc[owner.astype(str)]
+        again = logit(done.probability) - folds["base"].to_numpy(float)
+        again = again / folds["spread"].to_numpy(float)
         assert metrics.auc(truth, again) == pytest.approx(value["learner"], abs=1e-9)
     assert np.abs(np.mean(aucs, axis=0) - 0.5).max() < 0.1
 

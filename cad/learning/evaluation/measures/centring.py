@@ -1,4 +1,5 @@
-"""Make scores of different folds comparable, by subtracting each model's base log-odds.
+"""Make scores of different folds comparable: subtract each model's base log-odds, and divide by
+its spread.
 
 The base log-odds of a model are the log-odds of the mean label that it was trained on. If a
 malignant patient is left out, the model of the others is trained on fewer malignant regions. Its
@@ -6,6 +7,12 @@ log-odds are therefore lower, also those for the left-out patient. So if the pro
 several folds are put together, they order patients against the truth. The effect is the larger, the
 more the learner draws predictions towards the mean label. With features that are pure noise, the
 AUC of left-out patients is far below one half (docs/methods.md 6 has the derivation).
+
+The spread of a model is the standard deviation of the log-odds that it gives to its training rows.
+A learner that chooses its penalty on inner folds chooses a weak one, and so has a large spread,
+where the other patients seem easy to tell apart. That is so where the patient who contradicts them
+is left out. So his log-odds are far from the base, on the wrong side, and the log-odds of a patient
+who agrees with the others are near the base. Again the AUC is too low, on noise about .45.
 
 Within one fold there is no such effect, and probabilities stay as they are. Only measures that
 *rank* regions of different folds, or fit a slope to them, use the centred log-odds of this module.
