@@ -164,22 +164,26 @@ class OutOfFold:
         takes the place of the log-odds. Measures that rank rows of different folds, or fit a slope
         to them, are computed from these values
         (:mod:`cad.learning.evaluation.measures.centring`).
+    shifted : ndarray, shape (n,)
+        The same without the factor: the scale of the fold's own model, on the base that the model
+        of all patients has.
     """
 
     probability: np.ndarray
     decision: np.ndarray
     folds: list[Fold]
     centred: np.ndarray
+    shifted: np.ndarray
 
     @property
     def on_common_base(self) -> np.ndarray:
-        """Return the probabilities as if all folds had the same base and spread, shape (n,).
+        """Return the probabilities as if all folds had the same base, shape (n,).
 
         The base of a fold is the log-odds of the mean label of its training rows. The model of all
         patients has one base for everybody. So thresholds and calibrations for *new* patients are
         chosen from these probabilities. They are NaN where there is no probability.
         """
-        return np.where(np.isfinite(self.probability), expit(self.centred), np.nan)
+        return np.where(np.isfinite(self.probability), expit(self.shifted), np.nan)
 
 
 # If a fit raises one of these errors, only the fold of this fit fails.
@@ -390,7 +394,8 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
         stretch[fold.rows] = factor
     common = float(np.mean([fold.base for fold in fitted]))
     centred = centred_scores(probability, decision, base, common, stretch)
-    return OutOfFold(probability, decision, folds, centred)
+    shifted = centred_scores(probability, decision, base, common)
+    return OutOfFold(probability, decision, folds, centred, shifted)
 
 
 def centred_scores(
