@@ -112,13 +112,14 @@ def _measure(
         return {**row, "failed": 1, "failed_folds": n_folds, **empty, "predicted": 0.0}
     q = result.probability
     known, seen = np.isfinite(q) & np.isfinite(truth), np.isfinite(q) & np.isfinite(consensus)
-    auc = clustered_auc(truth[known], q[known], groups[known])
+    # An AUC ranks patients that different models scored.
+    auc = clustered_auc(truth[known], result.centred[known], groups[known])
     readers, _ = metrics.consensus_truth(consensus[seen])
     values = (
         auc.value,
         auc.lower,
         auc.upper,
-        metrics.auc(readers, q[seen]),
+        metrics.auc(readers, result.centred[seen]),
         metrics.kl(consensus[seen], q[seen]),
         metrics.cross_entropy(consensus[seen], q[seen]),
     )

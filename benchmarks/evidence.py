@@ -277,16 +277,16 @@ def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
         learner = LEARNERS[name](C=C_PAPER, gamma=GAMMA)
         estimator = Pipeline([("scale", StandardScaler()), ("learner", learner)])
         result = out_of_fold(estimator, data.X, data.p, groups=data.patients, eta=data.eta)
-        q = result.probability
-        known = np.isfinite(q)
+        known = np.isfinite(result.centred)
+        score = result.centred[known]
         bootstrap(
-            lambda r, y=data.truth[known], s=q[known]: np.array([metrics.auc(y[r], s[r])]),
+            lambda r, y=data.truth[known], s=score: np.array([metrics.auc(y[r], s[r])]),
             data.patients[known],
             bootstraps,
             seed=0,
         )
         found[f"{name} s"] = time.perf_counter() - begin
-        found[f"{name} AUC"] = metrics.auc(data.truth[known], q[known])
+        found[f"{name} AUC"] = metrics.auc(data.truth[known], score)
         found[f"{name} failed folds"] = float(sum(bool(f.error) for f in result.folds))
     found["all s"] = time.perf_counter() - start
     found["CPU s"] = cpu_seconds() - cpu
@@ -310,7 +310,7 @@ def speed_nested(size: int = 10, n_jobs: int = 2) -> dict[str, float]:
         "CPU s": cpu_seconds() - cpu,
         "fits": float(len(result.folds) * 5 * size * size),
         "failed folds": float(sum(bool(f.error) for f in result.folds)),
-        "AUC": metrics.auc(data.truth[known], result.probability[known]),
+        "AUC": metrics.auc(data.truth[known], result.centred[known]),
         "cross-entropy against readers": metrics.cross_entropy(
             data.p[known], result.probability[known]
         ),

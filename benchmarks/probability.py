@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
@@ -201,6 +202,7 @@ def _compared(regions: CohortArrays, folds: OutOfFold, jobs: int) -> pd.DataFram
         eta=regions.eta,
         front=front(),
         truth=regions.truth,
+        centred=folds.centred,
         n_jobs=jobs,
     ).table
 
@@ -312,14 +314,16 @@ def single(options: argparse.Namespace) -> None:
 
 def _slope_of(table: RealTable, p: np.ndarray, aim: np.ndarray) -> float:
     """Return the calibration slope of three folds of patients, learned from p."""
-    q, dealt = np.full(len(p), np.nan), deal_patients(table.owner, 3, 0)
-    for fold in np.unique(dealt):
-        train, test = (dealt != fold) & np.isfinite(p), dealt == fold
-        learner = AveragedProbabilisticSVC()
-        learner.fit(table.X[train], p[train], groups=table.owner[train])
-        q[test] = learner.predict_proba(table.X[test])[:, 1]
+    folds = out_of_fold(
+        AveragedProbabilisticSVC(),
+        table.X,
+        p,
+        groups=deal_patients(table.owner, 3, 0),
+        patients=table.owner,
+    )
     use = np.isfinite(aim)
-    return metrics.calibration_slope(aim[use], q[use], weight=np.ones((1, use.sum()))).item()
+    q = expit(folds.centred[use])
+    return metrics.calibration_slope(aim[use], q, weight=np.ones((1, use.sum()))).item()
 
 
 OWN = {"P-SVM": AveragedProbabilisticSVC(), "ensemble": ProbabilisticEnsemble()}

@@ -53,8 +53,8 @@ def gains(cohort: Path, out: Path, seed: int) -> list[dict[str, object]]:
             value = {}
             for kind in (Pipeline, SemiSupervisedPipeline):
                 folds = out_of_fold(kind(steps), X, y, groups=patients)
-                scored = np.isfinite(folds.decision) & np.isfinite(truth)
-                value[kind] = auc(truth[scored], folds.decision[scored])
+                scored = np.isfinite(folds.centred) & np.isfinite(truth)
+                value[kind] = auc(truth[scored], folds.centred[scored])
             rows.append(
                 {
                     "seed": seed,
