@@ -4,7 +4,8 @@
 the regions, and the training's share of cancer for everybody. ``ranges`` tests whether ranges hold
 the share of malignant regions. ``picai`` compares with the model of men on real studies (``--data``
 is the folder of the PI-CAI marksheet). ``prevalence`` uses a model where cancer is rarer than in
-its training. The results are numbers of docs/evidence.md, docs/probability.md and docs/methods.md.
+its training. ``noise`` validates the joint model where nothing tells who has cancer. The results
+are numbers of docs/evidence.md, docs/probability.md and docs/methods.md.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from cad.learning.joint_model import (
     weight_of_men,
 )
 from cad.learning.learners.averaged import AveragedProbabilisticSVC
+from cad.run.stages.risk import validated_risk
 
 FOLDS = 8
 SITE_MEN, SITE_DRAWS = 50, 30
@@ -541,10 +543,62 @@ def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> di
     return out
 
 
+def noise(count: int = 100, men: int = 24) -> dict[str, Any]:
+    """Validate the joint model where beliefs, readers, age and PSA tell nothing of histology.
+
+    Every AUC must be one half. Each entry has the mean AUC over cohorts, first of the probabilities
+    as they are, then less the base of the model that leaves the man out, then in units of this
+    model's spread, too. The standard error of the last mean is in brackets.
+    """
+    result: dict[str, Any] = {"cohorts": count, "men": men}
+    for name, with_readers in (("images alone", False), ("with readers' scores", True)):
+        jobs = (delayed(_noise_cohort)(seed, men, with_readers) for seed in range(count))
+        aucs = np.array(Parallel(n_jobs=2)(jobs))
+        error = aucs.std(axis=0, ddof=1) / np.sqrt(count)
+        for place, of in enumerate(("regions", "men")):
+            means = ", ".join(f"{mean:.3f}" for mean in aucs[:, place].mean(axis=0))
+            result[f"AUC of {of}, {name}"] = f"{means} ({error[place, -1]:.3f})"
+    return result
+
+
+def _noise_cohort(seed: int, men: int, with_readers: bool) -> np.ndarray:
+    """Return AUCs of one cohort, shape (2, 3): of regions and men, by three kinds of numbers."""
+    rng = np.random.default_rng([47, seed])
+    # Each man has as many regions. More regions would make a cancer in one of them more likely, and
+    # their number would then tell who has cancer.
+    man = np.repeat(np.arange(men), 4)
+    n = len(man)
+    of_man = rng.normal(size=(4, men))
+    # A man's regions are alike in histology, and alike in belief, but the two are independent.
+    belief = special.expit(-1 + 0.7 * of_man[0, man] + 0.7 * rng.normal(size=n))
+    readers = special.expit(-1 + 0.7 * of_man[0, man] + 0.7 * rng.normal(size=n))
+    malignant = 0.7 * of_man[1, man] + 0.7 * rng.normal(size=n) > 0.6
+    rows = pd.DataFrame(
+        {
+            "participant_id": [f"sub-{number:03d}" for number in man],
+            "belief": belief,
+            "readers_mean": readers if with_readers else np.nan,
+            "truth": malignant.astype(float),
+            "age": 66 + 6 * of_man[2, man],
+            "psa_density": np.exp(0.5 * of_man[3, man] - 2),
+            "man_truth": np.nan,
+        }
+    )
+    risk = validated_risk(rows, belief, seed=0)
+    kinds = ("probability", "shifted", "centred")
+    truth_of_man = risk.men["truth"].to_numpy(float)
+    return np.array(
+        [
+            [metrics.auc(rows["truth"].to_numpy(float), risk.regions[kind]) for kind in kinds],
+            [metrics.auc(truth_of_man, risk.men[kind]) for kind in kinds],
+        ]
+    )
+
+
 def main() -> None:
     """Run one measurement and print it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.joint")
-    parser.add_argument("name", choices=["cohorts", "ranges", "prevalence", "picai"])
+    parser.add_argument("name", choices=["cohorts", "ranges", "prevalence", "picai", "noise"])
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--data", type=Path)
     parser.add_argument("-o", "--out", type=Path, help="folder for calibration.csv of cohorts")
@@ -556,6 +610,8 @@ def main() -> None:
         result = cohorts(given.count, folder=given.out)
     elif given.name == "prevalence":
         result = rarer_cancer(given.count)
+    elif given.name == "noise":
+        result = noise(given.count)
     else:
         result = ranges(given.count)
     print(json.dumps(result, indent=2))

@@ -249,6 +249,17 @@ REGION_COLUMNS = (
         "learning/evaluation/folds/ask.py::decision_value",
     ),
     ResultColumn(
+        "centred",
+        "number",
+        "in a validation the number by which regions of different men are ranked, for the AUC "
+        "among others: the log-odds of the probability less the base log-odds of the model that "
+        "leaves the man out, in units of this model's spread (docs/methods.md 6); in a prediction "
+        "empty",
+        f"{_RISK}::validated_risk",
+        unit="log-odds",
+        since=_TWO_NUMBERS,
+    ),
+    ResultColumn(
         "p_benign",
         "share",
         "conformal p-value of the class benign: small where this class is implausible",
@@ -397,6 +408,15 @@ MAN_COLUMNS = (
     ResultColumn("psa", "number", "the man's PSA", unit="ng/mL"),
     ResultColumn("psa_density", "number", "the man's PSA density", unit="ng/mL2"),
     ResultColumn("model", "text", "the model that gave his regions their numbers", _MEN),
+    ResultColumn(
+        "centred",
+        "number",
+        "in a validation the number by which men are ranked, as the column of the same name of "
+        "the regions; in a prediction empty",
+        f"{_RISK}::validated_risk",
+        unit="log-odds",
+        since=_TWO_NUMBERS,
+    ),
 )
 """Columns of ``patients.csv``, in their order."""
 

@@ -18,7 +18,12 @@ from cad.folders.run_folder.schema import HISTOLOGY, READERS
 from cad.folders.run_folder.tables import RANGE
 from cad.learning.evaluation.decisions.patient_level import truth_of_men
 from cad.learning.evaluation.folds.crossval import OutOfFold
-from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds
+from cad.learning.evaluation.measures.centring import (
+    base_log_odds,
+    centred_log_odds,
+    spread_of_log_odds,
+    stretches,
+)
 from cad.learning.joint_model import (
     JointModel,
     JointPrediction,
@@ -54,12 +59,13 @@ class Risk:
     regions : DataFrame, shape (n, ...)
         Columns ``probability, probability_of, probability_low, probability_high,
         probability_images, patient_probability``. In a validation also ``centred`` and
-        ``centred_images``: log-odds without the base rates of the folds. By these log-odds regions
-        of different folds can be ranked.
+        ``centred_images``: log-odds less the base log-odds of the model that leaves the man out, in
+        units of this model's spread. By these log-odds regions of different men can be ranked.
+        ``shifted`` is ``centred`` without the units: the scale of the model of all men.
     men : DataFrame
         Table indexed by ``participant_id``, with the columns ``probability, probability_of,
         probability_low, probability_high, probability_images, unknown, truth, age, psa,
-        psa_density, model``; in a validation also ``centred``.
+        psa_density, model``; in a validation also ``centred`` and ``shifted``.
     joint : JointModel or None
         In a validation: the joint model fitted to all men; None without histology.
     notes : tuple of str
@@ -159,30 +165,55 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
     data, names = evidence(rows, teaching)
     try:
         joint = fit_joint(data)
-        predicted, base_of_regions, base_of_men = _each_left_out(data, seed)
+        left = _each_left_out(data, seed)
     except CadError as error:
         return _of_readers(rows, names, (f"{error.problem}: {BELIEF_ONLY}",))
+    predicted = left.predicted
     regions = _predicted_region_columns(rows, data, predicted)
     men = _man_columns(rows, names, predicted)
     common = base_log_odds(data.truth)
-    of_men = data.histology_of_men()
-    regions["centred"] = centred_log_odds(predicted.probability, base_of_regions, common)
-    regions["centred_images"] = centred_log_odds(
-        predicted.probability_images, base_of_regions, common
+    regions["shifted"] = centred_log_odds(predicted.probability, left.base_of_regions, common)
+    regions["centred"] = centred_log_odds(
+        predicted.probability, left.base_of_regions, common, left.stretch_of_regions
     )
-    men["centred"] = centred_log_odds(predicted.man, base_of_men, base_log_odds(of_men))
+    regions["centred_images"] = centred_log_odds(
+        predicted.probability_images, left.base_of_regions, common, left.stretch_of_images
+    )
+    common_of_men = base_log_odds(data.histology_of_men())
+    men["shifted"] = centred_log_odds(predicted.man, left.base_of_men, common_of_men)
+    men["centred"] = centred_log_odds(
+        predicted.man, left.base_of_men, common_of_men, left.stretch_of_men
+    )
     return Risk(regions, men, joint, joint.notes)
 
 
-def _each_left_out(
-    data: MenAndRegions, seed: int
-) -> tuple[JointPrediction, np.ndarray, np.ndarray]:
-    """Return the predictions for men who were left out of the fit, and two arrays of base log-odds.
+@dataclass(frozen=True)
+class _LeftOut:
+    """Hold predictions by models that were fitted without the man, and how to compare them.
 
-    The first array has a value for each region: the log-odds of the share of malignant regions
-    among the regions to which the predicting model was fitted. The second array has a value for
-    each man: the log-odds of the share of men with cancer among the men of that fit.
+    Parameters
+    ----------
+    predicted : JointPrediction
+        Probabilities of n regions and m men.
+    base_of_regions, base_of_men : ndarray, shapes (n,) and (m,)
+        Log-odds of the share of malignant regions, or of men with cancer, in the fit of the
+        predicting model.
+    stretch_of_regions, stretch_of_images, stretch_of_men : ndarray, shapes (n,), (n,) and (m,)
+        Factors by which the difference of the log-odds from the base is multiplied, so that all
+        models have the same standard deviation of log-odds in their fits. The second is for the
+        probability from images alone.
     """
+
+    predicted: JointPrediction
+    base_of_regions: np.ndarray
+    base_of_men: np.ndarray
+    stretch_of_regions: np.ndarray
+    stretch_of_images: np.ndarray
+    stretch_of_men: np.ndarray
+
+
+def _each_left_out(data: MenAndRegions, seed: int) -> _LeftOut:
+    """Predict every man by a model that was fitted without him."""
     regions = len(data.belief)
     columns = {
         name: np.full(regions, np.nan)
@@ -196,7 +227,11 @@ def _each_left_out(
     base_of_men = np.zeros(data.men)
     notes = [""] * data.men
     truth_of_all = data.histology_of_men()
-    for men, model in left_out(data, seed):
+    model_of_man = np.zeros(data.men, dtype=int)
+    spreads = []
+    for number, (men, model) in enumerate(left_out(data, seed)):
+        model_of_man[men] = number
+        spreads.append(_spreads_in_fit(model, data, men))
         out = men[data.man]
         predicted = model.predict(data.of_men(men))
         for name, column in columns.items():
@@ -207,8 +242,36 @@ def _each_left_out(
             notes[man] = note
         base_of_regions[out] = base_log_odds(data.truth[~out])
         base_of_men[men] = base_log_odds(truth_of_all[~men])
-    predicted = JointPrediction(**columns, **of_men, notes=tuple(notes))
-    return predicted, base_of_regions, base_of_men
+    of_probability, of_images, of_man = np.transpose(spreads)
+    model_of_region = model_of_man[data.man]
+    return _LeftOut(
+        JointPrediction(**columns, **of_men, notes=tuple(notes)),
+        base_of_regions,
+        base_of_men,
+        stretch_of_regions=stretches(of_probability)[model_of_region],
+        stretch_of_images=stretches(of_images)[model_of_region],
+        stretch_of_men=stretches(of_man)[model_of_man],
+    )
+
+
+def _spreads_in_fit(
+    model: JointModel, data: MenAndRegions, left: np.ndarray
+) -> tuple[float, float, float]:
+    """Return standard deviations of a model's log-odds over the men to whom it was fitted.
+
+    They are those of the probabilities of the regions, of the same from images alone, and of the
+    men. ``left`` marks the men who were left out. Regions and men without histology taught the
+    model nothing and are not counted.
+    """
+    taught = ~left
+    predicted = model.predict(data.of_men(taught))
+    of_truth = np.isfinite(data.truth[taught[data.man]])
+    men_of_truth = np.isfinite(data.histology_of_men()[taught])
+    return (
+        spread_of_log_odds(predicted.probability[of_truth]),
+        spread_of_log_odds(predicted.probability_images[of_truth]),
+        spread_of_log_odds(predicted.man[men_of_truth]),
+    )
 
 
 def predicted_risk(
@@ -575,5 +638,5 @@ def on_common_base(risk: Risk, folds: OutOfFold) -> np.ndarray:
     if risk.joint is None:
         return folds.on_common_base
     probability = risk.regions["probability"].to_numpy(float)
-    centred = expit(risk.regions["centred"].to_numpy(float))
-    return np.where(np.isfinite(probability), centred, np.nan)
+    shifted = expit(risk.regions["shifted"].to_numpy(float))
+    return np.where(np.isfinite(probability), shifted, np.nan)

@@ -138,6 +138,7 @@ def judge_folds(
         probability=np.where(nowhere, np.nan, folds.probability),
         decision=np.where(nowhere, np.nan, folds.decision),
         centred=np.where(nowhere, np.nan, folds.centred),
+        shifted=np.where(nowhere, np.nan, folds.shifted),
     )
     risk = validated_risk(
         table.labels.assign(belief=folds.probability),
@@ -223,13 +224,12 @@ def _validated_men(
     probability = men["probability"].to_numpy(float)
     if risk.joint is None:
         return men, PatientLevel(note=BELIEF_ONLY)
-    centred = men["centred"].to_numpy(float)
     point = None
     note = ""
     if decision.of_men is not None:
         try:
             point = operating.choose_operating_point(
-                truth, expit(centred), patients, decision.of_men
+                truth, expit(men["shifted"].to_numpy(float)), patients, decision.of_men
             )
             men = men.assign(lower=point.thresholds[0])
         except CadError as error:
@@ -237,7 +237,7 @@ def _validated_men(
     measured = measure_men(
         truth,
         probability,
-        centred,
+        men["centred"].to_numpy(float),
         bootstraps=settings.bootstraps,
         seed=settings.seed,
         n_folds=len(men) if len(men) <= WHOLE else BLOCKS,

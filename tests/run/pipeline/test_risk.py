@@ -21,7 +21,7 @@ from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.schema import HISTOLOGY, READERS
 from cad.folders.run_folder.tables import read_probabilities
 from cad.learning.evaluation.measures.centring import base_log_odds
-from cad.learning.joint_model import from_dict
+from cad.learning.joint_model import fit_joint, from_dict
 from cad.run.execution.options import HERE
 from cad.run.model.bundle import load_bundle, save_bundle
 from cad.run.pipeline import predict_cohort, train_model
@@ -104,7 +104,7 @@ def test_on_noise_the_probabilities_rank_nobody() -> None:
     """Shuffled truths: ranks of left-out men are those of coin flips, centred or not at all."""
     from sklearn.metrics import roc_auc_score
 
-    centred, raw = [], []
+    centred, shifted, raw = [], [], []
     for seed in range(30):
         rows = regions(seed, men=24, readers=False)
         rng = np.random.default_rng(seed)
@@ -112,10 +112,11 @@ def test_on_noise_the_probabilities_rank_nobody() -> None:
         rows[["age", "psa_density"]] = np.nan
         risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
         centred.append(roc_auc_score(rows["truth"], risk.regions["centred"]))
+        shifted.append(roc_auc_score(rows["truth"], risk.regions["shifted"]))
         raw.append(roc_auc_score(rows["truth"], risk.regions["probability"]))
     error = np.std(centred) / np.sqrt(30)
     assert abs(np.mean(centred) - 0.5) < 3 * error
-    assert np.mean(raw) < np.mean(centred)
+    assert np.mean(raw) < np.mean(shifted) < np.mean(centred)
 
 
 @pytest.mark.parametrize("known", ["nothing", "one man"])
@@ -573,7 +574,7 @@ def test_what_is_chosen_for_new_men_is_chosen_on_one_scale() -> None:
     risk = validated_risk(rows, rows["belief"].to_numpy(), seed=0)
     common = on_common_base(risk, folds)
     assert np.isnan(common[0])
-    np.testing.assert_allclose(common[1:], expit(risk.regions["centred"].to_numpy()[1:]))
+    np.testing.assert_allclose(common[1:], expit(risk.regions["shifted"].to_numpy()[1:]))
     unknown = rows.assign(truth=np.nan)
     without = validated_risk(unknown, unknown["belief"].to_numpy(), seed=0)
     np.testing.assert_array_equal(on_common_base(without, folds), folds.on_common_base)
@@ -593,10 +594,32 @@ def test_left_out_men_are_centred_by_the_men_who_taught_their_model() -> None:
 
     own = risk.regions[~taught]
     expected = logit(own["probability"]) + shift(truth[taught], truth)
-    np.testing.assert_allclose(own["centred"], expected, atol=1e-9)
+    np.testing.assert_allclose(own["shifted"], expected, atol=1e-9)
     of_men = data.histology_of_men()
     place = names.get_loc(man)
     others = np.delete(of_men, place)
     expected_man = logit(risk.men.loc[man, "probability"]) + shift(others, of_men)
-    assert risk.men.loc[man, "centred"] == pytest.approx(expected_man, abs=1e-9)
+    assert risk.men.loc[man, "shifted"] == pytest.approx(expected_man, abs=1e-9)
     assert set(risk.men["unknown"]) == {""}
+
+
+def test_left_out_men_are_ranked_in_units_of_their_models_spread() -> None:
+    rows = regions(19, men=12)
+    belief = rows["belief"].to_numpy()
+    risk = validated_risk(rows, belief, seed=0)
+    data, names = evidence(rows, belief)
+    spreads: dict[str, list[float]] = {"regions": [], "men": []}
+    for name in names:
+        others = data.of_men(np.asarray(names != name))
+        predicted = fit_joint(others).predict(others)
+        spreads["regions"].append(float(np.std(logit(predicted.probability))))
+        spreads["men"].append(float(np.std(logit(predicted.man))))
+    common = base_log_odds(rows["truth"])
+    factor = np.median(spreads["regions"]) / np.array(spreads["regions"])
+    expected = common + (risk.regions["shifted"] - common) * factor[data.man]
+    np.testing.assert_allclose(risk.regions["centred"], expected, atol=2e-3)
+    common_of_men = base_log_odds(data.histology_of_men())
+    factor_of_men = np.median(spreads["men"]) / np.array(spreads["men"])
+    expected_men = common_of_men + (risk.men["shifted"] - common_of_men) * factor_of_men
+    np.testing.assert_allclose(risk.men["centred"], expected_men, atol=2e-3)
+    assert np.ptp(factor) > 0.05

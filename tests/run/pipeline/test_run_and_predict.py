@@ -62,12 +62,15 @@ def test_measures_are_those_of_the_written_probabilities(run_folder: Path) -> No
     table = pd.read_csv(run_folder / "probabilities.csv")
     metrics = json.loads((run_folder / "metrics.json").read_text())
     truth = (table["isup"] >= 2).astype(float)  # clinically significant
-    bases = {}
-    for patient in table["participant_id"].unique():
-        learned_from = truth[table["participant_id"] != patient]
-        bases[patient] = logit(learned_from.mean())
-    centred = logit(table["probability"]) - table["participant_id"].map(bases)
-    assert metrics["histology"]["auc"]["value"] == pytest.approx(auc(truth, centred))
+    assert metrics["histology"]["auc"]["value"] == pytest.approx(auc(truth, table["centred"]))
+    for patient, rows in table.groupby("participant_id"):
+        # Within a man the order is that of the probabilities, around the base of his model.
+        others = table["participant_id"] != patient
+        less_base = logit(rows["probability"]) - logit(truth[others].mean())
+        less_common = rows["centred"] - logit(truth.mean())
+        factor = less_common / less_base
+        assert factor.to_numpy() == pytest.approx(factor.iloc[0], rel=1e-4)
+        assert 0.5 < factor.iloc[0] < 2
     assert metrics["histology"]["measures"]["brier"]["value"] == pytest.approx(
         np.mean((truth - table["probability"]) ** 2)
     )
