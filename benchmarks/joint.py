@@ -543,26 +543,30 @@ def _centres(men: pd.DataFrame, lesions: pd.DataFrame, of_man: np.ndarray) -> di
     return out
 
 
-def noise(count: int = 100, men: int = 24) -> dict[str, Any]:
+def noise(count: int = 100, first: int = 0, men: int = 24) -> dict[str, Any]:
     """Validate the joint model where beliefs, readers, age and PSA tell nothing of histology.
 
     Every AUC must be one half. Each entry has the mean AUC over cohorts, first of the probabilities
-    as they are, then less the base of the model that leaves the man out, then in units of this
-    model's spread, too. The standard error of the last mean is in brackets.
+    as they are, then less the base of the model that leaves the man out. For regions a third mean
+    is in units of this model's spread, too. The standard error of the last mean is in brackets.
+    ``first`` is the seed of the first cohort.
     """
     result: dict[str, Any] = {"cohorts": count, "men": men}
     for name, with_readers in (("images alone", False), ("with readers' scores", True)):
-        jobs = (delayed(_noise_cohort)(seed, men, with_readers) for seed in range(count))
-        aucs = np.array(Parallel(n_jobs=2)(jobs))
+        aucs = np.array(
+            Parallel(n_jobs=2)(
+                delayed(_noise_cohort)(first + number, men, with_readers) for number in range(count)
+            )
+        )
         error = aucs.std(axis=0, ddof=1) / np.sqrt(count)
-        for place, of in enumerate(("regions", "men")):
-            means = ", ".join(f"{mean:.3f}" for mean in aucs[:, place].mean(axis=0))
-            result[f"AUC of {of}, {name}"] = f"{means} ({error[place, -1]:.3f})"
+        means = [f"{mean:.3f}" for mean in aucs.mean(axis=0)]
+        result[f"AUC of regions, {name}"] = f"{', '.join(means[:3])} ({error[2]:.3f})"
+        result[f"AUC of men, {name}"] = f"{', '.join(means[3:])} ({error[4]:.3f})"
     return result
 
 
 def _noise_cohort(seed: int, men: int, with_readers: bool) -> np.ndarray:
-    """Return AUCs of one cohort, shape (2, 3): of regions and men, by three kinds of numbers."""
+    """Return AUCs of one cohort: of regions by three kinds of numbers, and of men by two."""
     rng = np.random.default_rng([47, seed])
     # Each man has as many regions. More regions would make a cancer in one of them more likely, and
     # their number would then tell who has cancer.
@@ -585,14 +589,14 @@ def _noise_cohort(seed: int, men: int, with_readers: bool) -> np.ndarray:
         }
     )
     risk = validated_risk(rows, belief, seed=0)
-    kinds = ("probability", "shifted", "centred")
+    truth = rows["truth"].to_numpy(float)
     truth_of_man = risk.men["truth"].to_numpy(float)
-    return np.array(
-        [
-            [metrics.auc(rows["truth"].to_numpy(float), risk.regions[kind]) for kind in kinds],
-            [metrics.auc(truth_of_man, risk.men[kind]) for kind in kinds],
-        ]
-    )
+    aucs = []
+    for kind in ("probability", "shifted", "centred"):
+        aucs.append(metrics.auc(truth, risk.regions[kind]))
+    for kind in ("probability", "centred"):
+        aucs.append(metrics.auc(truth_of_man, risk.men[kind]))
+    return np.array(aucs)
 
 
 def main() -> None:
@@ -600,6 +604,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.joint")
     parser.add_argument("name", choices=["cohorts", "ranges", "prevalence", "picai", "noise"])
     parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0, help="noise: seed of the first cohort")
     parser.add_argument("--data", type=Path)
     parser.add_argument("-o", "--out", type=Path, help="folder for calibration.csv of cohorts")
     given = parser.parse_args()
@@ -611,7 +616,7 @@ def main() -> None:
     elif given.name == "prevalence":
         result = rarer_cancer(given.count)
     elif given.name == "noise":
-        result = noise(given.count)
+        result = noise(given.count, given.seed)
     else:
         result = ranges(given.count)
     print(json.dumps(result, indent=2))

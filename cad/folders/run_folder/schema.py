@@ -411,8 +411,9 @@ MAN_COLUMNS = (
     ResultColumn(
         "centred",
         "number",
-        "in a validation the number by which men are ranked, as the column of the same name of "
-        "the regions; in a prediction empty",
+        "in a validation the number by which men are ranked: the log-odds of the man's "
+        "probability less the base log-odds of the model that leaves him out; in a prediction "
+        "empty",
         f"{_RISK}::validated_risk",
         unit="log-odds",
         since=_TWO_NUMBERS,

@@ -65,7 +65,8 @@ class Risk:
     men : DataFrame
         Table indexed by ``participant_id``, with the columns ``probability, probability_of,
         probability_low, probability_high, probability_images, unknown, truth, age, psa,
-        psa_density, model``; in a validation also ``centred`` and ``shifted``.
+        psa_density, model``; in a validation also ``centred``, which is less the base alone. On
+        noise this ranks men as chance does, and units of the spread would not (docs/methods.md 6).
     joint : JointModel or None
         In a validation: the joint model fitted to all men; None without histology.
     notes : tuple of str
@@ -180,10 +181,7 @@ def validated_risk(rows: pd.DataFrame, teaching: np.ndarray, seed: int) -> Risk:
         predicted.probability_images, left.base_of_regions, common, left.stretch_of_images
     )
     common_of_men = base_log_odds(data.histology_of_men())
-    men["shifted"] = centred_log_odds(predicted.man, left.base_of_men, common_of_men)
-    men["centred"] = centred_log_odds(
-        predicted.man, left.base_of_men, common_of_men, left.stretch_of_men
-    )
+    men["centred"] = centred_log_odds(predicted.man, left.base_of_men, common_of_men)
     return Risk(regions, men, joint, joint.notes)
 
 
@@ -198,9 +196,9 @@ class _LeftOut:
     base_of_regions, base_of_men : ndarray, shapes (n,) and (m,)
         Log-odds of the share of malignant regions, or of men with cancer, in the fit of the
         predicting model.
-    stretch_of_regions, stretch_of_images, stretch_of_men : ndarray, shapes (n,), (n,) and (m,)
-        Factors by which the difference of the log-odds from the base is multiplied, so that all
-        models have the same standard deviation of log-odds in their fits. The second is for the
+    stretch_of_regions, stretch_of_images : ndarray, shape (n,)
+        Factors by which the difference of a region's log-odds from the base is multiplied, so that
+        all models have the same standard deviation of log-odds in their fits. The second is for the
         probability from images alone.
     """
 
@@ -209,7 +207,6 @@ class _LeftOut:
     base_of_men: np.ndarray
     stretch_of_regions: np.ndarray
     stretch_of_images: np.ndarray
-    stretch_of_men: np.ndarray
 
 
 def _each_left_out(data: MenAndRegions, seed: int) -> _LeftOut:
@@ -242,7 +239,7 @@ def _each_left_out(data: MenAndRegions, seed: int) -> _LeftOut:
             notes[man] = note
         base_of_regions[out] = base_log_odds(data.truth[~out])
         base_of_men[men] = base_log_odds(truth_of_all[~men])
-    of_probability, of_images, of_man = np.transpose(spreads)
+    of_probability, of_images = np.transpose(spreads)
     model_of_region = model_of_man[data.man]
     return _LeftOut(
         JointPrediction(**columns, **of_men, notes=tuple(notes)),
@@ -250,27 +247,24 @@ def _each_left_out(data: MenAndRegions, seed: int) -> _LeftOut:
         base_of_men,
         stretch_of_regions=stretches(of_probability)[model_of_region],
         stretch_of_images=stretches(of_images)[model_of_region],
-        stretch_of_men=stretches(of_man)[model_of_man],
     )
 
 
 def _spreads_in_fit(
     model: JointModel, data: MenAndRegions, left: np.ndarray
-) -> tuple[float, float, float]:
-    """Return standard deviations of a model's log-odds over the men to whom it was fitted.
+) -> tuple[float, float]:
+    """Return standard deviations of a model's log-odds over the regions to which it was fitted.
 
-    They are those of the probabilities of the regions, of the same from images alone, and of the
-    men. ``left`` marks the men who were left out. Regions and men without histology taught the
-    model nothing and are not counted.
+    They are those of the probabilities, and of the probabilities from images alone. ``left`` marks
+    the men who were left out. Regions without histology taught the model nothing and are not
+    counted.
     """
     taught = ~left
     predicted = model.predict(data.of_men(taught))
     of_truth = np.isfinite(data.truth[taught[data.man]])
-    men_of_truth = np.isfinite(data.histology_of_men()[taught])
     return (
         spread_of_log_odds(predicted.probability[of_truth]),
         spread_of_log_odds(predicted.probability_images[of_truth]),
-        spread_of_log_odds(predicted.man[men_of_truth]),
     )
 
 

@@ -224,12 +224,13 @@ def _validated_men(
     probability = men["probability"].to_numpy(float)
     if risk.joint is None:
         return men, PatientLevel(note=BELIEF_ONLY)
+    centred = men["centred"].to_numpy(float)
     point = None
     note = ""
     if decision.of_men is not None:
         try:
             point = operating.choose_operating_point(
-                truth, expit(men["shifted"].to_numpy(float)), patients, decision.of_men
+                truth, expit(centred), patients, decision.of_men
             )
             men = men.assign(lower=point.thresholds[0])
         except CadError as error:
@@ -237,7 +238,7 @@ def _validated_men(
     measured = measure_men(
         truth,
         probability,
-        men["centred"].to_numpy(float),
+        centred,
         bootstraps=settings.bootstraps,
         seed=settings.seed,
         n_folds=len(men) if len(men) <= WHOLE else BLOCKS,
