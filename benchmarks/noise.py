@@ -32,7 +32,7 @@ from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out
 from cad.learning.evaluation.folds.nested import PatientGridSearch
 from cad.learning.evaluation.folds.paired import compare_probabilities
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.measures.intervals import clustered_auc
+from cad.learning.evaluation.measures.intervals import Interval, clustered_auc
 from cad.learning.learners.averaged import AveragedProbabilisticSVC
 from cad.learning.learners.ensemble import ProbabilisticEnsemble
 from cad.learning.learners.rivals import SoftLogistic, histology_rivals, rival_learners
@@ -242,6 +242,13 @@ def npv(truth: np.ndarray, q: np.ndarray, threshold: float) -> float:
     return float(1 - truth[called].mean()) if called.any() else np.nan
 
 
+def variance_of_logit(interval: Interval, patients: int) -> float:
+    """Return the variance of the logit of an AUC from its 95 % interval by Student's t."""
+    width = float(logit(interval.upper) - logit(interval.lower))
+    quantile = float(t_distribution.ppf(0.975, patients - 1))
+    return (width / (2 * quantile)) ** 2
+
+
 def one_effect(
     seed: int, patients: int, kind: str, effect: float, name: str, scheme: str
 ) -> dict[str, float]:
@@ -250,6 +257,7 @@ def one_effect(
     learner = learners()[name]
     folds = validated(learner, regions, scheme, seed)
     interval = clustered_auc(regions.truth, folds.centred, regions.patients, len(folds.folds))
+    of_tested = clustered_auc(regions.truth, folds.centred, regions.patients)
     fitted = clone(learner).fit(regions.X, regions.truth, groups=regions.patients)
     fresh = draw(10_000 + seed, FRESH, kind, effect)
     q = positive_probability(fitted, fresh.X)
@@ -260,6 +268,8 @@ def one_effect(
     return {
         "effect": effect,
         "covered": float(interval.lower <= auc <= interval.upper),
+        "squared error": float((logit(interval.value) - logit(auc)) ** 2),
+        "variance": variance_of_logit(of_tested, patients),
         "AUC validated": interval.value,
         "AUC pooled": metrics.auc(regions.truth, folds.probability),
         "AUC fresh": auc,
@@ -278,13 +288,18 @@ def effects(
     name: str = SHIPPED,
     scheme: str = "folds",
 ) -> pd.DataFrame:
-    """Return coverage of the AUC's interval and the predictive values, one row per effect."""
+    """Return coverage of the AUC's interval and the predictive values, one row per effect.
+
+    ``times the variance`` is the mean squared error of the logit of the validated AUC, divided by
+    the mean of its variance over the tested patients alone.
+    """
     work = [
         (seed, patients, kind, effect, name, scheme) for effect in sizes for seed in range(cohorts)
     ]
     rows = Parallel(n_jobs=jobs)(delayed(one_effect)(*piece) for piece in work)
-    table = pd.DataFrame(rows)
-    return table.groupby("effect").mean().reset_index()
+    table = pd.DataFrame(rows).groupby("effect").mean().reset_index()
+    table["times the variance"] = table.pop("squared error") / table.pop("variance")
+    return table
 
 
 def centroid_direction(X: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -322,13 +337,11 @@ def one_rule(
     direction = centroid_direction(regions.X, regions.truth)
     auc = metrics.auc(fresh.truth, fresh.X @ direction)
     narrow = clustered_auc(regions.truth, score, regions.patients)
-    quantile = t_distribution.ppf(0.975, patients - 1)
-    deviation = (logit(narrow.upper) - logit(narrow.lower)) / (2 * quantile)
     wide = clustered_auc(regions.truth, score, regions.patients, n_folds)
     covered = float(wide.lower <= auc <= wide.upper)
     covered_narrow = float(narrow.lower <= auc <= narrow.upper)
     error = float(logit(narrow.value) - logit(auc))
-    return error, float(deviation**2), covered, covered_narrow
+    return error, variance_of_logit(narrow, patients), covered, covered_narrow
 
 
 def inflation(
