@@ -17,7 +17,7 @@ from cad.evidence.experiments import Options
 from cad.evidence.experiments.results import Result
 from cad.learning.evaluation.folds import paired
 from cad.learning.evaluation.folds.crossval import out_of_fold
-from cad.learning.learners import AveragedProbabilisticSVC
+from cad.learning.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
 from cad.learning.learners.rivals import rival_learners
 
 FILE = "fae_prostate_260.csv.gz"
@@ -27,8 +27,11 @@ ALONE = f"{SHIPPED}, each man left out"
 
 
 def rivals() -> dict[str, BaseEstimator]:
-    """Return the learners that are compared with the P-SVM: unfitted estimators by name."""
-    return rival_learners()
+    """Return the learners that are compared with the P-SVM: unfitted estimators by name.
+
+    The first is the shipped ensemble, which is the default learner.
+    """
+    return {"ensemble (shipped)": ProbabilisticEnsemble(), **rival_learners()}
 
 
 def feature_sets(columns: list[str]) -> dict[str, list[str]]:
