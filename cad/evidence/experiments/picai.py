@@ -27,10 +27,11 @@ from cad.evidence.experiments.man_alone import fit_men
 from cad.evidence.experiments.results import Result
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.folds.ask import positive_probability
+from cad.learning.evaluation.folds.crossval import Fold, put_together, spread_of
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.measures.centring import base_log_odds, centred_log_odds, ranked
+from cad.learning.evaluation.measures.centring import base_log_odds, ranked
 from cad.learning.evaluation.measures.intervals import auc_covariance, clustered_auc
-from cad.learning.learners import AveragedProbabilisticSVC
+from cad.learning.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
 from cad.learning.learners.rivals import RidgeProbability, SoftLogistic
 
 SIGNIFICANT = 2  # lowest ISUP grade that counts as cancer in this experiment
@@ -58,14 +59,16 @@ COLUMNS = (
 
 
 def lesion_learners() -> dict[str, BaseEstimator]:
-    """Return unfitted learners by name: the shipped P-SVM, and two learners without tubes.
+    """Return unfitted learners by name: two shipped ones, and two learners without tubes.
 
     The shipped P-SVM is the average of P-SVMs that comes with the program. A tube is the interval
-    p ± eta, inside which a prediction of a P-SVM costs nothing. All three learners get the same
-    labels. Each scales the features and chooses its own settings on inner folds of men.
+    p ± eta, inside which a prediction of a P-SVM costs nothing. The shipped ensemble is the default
+    learner: an average of the P-SVM and of other learners. All learners get the same labels. Each
+    scales the features and chooses its own settings on inner folds of men.
     """
     return {
         "P-SVM (shipped)": AveragedProbabilisticSVC(),
+        "ensemble (shipped)": ProbabilisticEnsemble(),
         "logistic on soft labels": SoftLogistic(),
         "kernel ridge on p": RidgeProbability(),
     }
@@ -236,8 +239,9 @@ def score_lesions(
     -------
     dict of (str, str) to ndarray, shape (2, n)
         Keys are the learner's name and the kind of labels, a key of the result of
-        :func:`training_labels`. First row: probability. Second row: its log-odds less the log-odds
-        of the mean training label. By the second row, lesions of different folds can be compared.
+        :func:`training_labels`. First row: probability. Second row: log-odds by which lesions of
+        different folds can be compared
+        (:class:`~cad.learning.evaluation.folds.crossval.OutOfFold`, ``centred``).
 
     Examples
     --------
@@ -254,9 +258,10 @@ def score_lesions(
     >>> bool(probability[malignant == 1].min() > 0.9), bool(centred[0] < 0)
     (True, True)
     """
-    out: dict[tuple[str, str], np.ndarray] = {}
+    models: dict[tuple[str, str], list[Fold]] = {}
     for fold in np.unique(folds):
         test = folds == fold
+        rows = np.flatnonzero(test)
         imputer = SimpleImputer()
         train = imputer.fit_transform(lesions.loc[~test, list(FEATURES)])
         new = imputer.transform(lesions.loc[test, list(FEATURES)])
@@ -264,12 +269,22 @@ def score_lesions(
         for labels_name, (p, eta) in training_labels(lesions[~test], seed).items():
             usable = np.isfinite(p)
             for name, learner in lesion_learners().items():
-                scores = out.setdefault((name, labels_name), np.full((2, len(lesions)), np.nan))
                 learner.fit(train[usable], p[usable], eta=eta[usable], groups=men[usable])
-                probability = positive_probability(learner, new)
-                scores[0, test] = probability
-                scores[1, test] = centred_log_odds(probability, base_log_odds(p[usable]))
-    return out
+                model = Fold(
+                    str(fold),
+                    rows,
+                    int(usable.sum()),
+                    probability=positive_probability(learner, new),
+                    decision=np.full(len(rows), np.nan),
+                    base=base_log_odds(p[usable]),
+                    spread=spread_of(learner, train[usable]),
+                )
+                models.setdefault((name, labels_name), []).append(model)
+    scores = {}
+    for key, of_learner in models.items():
+        left_out = put_together(of_learner, len(lesions))
+        scores[key] = np.stack([left_out.probability, left_out.centred])
+    return scores
 
 
 def score_men(men: pd.DataFrame, folds: np.ndarray, names: tuple[str, ...]) -> np.ndarray:

@@ -38,7 +38,8 @@ def marksheet(folder: Path, men: int = 300) -> Path:
 def test_picai_readers_has_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picai, "SITE_DRAWS", 2)
     few_settings = picai.lesion_learners()
-    few_settings["P-SVM (shipped)"].set_params(C=1.0, gamma=0.3, eta0=0.05, kappa=1.0, folds=2)
+    for name in ("P-SVM (shipped)", "ensemble (shipped)"):
+        few_settings[name].set_params(C=1.0, gamma=0.3, eta0=0.05, kappa=1.0, folds=2)
     monkeypatch.setattr(picai, "lesion_learners", lambda: few_settings)
     result = picai.compare_belief_and_histology(
         Options(tmp_path, data=marksheet(tmp_path, 120), repeats=1)
