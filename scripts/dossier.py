@@ -46,9 +46,10 @@ _ABOUT_HAZARDS = (
 _ABOUT_SOFTWARE = (
     "*For a hospital's committee: which foreign software comes along, and what is known of it?*",
     "",
-    'These packages are installed with `cad`. The packages under "Needed" are always installed,',
-    "the packages of an extra only if the extra is chosen. Versions are those that the tests ran",
-    "with. Beside a known fault stands, after a colon, what `cad` does about it.",
+    "This page lists the packages of other projects that `cad` uses. The packages under",
+    '"Needed" are always installed with `cad`. An extra is a group of packages that the user may',
+    "choose; its packages are installed only then. Versions are those that the tests ran with.",
+    "After a known fault stands a colon, and then what `cad` does about the fault.",
     "`bash scripts/sbom.sh FILE` writes a bill of materials, which also lists the packages that",
     "these packages need. `bash scripts/advisories.sh` lists known weaknesses of all packages.",
     "`python scripts/dossier.py` makes this page from `pyproject.toml`, the packages' metadata and",

@@ -283,8 +283,8 @@ class FeatureSettings(Section):
         names of features that are left out, with wildcards as for file names (*); by default these
         are features whose values depend on the scanner's gain
     dce_images
-        images of the dynamic series, and maps computed from it, in which the families of the key
-        families are measured as in T2, such as gradients and co-occurrence
+        images of the dynamic series, and maps computed from it, in which features are measured as
+        in T2: those families, such as gradients and co-occurrence, that features.families names
     filters
         filters for each image; features are measured in the filtered images, too
     """

@@ -64,6 +64,10 @@ MAKERS = (
 """Packages that a number passes before it is written or shown."""
 
 
+RUN_FILES = {"validation.md"}
+"""Files of a run folder that end like a file of the project."""
+
+
 @cache
 def rows() -> list[tuple[set[str], dict[str, str]]]:
     """Return what every row of the table keeps, and its functions by module."""
@@ -152,6 +156,64 @@ def test_every_function_that_the_page_names_is_there() -> None:
         for path, function in makers.items():
             names = {getattr(node, "name", "") for node in ast.walk(trees()[path])}
             assert function in names, f"{path}::{function}"
+
+
+def run_folder_parts() -> set[str]:
+    """Return the folders of a run folder, as the page's table of files names them."""
+    return set(re.findall(r"`(\w+)/", architecture.files_table()))
+
+
+def defined(path: Path) -> set[str]:
+    """Return the names of all functions and classes of a module."""
+    return {getattr(node, "name", "") for node in ast.walk(ast.parse(path.read_text()))}
+
+
+def gone(page: str) -> list[str]:
+    """Return the paths, functions and modules that a page on the code names and that are absent.
+
+    A path is below the project, below ``cad/``, or below the path that begins its line.
+    """
+    root = PACKAGE.parent
+    absent = []
+    for line in page.splitlines():
+        codes = re.findall(r"`([^`]+)`", line)
+        bases = [root, PACKAGE, *(PACKAGE / code for code in codes[:1])]
+        for code in codes:
+            if re.fullmatch(r"cad(\.\w+)+", code):
+                module = root / code.replace(".", "/")
+                if not module.is_dir() and not module.with_suffix(".py").is_file():
+                    absent.append(code)
+                continue
+            name, _, function = code.partition("::")
+            is_path = re.fullmatch(r"[\w.]+(/[\w.*-]*)+|[\w.]+\.(py|toml|yaml|md)", name)
+            if not is_path or name.split("/")[0] in run_folder_parts() | {"report"}:
+                continue
+            paths = [found for base in bases for found in sorted(base.glob(name.rstrip("/")))]
+            if name not in RUN_FILES and not paths:
+                absent.append(code)
+            if function and paths and function not in defined(paths[0]):
+                absent.append(code)
+    return absent
+
+
+def test_every_path_and_module_of_the_page_is_there() -> None:
+    assert gone(architecture.PAGE.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "absent"),
+    [
+        ("see `run/gone.py`", ["run/gone.py"]),
+        ("see `tests/layers/gone.py`", ["tests/layers/gone.py"]),
+        ("see `run/pipeline.py::gone`", ["run/pipeline.py::gone"]),
+        ("see `pipelines/*.yml`", ["pipelines/*.yml"]),
+        ("| `suggestions.csv` | `cad.run.workflows.gone` |", ["cad.run.workflows.gone"]),
+        ("| `learning/evaluation/` | `measures/`, `gone/` |", ["gone/"]),
+        ("| `cad/run/pipeline.py`, `docs/folds.md`, `studies/sub-XXX.npz` |", []),
+    ],
+)
+def test_a_path_that_is_gone_is_seen(line: str, absent: list[str]) -> None:
+    assert gone(line) == absent
 
 
 def test_the_blocks_and_the_picture_are_those_of_the_code() -> None:
