@@ -130,9 +130,9 @@ scores. If you have such data, you can compare the two pipelines on them. These 
 the pipelines on the 60 simulated men:
 
 ```
-sed 's/^name: demo$/name: plain/; s/scheme: .*/scheme: patient-folds\n  folds: 10/' \
+sed 's/^name: demo$/name: plain/; s/scheme: .*/scheme: patient-folds\\n  folds: 10/' \\
   pipelines/demo.yaml > plain.yaml
-sed 's/^name: plain$/name: early\nfeatures: {dce_images: [early]}/' plain.yaml > early.yaml
+sed 's/^name: plain$/name: early\\nfeatures: {dce_images: [early]}/' plain.yaml > early.yaml
 cad simulate men --patients 60 --seed 3100
 cad compare plain.yaml early.yaml --cohort men -o compared
 ```
