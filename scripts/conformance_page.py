@@ -32,12 +32,13 @@ at a time. They fetch by C-GET, by C-MOVE or by DICOMweb. For C-MOVE (entry `mov
 `--limits` names) a receiver listens, but only while a series is fetched. The node (`cad serve`)
 also receives calls.
 
-The list has the role of `cad` for each SOP class (kind of object or service). SCU is the side that
-calls, and SCP the side that is called. Objects have three roles:
+The list has the roles of `cad` for each SOP class (kind of object or service). SCU is the side that
+calls, and SCP the side that is called. An object, such as an image, may pass in three ways:
 
-- *fetched*: `cad` receives the object (C-STORE SCP) during a C-GET or a C-MOVE;
-- *stored*: `cad` sends the object (C-STORE SCU);
-- *taken*: the node receives the object (C-STORE SCP).
+- "from the archive": a command asks the archive for the object by C-GET or C-MOVE, and receives it
+  (C-STORE SCP);
+- "to the archive": `cad` sends the object (C-STORE SCU);
+- "to the node": a scanner or an archive sends the object to the node (C-STORE SCP).
 
 The SOP classes and their roles:
 
@@ -95,9 +96,9 @@ def conformance_page() -> str:
         "C-FIND SCU": [FIND],
         "C-GET SCU": [GET],
         "C-MOVE SCU": [MOVE],
-        "fetched": FETCHED,
-        "stored": STORED,
-        "taken": FETCHED,
+        "from the archive": FETCHED,
+        "to the archive": STORED,
+        "to the node": FETCHED,
         "C-ECHO SCP, the node": [VERIFICATION],
         "where it is configured, the node: N-ACTION SCU, N-EVENT-REPORT SCU": [COMMITMENT],
     }
@@ -110,7 +111,7 @@ def conformance_page() -> str:
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
     count = len(ALL_TRANSFER_SYNTAXES)
     text += f"\n\nThe node accepts {count} transfer syntaxes: all that pynetdicom knows.\n"
-    text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
+    text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched from an archive.\n"
     text += RESULTS.format(identity=", ".join(IDENTITY))
     text += "\n".join(
         f"| `<study>_{'SC_N' if kind == 'SC' else kind}.dcm` | {series.sop_class.name} "

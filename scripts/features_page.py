@@ -47,8 +47,8 @@ HEAD = """# Features
 [settings](settings.md).
 
 A region is measured on the grid of each image. The name of a column has three pieces, joined by
-`_`: the image, the part and the statistic. A *part* is what is measured of the image, such as its
-intensity, its grey levels or a map that is computed from it. Examples are `t2w_intensity_median`,
+`_`: the image, the part and the statistic. A *part* is a property of the image, such as its
+intensity or its grey levels, or a map computed from it. Examples are `t2w_intensity_median`,
 `adc_haralick_contrast` and `dce_tofts_ktrans_p90`. Columns of the size and position of a region
 name no image (`size_volume`). Each part belongs to a family. `features.families` names the families
 that are measured.

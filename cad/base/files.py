@@ -335,7 +335,7 @@ def _typed(kind: Any, content: Any) -> Any:
 def _of_kind(content: Any, kinds: tuple[type, ...], expected: str) -> Any:
     """Return ``content`` if its type is one of ``kinds``, else raise a TypeError.
 
-    True and False do not count as numbers. ``expected`` says in words what was expected.
+    True and False do not count as numbers. ``expected`` names the expected types in words.
     """
     if not isinstance(content, kinds) or (isinstance(content, bool) and bool not in kinds):
         raise TypeError(f"expected {expected}, found {content!r:.40}")

@@ -61,7 +61,7 @@ def main() -> None:
     except (CadError, OSError) as error:
         # These words are added to errors such as a full disk or a refused permission. After such an
         # error the finished files are whole, so that the user can continue.
-        way_out = " (put it right and run again: what is done is kept)"
+        way_out = " (put it right and run again: finished work is kept)"
         if common.global_options.verbose:
             traceback.print_exc()
         common.say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)

@@ -1383,9 +1383,10 @@ class _AtNodes:
     leak_risk: np.ndarray  # (m, k), probability u of cancer outside the regions
     leak_slope: np.ndarray  # (m, k)
     leak_curvature: np.ndarray  # (m, k)
-    # (m, k), slope of the log-likelihood by the log-odds of a place of unknown truth, divided by
-    # the place's risk. It is -1 for men who are free of cancer. For men who have cancer in such a
-    # place it is the odds of no cancer anywhere. For all other men it is 0.
+    # (m, k), a factor for each man and effect. A place is a region or the man's leak. The slope by
+    # the log-odds of a place of unknown truth is this factor times the risk of the place. The
+    # factor is -1 if the man's histology found no cancer. If it found cancer, but in no region, the
+    # factor is the odds that no place of unknown truth has cancer. Otherwise it is 0.
     slope_per_risk: np.ndarray
 
 

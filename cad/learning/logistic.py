@@ -106,7 +106,7 @@ def _halved(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return coefficients, log-odds of the rows and losses of several fits after one step of each.
 
-    ``start`` has coefficients and log-odds before the step, and ``step`` what is taken off them.
+    ``start`` has coefficients and log-odds before the step. ``step`` is subtracted from them.
     The step of a fit is halved as long as its loss would be larger than its ``current`` loss.
     """
     length = np.ones((len(current), 1))

@@ -49,7 +49,8 @@ def test_another_address_reaches_both_sources(tmp_path: Path, monkeypatch: pytes
 
 def test_an_index_shows_no_link_that_needs_the_other_pages():
     of_package = metadata("prostate-cad")
-    # Where another library has brought its own reader of metadata, the text is a header.
+    # The README is the body of the metadata. Some libraries replace the reader of metadata by one
+    # that gives the README as the header Description.
     shown = of_package.get_payload() or of_package["Description"]
     links = re.findall(r"\]\(([^)]+)\)", str(shown))
     assert len(links) > 20

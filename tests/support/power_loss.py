@@ -48,7 +48,11 @@ _OWN = ".sqlite"
 
 
 class Disk:
-    """Remember what of a folder is on the disk; inodes must not be used twice (tmpfs)."""
+    """Hold the files and names of a folder that would survive a loss of power.
+
+    A file is known by its inode. So the folder must lie on a file system that gives no inode twice,
+    such as tmpfs.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root

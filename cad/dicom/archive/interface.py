@@ -468,7 +468,7 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
         lists.append(f"{word}: {names or 'none'}")
     whole = CadError(
         "; ".join([error.problem, *lists]),
-        hint=error.hint or "send them again: what is stored already is stored once",
+        hint=error.hint or "send them again: no object is stored twice",
         file=error.file,
     )
     whole.place = error.place

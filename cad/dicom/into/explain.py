@@ -138,8 +138,8 @@ def proposed_rules(
         A person's decisions: by role, the number of a series to take. For ``vfa`` and
         ``diffusion`` this decides for all series of its description.
     call : callable
-        Gets a function and its arguments and returns its result; it reads the pixels of candidates.
-        By default it does so in this process.
+        Calls the function that reads the candidates' pixels: ``call(function, *arguments)`` returns
+        the result of ``function(*arguments)``. By default it runs in this process.
     pictures : bool
         Whether slices of the candidates are read, too.
 
@@ -840,8 +840,8 @@ def explain_source(
         Rules file. Without one the result lists the series and proposes a rules file, but names no
         series as taken.
     call : callable
-        Gets a function and its arguments and returns its result; it opens the files. By default it
-        does so in this process.
+        Calls the functions that open files: ``call(function, *arguments)`` returns the result of
+        ``function(*arguments)``. By default they run in this process.
     unpacked : Path, optional
         Folder for the content of archives; by default one of the system's folders for temporary
         files.
@@ -1034,8 +1034,8 @@ def write_rules(
     take : mapping of str to int, optional
         Decisions: by role, the number of a series (:func:`proposed_rules`).
     call : callable
-        Gets a function and its arguments and returns its result; it opens the files. By default it
-        does so in this process.
+        Calls the functions that open files: ``call(function, *arguments)`` returns the result of
+        ``function(*arguments)``. By default they run in this process.
     unpacked : Path, optional
         Folder for the content of archives; by default one of the system's folders for temporary
         files.

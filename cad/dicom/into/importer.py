@@ -145,9 +145,9 @@ def import_source(
     rules : Path
         Rules file (:class:`cad.dicom.into.rules.ImportRules`).
     call : callable
-        Gets a function and its arguments and returns the function's result. Files are opened and
-        studies converted through it: by default in this process. Another callable may use a
-        process with limits of time and memory.
+        Calls the functions that open files or convert studies: ``call(function, *arguments)``
+        returns the result of ``function(*arguments)``. By default they run in this process; another
+        callable may run them in a process with limits of time and memory.
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.
@@ -185,8 +185,8 @@ def import_owned(
     rules : Path
         Rules file.
     call : callable
-        Gets a function and its arguments and returns its result. It opens files and converts
-        studies: by default in this process.
+        Calls the functions that open files or convert studies: ``call(function, *arguments)``
+        returns the result of ``function(*arguments)``. By default they run in this process.
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.
@@ -745,8 +745,8 @@ def import_patient(
     limits : ArchiveLimits, optional
         Limits of time and amount for the transfer.
     call : callable
-        Gets a function and its arguments, and returns the function's result. All functions that
-        open files or convert studies are called by it; by default they run in this process.
+        Calls the functions that open files or convert studies: ``call(function, *arguments)``
+        returns the result of ``function(*arguments)``. By default they run in this process.
     watch : callable
         Gets the number of studies and returns a context manager for a display of progress, such
         as :func:`unwatched`; none is shown by default.

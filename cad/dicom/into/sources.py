@@ -304,8 +304,8 @@ def find_studies(
         A message is appended for each entry that is no file (pipes, sockets, devices), and for each
         SEG or RTSTRUCT of a study without images.
     call : callable
-        Gets a function and its arguments and returns its result; it opens the files. By default it
-        does so in this process.
+        Calls the functions that open files: ``call(function, *arguments)`` returns the result of
+        ``function(*arguments)``. By default they run in this process.
 
     Returns
     -------

@@ -27,8 +27,9 @@ from cad.base.terms.beside import table_beside
 # itself sets no limit.
 SECONDS = 20.0
 WAY_OUT = (
-    "run it again when the network is there: what has arrived is kept; or give a folder with the "
-    "UCI tables and their manifest.csv (a row per set: name, file, positive, negative) with --data"
+    "run it again when the network is there: files that have arrived are kept; or give a folder "
+    "with the UCI tables and their manifest.csv (a row per set: name, file, positive, negative) "
+    "with --data"
 )
 
 

@@ -31,8 +31,8 @@ INCOMING = "incoming"
 STUDIES = "studies"
 SPOOL = ".spool"
 FETCHING = ".fetching"
-"""Folders in ``incoming`` for what has not arrived completely: SPOOL for an instance, and FETCHING
-for a study that the node fetches from an archive.
+"""Folders in ``incoming`` for incomplete data: SPOOL for an instance that is arriving, and FETCHING
+for a study that the node is fetching from an archive.
 """
 APART_SECONDS = 120.0
 """Most seconds that a process may take to unpack an instance."""

@@ -187,8 +187,9 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
     Returns
     -------
     list of str
-        One sentence on the named PI-RADS table, if such a table is used, and one if the scores are
-        on more than one scale. The list is empty if neither is so.
+        Up to two sentences. The first names the table that gives each PI-RADS category a
+        probability, if there are PI-RADS scores and the settings name such a table. The second says
+        that the scores are on several scales, if they are.
     """
     sentences = []
     scales_used = scores.loc[scores["score"].notna(), "scale"]

@@ -120,7 +120,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         "rank": ranks among the training rows; "clipped": standardised values within three standard
         deviations (:mod:`cad.learning.learners.scaling`); "given": the features as they are.
     boundary : "drop" or "paper"
-        What is done with an interval that reaches 0 or 1: "drop" ignores the bound that lies
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies
         outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
     folds : int
         Number of inner folds. All rows of a patient are in one fold, if ``fit`` is given

@@ -85,7 +85,7 @@ class FederatedPlan:
         A soft label's interval has the half-width clip(max(eta0, kappa eta), 0, 1/2), with eta the
         uncertainty of the label.
     boundary : "drop" or "paper"
-        What is done with an interval that reaches 0 or 1: "drop" ignores the bound that lies
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies
         outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
     scale : "fixed", "learned" or float
         The scale s that divides decision values, as in :class:`cad.learners.ProbabilisticSVC`.

@@ -66,7 +66,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         Share of the uncertainty eta that becomes the half-width of an interval. The half-width is
         clip(max(eta0, kappa eta), 0, 1/2) (docs/methods.md 8).
     boundary : "drop" or "paper"
-        What is done with an interval that reaches 0 or 1: "drop" ignores the bound that lies
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies
         outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
     scale : "learned", "fixed" or float
         The scale s. With "learned", s >= 0 is a variable of the problem ([N14] (13), where it is

@@ -137,7 +137,7 @@ def pick(
     image : str
         Name of the modality.
     settings : FeatureSettings
-        What is measured.
+        Names the features to measure.
 
     Returns
     -------

@@ -61,7 +61,7 @@ class UnscaledT2:
         scale : NyulScale
             Maps T2 intensities to standard ones; fitted on training patients.
         settings : FeatureSettings
-            What is measured.
+            Names the features to measure.
 
         Returns
         -------

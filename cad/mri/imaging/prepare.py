@@ -36,7 +36,7 @@ def prepare_study(
         A copy of the study. If the study has no ADC map, the map is fitted to its diffusion images.
         If the study has no high-b image and ``modalities`` names it, this image is taken or
         computed from the diffusion images, too. Images are aligned where the settings say so. The
-        notes say what was done, and what was not possible.
+        notes name the steps that were done, and those that were not possible.
     registrations : list of Registration
         Empty without registration or without a T2 image.
     """

@@ -227,7 +227,7 @@ def _uid_of_item(item: Dataset, keyword: str) -> str:
 def _planes(
     item: Dataset, drawn_on: Volume, path: Path, name: str, images: Sequence[Frame]
 ) -> tuple[dict[int, list[_Contour]], list[str]]:
-    """Return the contours by slice, and what was left out."""
+    """Return the contours by slice, and notes on contours that were left out."""
     planes: dict[int, list[_Contour]] = defaultdict(list)
     points = 0
     for contour in item.get("ContourSequence") or []:

@@ -158,8 +158,8 @@ class Withdrawn:
     places : list of str
         Files and folders removed from the cohort, relative to it.
     swept : dict of str to list of str
-        What was removed from each run: the patient's own files and lines, and cached files that
-        were computed with them.
+        By run, the removed files and lines: those of the patient, and cached files that were
+        computed with them.
     holders : dict of str to list of str
         Where data of the patient still are, with the traces found there: other files of the cohort,
         runs, models, nodes.
@@ -302,9 +302,9 @@ def withdraw(
     Returns
     -------
     Withdrawn
-        What was removed from cohort, runs and nodes; what still holds data of the patient; and what
-        holds none. ``whole`` says whether everything that identifies the patient could be searched
-        for.
+        Files removed from cohort, runs and nodes; files that still hold data of the patient; and
+        folders that hold none. ``whole`` says whether everything that identifies the
+        patient could be searched for.
 
     Raises
     ------

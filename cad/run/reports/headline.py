@@ -794,7 +794,7 @@ def _about(
     latest: str,
     words: Wording,
 ) -> list[str]:
-    """Return facts on study and patient in words, then what is missing.
+    """Return facts on study and patient in words, then the names of unknown facts.
 
     The facts are date, scanner, field strength, age, PSA, PSA density and gland volume.
     """

@@ -139,8 +139,8 @@ def region_view(
     Returns
     -------
     RegionView
-        Texts, pictures and numbers for the region's card. Without images, what is measured on them
-        is empty or None.
+        Texts, pictures and numbers for the region's card. Without images, the measurements on
+        images are empty or None.
     """
     measurements: JsonObject = {}
     pictures = []

@@ -22,7 +22,7 @@ def watch_page(summary: JsonObject, sentences: Sequence[str]) -> str:
     summary : dict
         Charts and contests (:func:`cad.run.workflows.watch.watch_summary`).
     sentences : sequence of str
-        For each contest between a challenger and the champion, what is known so far.
+        For each contest between a challenger and the champion, its result so far.
     """
     charts = []
     for chart in summary["charts"]:

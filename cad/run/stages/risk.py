@@ -89,8 +89,17 @@ def evidence(rows: pd.DataFrame, belief: np.ndarray) -> tuple[MenAndRegions, pd.
         years and ``psa_density`` in ng/mL2. ``man_truth`` is 1 or 0 by the histology of the whole
         prostate, where it was examined beyond the outlined regions. Values are NaN where unknown.
     belief : ndarray, shape (n,)
-        Belief of each region. Out-of-fold beliefs are to be given without the base rates of their
-        folds (:func:`cad.learning.joint_model.teaching_beliefs`).
+        Belief of each region. In a validation each fold has its own share of malignant regions,
+        which shifts its beliefs. Give such beliefs without this shift
+        (:func:`cad.learning.joint_model.teaching_beliefs`).
+
+    Returns
+    -------
+    data : MenAndRegions
+        The men and their regions. ``age`` is in decades, so 70 years are 7.0, and the density is a
+        logarithm. The joint model's weights then have similar sizes.
+    names : Index of str
+        ``participant_id`` of each man, in the order of ``data``.
 
     Examples
     --------

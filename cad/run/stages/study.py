@@ -102,8 +102,8 @@ def _failure_of_files(ref: StudyRef, stage: str, error: OSError) -> Failure:
     """Return the failure of a study whose files the system could not read or write."""
     name = f"{Path(str(error.filename)).name}: " if error.filename else ""
     hints = {
-        errno.ENOSPC: "free space on the disk, then run again: what is done is kept",
-        errno.EDQUOT: "free some of your quota, then run again: what is done is kept",
+        errno.ENOSPC: "free space on the disk, then run again: finished studies are kept",
+        errno.EDQUOT: "free some of your quota, then run again: finished studies are kept",
         errno.EACCES: "give the user of this run permission, then run again",
         errno.EPERM: "give the user of this run permission, then run again",
         errno.EROFS: "write to a file system that is not read-only",

@@ -111,7 +111,7 @@ def validated(loaded: Loaded, regions: Regions) -> tuple[Aggregated, Judged, Emi
     Judged
         Probabilities, decisions and measures of the validation.
     Emitted
-        What was written, and the lines that the command prints.
+        The run's summary, and the lines that the command prints.
     """
     # The file that marks a run as finished is removed first. So a run that is killed later does not
     # count as finished.

@@ -103,7 +103,7 @@ def map_study(
 ) -> Failure | None:
     """Write the probability map of one study.
 
-    The map covers the gland. Without a gland mask it covers the regions and what is around them.
+    The map covers the gland. Without a gland mask it covers the regions and their surroundings.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ def test_size_is_signal_as_in_men(readings):
 
 
 def test_numbers_of_regions_say_nothing_of_malignancy(readings):
-    """Cancers choose their room first; were they numbered so, the order would tell them."""
+    """The simulator places cancers first; numbers in this order would give them away."""
     place = readings.groupby((readings.index == 0).cumsum()).cumcount()
     assert abs(_auc(readings["malignant"].to_numpy(), -place.to_numpy(float)) - 0.5) < 0.08
 
@@ -139,7 +139,7 @@ def test_numbers_of_regions_say_nothing_of_malignancy(readings):
 def test_cancers_and_glands_measure_what_real_ones_do():
     """Quartiles of 459 significant cancers and 425 glands (public labels), on clinical grids."""
     volume, slices, across, glands = [], [], [], []
-    # No image is looked at but the outlines: few frames do.
+    # The test reads the outlines alone, so the dynamic series may be short.
     brief = tuple(replace(one, frames=8) for one in FULL)
     for index in range(12):
         patient = make_patient(200, index, brief)

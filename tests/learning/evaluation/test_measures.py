@@ -152,8 +152,9 @@ def test_each_measure_and_the_logistic_regression_are_written_once() -> None:
             losses.add(name)
     assert inside >= set(MEASURES)
     assert not outside & set(MEASURES)
-    # A kernel's dual is another problem. The one
-    # regression itself writes this loss as something faster.
+    # The loss log(1 + exp(z)) of logistic regression is written once. In rivals.py the kernel
+    # logistic regression has it in its dual problem. cad/learning/logistic.py computes it without
+    # logaddexp, which is slow.
     assert losses == {"learning/learners/rivals.py"}
 
 

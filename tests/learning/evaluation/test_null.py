@@ -45,7 +45,7 @@ def test_both_schemes_are_permutations(groups: list[int], seed: int) -> None:
 
 
 def test_between_keeps_neighbours_together() -> None:
-    """Blocks laid end to end and rotated: along the line, at most one break per patient."""
+    """The labels of patients, end to end, are shifted: neighbours part once a patient at most."""
     groups = np.repeat(np.arange(10), 6)
     broken = []
     for seed in range(20):

@@ -197,7 +197,8 @@ def test_an_aim_that_cannot_be_promised_decides_nothing_and_says_what_it_takes()
     assert np.isnan(choice.benign.promise)
     assert choice.benign.needed >= 2995  # ln .05 / ln .999
     assert f"it takes {choice.benign.needed} decisions in a row" in choice.sentence()
-    # The other threshold is the costs': what is promised there is the bound.
+    # The settings have no aim for "malignant", so the costs of errors give its threshold. The
+    # promise for it is the lower end of the interval of the predictive value.
     assert choice.malignant.needed == 0
     assert choice.malignant.promise == choice.malignant.bound < choice.malignant.observed.value
     with pytest.raises(CadError, match="malignant and benign regions"):

@@ -156,7 +156,8 @@ def test_four_hundred_forgeries_are_refused_or_sound(
             shutil.rmtree(folder)
     assert count >= 400, count
     assert all(refused)  # each names its folder
-    # Values that no reference row meets; never a place, a shape or a kind.
+    # A forged value is accepted only in a part of a model that no reference row uses. A forged
+    # place in a tree, shape or type of an array is never accepted.
     kinds = ("place -", "empty", "NaN", "infinite", "texts", "axis", "complex", "order of bytes")
     assert [text for text in sound if any(kind in text for kind in kinds)] == []
 

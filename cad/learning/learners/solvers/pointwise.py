@@ -362,8 +362,8 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
 
     Duals lie between 0 and their costs. A point may have several rows of one sign. The row with the
     largest margin then gets as much of the point's coefficient as its cost allows. The row with the
-    next largest margin gets as much of the rest as its cost allows, and so on. What is then left of
-    the coefficient is lost.
+    next largest margin gets as much of the rest as its cost allows, and so on. If the
+    costs of all rows are used up, the rest of the coefficient is lost.
 
     Parameters
     ----------
