@@ -203,10 +203,10 @@ def features_page() -> str:
         table("| column | definition | unit | IBSI |", region_rows(columns)),
         "## Filters\n",
         "The response of a filter is the image after the filter ([filters](filters.md)).\n"
-        "`features.filters` names the filters. In the name of a column, the part (the second\n"
-        "piece) names the filter. All statistics of intensity are taken of each response, too.\n"
-        "Examples of columns are `t2w_log3mm_mean`, `adc_mean5mm_3d_p90` and\n"
-        "`t2w_wavelet_db3_lh_1_turned_variance`.\n",
+        "`features.filters` names the filters. All statistics of intensity are taken of each\n"
+        "response, too. In the name of a column the filter stands between the image and the\n"
+        "statistic. It is `log3mm` in `t2w_log3mm_mean`, `mean5mm_3d` in `adc_mean5mm_3d_p90` and\n"
+        "`wavelet_db3_lh_1_turned` in `t2w_wavelet_db3_lh_1_turned_variance`.\n",
         "## pyradiomics\n",
         "These are the classes of features that `features.radiomics` may name. The package\n"
         "pyradiomics measures them, and its documentation defines them. The units are those for\n"

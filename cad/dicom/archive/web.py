@@ -27,7 +27,7 @@ class WebArchive(interface.Protocolled):
     url : str
         Root of the DICOMweb service.
     limits : ArchiveLimits
-        Time and data that the archive may take, and certificates.
+        How long the archive may take to answer, how much data it may send, and certificates.
 
     Raises
     ------

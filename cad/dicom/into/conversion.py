@@ -680,7 +680,9 @@ def is_there(target: Path, build: Path, have: Path | None) -> bool:
 
 
 def _phase_encoding_entry(head: Frame) -> dict[str, str]:
-    """Return the sidecar's entry on phase encoding, by an axis of the NIfTI file; {} if unknown.
+    """Return the sidecar's entry on the direction of phase encoding; {} if unknown.
+
+    The entry names an axis of the NIfTI file.
 
     Rows of the image run along the file's i axis, columns along its j axis. Only Siemens' private
     header says in which of the two senses the phase is encoded.

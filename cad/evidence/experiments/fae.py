@@ -131,10 +131,11 @@ def men(options: Options) -> Result:
         f"The FAE table has {len(y)} men with one region each, {int(y.sum())} of them with "
         f"significant cancer, and {len(every)} image features of T2, ADC and diffusion (DWI). "
         f"The men are divided once into {FOLDS} stratified folds (the protocol of radMLBench, "
-        "seed 0), and everything is fitted inside the folds. Intervals are by man. What "
-        "this table tells of cancer comes mostly from size. So each result is given with all "
-        "features, without the features of size and shape, and with the features of size and "
-        "shape alone. The number of features stands in brackets after each choice.",
+        "seed 0), and everything is fitted inside the folds. The intervals allow for the choice of "
+        "men. What this table tells of cancer comes mostly from size. So each result is given with "
+        "all features, without the features of size and shape, and with the features of size and "
+        "shape alone. After the name of each of these three sets the number of its features stands "
+        "in brackets.",
         {"Learners by the features that they see": pd.DataFrame(rows)},
         remarks=[
             "The P-SVM's Brier scores (lower is better; the number of features in brackets) are: "

@@ -46,8 +46,8 @@ class TrueRegion:
     isup : int
         ISUP grade; 0 for benign tissue.
     latent : float
-        Hidden malignancy, from which tissue and scores are made: the normal quantile (probit) of
-        the severity, a number from 0 (like the zone's own tissue) to 1 (like cancer).
+        Hidden malignancy, from which tissue and scores are made. It is the normal quantile (probit)
+        of the severity. The severity goes from 0 (like the zone's own tissue) to 1 (like cancer).
     radius : float
         Radius of a ball of the same volume, mm.
     shapes : list of Shape

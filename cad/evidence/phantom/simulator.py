@@ -443,9 +443,10 @@ def _views(
     variation: Variation,
     beside: np.random.Generator,
 ) -> list[View]:
-    """Return the views of the T2, diffusion and dynamic grids, in this order.
+    """Return what the T2, diffusion and dynamic grids sample of the scene, in this order.
 
-    Before the diffusion images and before the dynamic series the patient moves a little.
+    Before the diffusion images and before the dynamic series the patient moves a little, so the
+    three views differ. ``beside`` draws a further shift, of ``variation.displacement_mm`` at most.
     """
     shifts = rng.uniform(-2, 2, (3, 3))
     moved = rng.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]]) * variation.motion

@@ -263,8 +263,8 @@ def read_watched(folder: Path) -> list[Watched]:
     Returns
     -------
     list of Watched
-        One entry for each model, man and night, by the names of the files and in each file's order;
-        empty for a folder without files.
+        One entry for each model, man and night. Files are read in the order of their names, and
+        the entries of a file keep their order. The list is empty for a folder without files.
 
     Raises
     ------

@@ -153,7 +153,8 @@ class OperatingChoice:
 class Promised:
     """Hold the largest set of decisions for which an aim can be promised.
 
-    The set begins with the most certain decision.
+    An aim is the least predictive value that a site accepts. Decisions enter the set in the order
+    of their certainty, the most certain first.
 
     Parameters
     ----------
@@ -162,7 +163,7 @@ class Promised:
     bound : float
         One-sided lower 95 % bound of the predictive value below the cut; NaN if nothing is decided.
     needed : int
-        Number of decisions without an error that the aim would need.
+        How many decisions, all of them right, would be needed before the aim can be promised.
     note : str
         Reason why nothing is decided; empty if something is.
     """

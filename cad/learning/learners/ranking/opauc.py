@@ -136,8 +136,8 @@ def opauc_path(
     # of settings (eta, lambda), n rows and d features. The method by means and covariances takes n
     # d^2 operations, and the method by inner products of rows n^3.
     if X.shape[1] > X.shape[0]:
-        # Here the weights w are X' coefficients. Gradients are weighted sums of rows, so w is
-        # always a weighted sum of rows, too.
+        # Here the weights are X.T @ coefficients. Every gradient is a weighted sum of the rows, so
+        # the weights always are one, too.
         coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
         return coefficients @ X, diverged
     return _pass_moments(X, sign, weight, steps, lams)

@@ -442,8 +442,8 @@ def choose_input(
         return None, "none"
     settings = kinetics.settings
     bolus = kinetics.bolus
-    # The delay of the input is the one with which a model fits the mean curve of the reference
-    # region best. The reference region is the one that shows the bolus.
+    # The arterial input is delayed by the time with which a model fits the mean curve of the
+    # reference region best. The reference region is the region in which the bolus is seen.
     mean_t1 = np.array([np.nanmean(t1[reference])])
     tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean_over_mask(b1, reference))
     if not np.isfinite(tissue).all():
