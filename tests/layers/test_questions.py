@@ -47,6 +47,51 @@ def test_a_question_leads_to_a_heading_that_is_there(question: str, target: str)
     assert anchor in anchors(DOCS / name), f"{question}: {target}"
 
 
+EMPTY_WORDS = set(
+    "what which does that have with from where they them how the and for can are not who its it is"
+    " see get any out too was has".split()
+)
+"""Words of a question that name nothing."""
+
+
+def stems(text: str) -> set[str]:
+    """Return the first four letters of every word that may name a thing."""
+    words = re.findall(r"[a-z0-9]{3,}", text.lower())
+    return {word[:4] for word in words if word not in EMPTY_WORDS}
+
+
+def is_at_hand(question: str, anchor: str, text: str) -> bool:
+    """Tell whether an answer is seen at once, by its place on the page or by its heading.
+
+    Either the answer begins in the upper half of its page, or its heading has a word of the
+    question.
+    """
+    if stems(question) & stems(anchor):
+        return True
+    body = re.sub(r"^```.*?^```", lambda block: " " * len(block[0]), text, flags=re.M | re.S)
+    for heading in re.finditer(r"^#{1,4} (.+)$", body, flags=re.MULTILINE):
+        title = heading[1].strip().lower().replace(" ", "-")
+        if re.sub(r"[^\w\- ]", "", title) == anchor:
+            return heading.start() <= len(text) / 2
+    return False
+
+
+@pytest.mark.parametrize(("question", "target"), QUESTIONS, ids=[target for _, target in QUESTIONS])
+def test_the_answer_is_high_on_its_page_or_under_a_heading_of_its_words(
+    question: str, target: str
+) -> None:
+    name, anchor = target.split("#")
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert is_at_hand(question, anchor, text), f"{question}: {target}"
+
+
+def test_an_answer_at_the_end_under_another_heading_is_seen() -> None:
+    text = "# Page\n\nOne.\n\n## Drift\n\nTwo.\n\n## Notes\n"
+    assert is_at_hand("How do I see drift?", "drift", text)
+    assert is_at_hand("What does it show?", "page", text)
+    assert not is_at_hand("Is a graphics card needed?", "notes", text)
+
+
 def test_a_heading_that_is_gone_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Which `csv`: a file?\n```\n# no heading\n```\n## One, two\n")
