@@ -559,6 +559,7 @@ CASES: dict[str, Case] = {
         (
             f"{IMAGES}.nifti._stored_image",
             f"{IMAGES}.headers.check_header",
+            f"{IMAGES}.headers._unpacked_voxels",
             f"{IMAGES}.headers.read_own_voxels",
         ),
         _headers,
