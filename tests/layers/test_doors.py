@@ -142,7 +142,6 @@ METHODS = {
     "validate_json",
     "parse_raw",
     "parse_file",
-    "from_json",
     "from_pretrained",
     "from_url",
     # What reads or writes below pandas.
