@@ -238,7 +238,9 @@ def _check_preparation(preparation: Preparation, features: int) -> None:
     # A row is divided by both.
     for name in ("spread", "scale"):
         if not (arrays[name][0] > 0).all():
-            raise CadError(f"preparation: {name!r} of the site effects has a number that is not > 0")
+            raise CadError(
+                f"preparation: {name!r} of the site effects has a number that is not > 0"
+            )
 
 
 def _check_provenance(provenance: dict[str, list[Any]] | None) -> None:
