@@ -413,3 +413,31 @@ def test_a_forged_harmonised_model_is_refused(
     path.write_text(json.dumps(metadata))
     with pytest.raises(CadError, match=words):
         load_bundle(sealed(of_two_sites))
+
+
+def test_a_whole_bundle_of_another_author_is_loaded(models: dict[str, Path], tmp_path: Path):
+    """Hashes prove no author: whoever changes the card makes them right again."""
+    folder = Path(shutil.copytree(models["OPAUC"], tmp_path / "model"))
+    (folder / "README.md").write_text("A card of somebody else.\n")
+    assert load_bundle(sealed(folder)).gap <= 1e-8
+
+
+def test_a_bundle_that_is_consistent_and_wrong_is_loaded(models: dict[str, Path], tmp_path: Path):
+    """Weights and reference predictions of a model with reversed labels: the check agrees."""
+    true = models["ProbabilisticSVC"]
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(size=(30, 3)), columns=COLUMNS)
+    p = np.clip(1 / (1 + np.exp(2 * X["a"])), 0, 1).round(2).to_numpy()
+    front = [("impute", SimpleImputer(keep_empty_features=True)), ("scale", StandardScaler())]
+    learner = Pipeline([*front, ("learner", LEARNERS["ProbabilisticSVC"]())]).fit(X, p)
+    save_model(tmp_path / "reversed", learner, X, p, np.arange(30))
+    folder = Path(shutil.copytree(true, tmp_path / "model"))
+    metadata = json.loads((folder / "metadata.json").read_text())
+    metadata["structure"] = structure_of(tmp_path / "reversed")
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    for name in ("weights.npz", "reference.npz"):
+        shutil.copy(tmp_path / "reversed" / name, folder / name)
+    wrong = load_bundle(sealed(folder))
+    assert wrong.gap <= 1e-8
+    row = pd.DataFrame([[2.0, 0.0, 0.0]], columns=COLUMNS)
+    assert wrong.probability(row)[0] < 0.5 < load_bundle(true).probability(row)[0]
