@@ -542,6 +542,39 @@ def test_thick_slices_of_its_own_are_read_as_thick(source, rules):
     assert drawn(source, rules) == ({1: AREA, 2: AREA, 3: AREA}, [f"sub-P001: {text}"])
 
 
+def test_two_distances_of_one_seg_are_refused(source, rules):
+    """At its top, and in the measures of two frames."""
+
+    def at_the_top(dataset):
+        measures(dataset, SpacingBetweenSlices=3.0)
+        dataset.SpacingBetweenSlices = 3.6
+
+    segmented(source, at_the_top)
+    error = refused(source, rules)
+    assert error.problem.endswith(
+        "SpacingBetweenSlices (0018,0088) stands twice in the header of one frame, as 3.6 and as "
+        "3; one header states it once, or alike"
+    )
+    assert "seg.dcm" in str(error)
+    assert "export the series again" in error.hint
+
+    def in_two_frames(dataset):
+        item = shared(dataset).PixelMeasuresSequence[0]
+        del shared(dataset).PixelMeasuresSequence
+        for number, group in enumerate(groups(dataset)):
+            group.PixelMeasuresSequence = [copy.deepcopy(item)]
+            group.PixelMeasuresSequence[0].SpacingBetweenSlices = 3.0 + 0.6 * (number == 1)
+
+    segmented(source, in_two_frames)
+    error = refused(source, rules)
+    assert error.problem.endswith(
+        "SpacingBetweenSlices (0018,0088) is stated as 3 and as 3.6 mm; all slices of a SEG have "
+        "one distance, and one thickness"
+    )
+    assert "seg.dcm" in str(error)
+    assert error.hint
+
+
 def test_a_distance_that_is_no_number_is_refused(source, rules):
     segmented(source, lambda dataset: measures(dataset, SpacingBetweenSlices=77.5))
     path = source / "seg.dcm"

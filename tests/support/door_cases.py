@@ -20,7 +20,9 @@ import zlib
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
@@ -35,9 +37,6 @@ from fuzzing import odd_array
 from fuzzing_images import odd_dicom
 from nibabel.nifti1 import Nifti1Header
 from odd_headers import meant_place, odd_place, sound_change
-from requests import Response
-from requests.adapters import HTTPAdapter
-from urllib3 import HTTPResponse
 
 from cad.base.errors import CadError
 from cad.base.processes import limited
@@ -142,6 +141,22 @@ def _archive(root: Path) -> Boundary:
     return Boundary([(path, JSON)], read)
 
 
+class _Answering(BaseHTTPRequestHandler):
+    """Answer every request with the bytes that the server holds, as parts of DICOM."""
+
+    def do_GET(self) -> None:
+        body = self.server.body  # type: ignore[attr-defined]
+        self.send_response(200)
+        form = 'multipart/related; type="application/dicom"; boundary=here'
+        self.send_header("Content-Type", form)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing to the terminal."""
+
+
 def _sent(root: Path) -> Boundary:
     """An archive's answer to WADO-RS, which its own client takes apart."""
     path = root / "answer"
@@ -150,24 +165,22 @@ def _sent(root: Path) -> Boundary:
     for image in write_series(root / "t2", np.zeros((2, 8, 8), np.uint16)):
         body += part + image.read_bytes()
     path.write_bytes(body + b"\r\n--here--")
-    archive = WebArchive("http://archive.invalid", ArchiveLimits())
     series: Any = SimpleNamespace(study_uid="1.2.3", series_uid="1.2.3.4")
 
-    def answered(adapter: Any, request: Any, **options: Any) -> Response:
-        answer = Response()
-        answer.status_code = 200
-        answer.url = request.url
-        answer.request = request
-        answer.headers["Content-Type"] = (
-            'multipart/related; type="application/dicom"; boundary=here'
-        )
-        answer.raw = HTTPResponse(io.BytesIO(path.read_bytes()), preload_content=False)
-        return answer
-
     def read() -> None:
-        with mock.patch.object(HTTPAdapter, "send", answered), archive._speaking():
-            for dataset in archive._arriving(series):
-                str(dataset.get("SOPInstanceUID"))
+        with HTTPServer(("127.0.0.1", 0), _Answering) as server:
+            server.timeout = 10  # seconds; a client that never asks must not block the test
+            server.body = path.read_bytes()  # type: ignore[attr-defined]
+            # The server answers one request, and its port is closed when the answer is read.
+            answering = Thread(target=server.handle_request)
+            answering.start()
+            archive = WebArchive(f"http://127.0.0.1:{server.server_port}", ArchiveLimits())
+            try:
+                with archive._speaking():
+                    for dataset in archive._arriving(series):
+                        str(dataset.get("SOPInstanceUID"))
+            finally:
+                answering.join()
 
     return Boundary([(path, BYTES)], read)
 
@@ -559,6 +572,7 @@ CASES: dict[str, Case] = {
         (
             f"{IMAGES}.nifti._stored_image",
             f"{IMAGES}.headers.check_header",
+            f"{IMAGES}.headers._unpacked_voxels",
             f"{IMAGES}.headers.read_own_voxels",
         ),
         _headers,

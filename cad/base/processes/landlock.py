@@ -194,6 +194,7 @@ def _rules(
         yield path, everything
 
 
+@door("own", "process")
 def _restrict(handled: int, rules: Iterable[tuple[Path, int]]) -> None:
     """Take all of these rights from this process for good, except where a rule grants them."""
     attributes = _Ruleset(handled)
@@ -250,6 +251,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         os.close(handle)
 
 
+@door("own", "process")
 def _call(number: int, *arguments: object) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     result = int(libc.syscall(ctypes.c_long(number), *arguments))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from cad.base.doors import door
 from cad.base.errors import CadError, install
 from cad.base.files import JsonObject, write_atomic
 from cad.base.reading import MAX_JSON, read_bytes, reading
@@ -75,6 +76,7 @@ def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
     return made
 
 
+@door("own", "our own FHIR bundles")
 def read_fhir(path: Path) -> JsonObject:
     """Read a FHIR bundle from a JSON file and validate it.
 

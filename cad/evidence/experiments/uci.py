@@ -150,6 +150,7 @@ def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
     )
 
 
+@door("own", "published data")
 def _fetch_set(source: Source) -> pd.DataFrame:
     """Return a set's attributes and its column ``class``, fetched from OpenML.
 

@@ -350,6 +350,7 @@ class Inbox:
         if shutil.disk_usage(self.home).free < least_free:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
 
+    @door("own", "a nameless file in the node's own folder")
     def check_spool(self) -> None:
         """Check that arriving instances can be written; make their folder again if it is missing.
 

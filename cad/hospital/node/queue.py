@@ -7,6 +7,7 @@ its ``generation``. Work that was begun for an earlier generation can then no lo
 state.
 """
 
+import hashlib
 import sqlite3
 import stat
 import threading
@@ -29,7 +30,7 @@ SENDING = "sending"
 DONE = "done"
 FAILED = "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
-_VERSION = 5
+_VERSION = 6
 _SIGNATURE = b"SQLite format 3\x00"
 # Largest count that a row of the queue may hold; the schema refuses a larger count. SQLite stores
 # integers below 2**63 exactly, so that adding 1 to a count cannot overflow.
@@ -131,6 +132,8 @@ class Entry:
         Time at which the study was done or failed.
     reason, hint : str
         The last fault, and the way out for the user; empty without a fault.
+    seal : str
+        Checksum of a study that is done or failed (:func:`_seal`).
     """
 
     key: str
@@ -147,6 +150,22 @@ class Entry:
     settled: float | None
     reason: str
     hint: str
+    seal: str = ""
+
+
+def _seal(key: str, state: str, settled: float | None) -> str:
+    """Return a checksum that tells the rows which a node wrote from rows that somebody edited.
+
+    A study that is done or failed is deleted some days after the time ``settled``. Its row has this
+    checksum. The queue asks for the checksum in SQL, too, where the function is ``seal_of``.
+    """
+    text = f"a node's study {key}: {state}, {settled!r}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# In SQL: whether a study is as the node left it, and its checksum for another time if it is.
+_SEALED = "seal = seal_of(key, state, settled)"
+_SEALED_ANEW = f"CASE WHEN {_SEALED} THEN seal_of(key, state, {{settled}}) ELSE '' END"
 
 
 _ANEW = "the next start makes a damaged queue anew"
@@ -192,6 +211,7 @@ class Queue:
         _require_database(path)
         with self._sound():
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._db.create_function("seal_of", 3, _seal, deterministic=True)
             try:
                 self._open()
             except BaseException:
@@ -260,6 +280,12 @@ class Queue:
             rename += f"ALTER TABLE {table} RENAME TO old_{table};"
             copy += f"INSERT INTO {table} ({names}) SELECT {names} FROM old_{table};"  # noqa: S608 - ours
             copy += f"DROP TABLE old_{table};"
+        if "seal" not in columns_of_table.get("study", ["seal"]):
+            # Versions before 6 wrote no checksum.
+            copy += (
+                "UPDATE study SET seal = seal_of(key, state, settled) "  # noqa: S608 - ours
+                f"WHERE state IN ('{DONE}', '{FAILED}');"
+            )
         # Tables and version change in one transaction. If the process is killed, the file therefore
         # has either the old or the new format.
         script = f"{rename} {_SCHEMA} {copy} PRAGMA user_version = {_VERSION};"
@@ -365,7 +391,7 @@ class Queue:
             if asks:
                 db.execute(
                     "UPDATE study SET state = ?, generation = generation + 1, changed = ?, "
-                    "due = ?, attempts = 0, reason = '', hint = '' WHERE key = ?",
+                    "due = ?, attempts = 0, reason = '', hint = '', seal = '' WHERE key = ?",
                     (RECEIVING, now, due, study),
                 )
 
@@ -430,11 +456,12 @@ class Queue:
         bool
             True if the study was moved, False if another instance of it has arrived.
         """
-        values = {"due": now, "attempts": 0, "reason": "", "hint": "", **values}
+        values = {"due": now, "attempts": 0, "reason": "", "hint": "", "seal": "", **values}
         # The days for which the node keeps a finished study (setting `keep_days`) count from the
         # time `settled`.
         if state in (DONE, FAILED):
             values["settled"] = now
+            values["seal"] = _seal(entry.key, state, now)
         names = ", ".join(f"{name} = ?" for name in values)
         query = (
             f"UPDATE study SET state = ?, {names} "  # noqa: S608 - our own names
@@ -492,9 +519,11 @@ class Queue:
         int
             Number of studies that were corrected.
         """
+        sealed_anew = _SEALED_ANEW.format(settled="min(settled, ?1)")
         query = (
-            "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
-            "settled = min(settled, ?1), due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
+            "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "  # noqa: S608
+            f"settled = min(settled, ?1), seal = {sealed_anew}, "
+            "due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
             "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2"
         )
         return self._do(query, now, now + longest)
@@ -574,7 +603,7 @@ class Queue:
             # The query has places for two states. If failed studies are left out, `COMPUTING` fills
             # both places.
             states = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
-            query = "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)"
+            query = "UPDATE study SET state = ?, due = 0, seal = '' WHERE state IN (?, ?)"
             moved = db.execute(query, (QUEUED, *states))
             db.execute("UPDATE study SET due = 0 WHERE state = ?", (SENDING,))
             return moved.rowcount
@@ -689,10 +718,43 @@ class Queue:
         From now on, the days for which it is kept are counted from the time ``now`` (seconds since
         1970).
         """
-        self._do("UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL", now, study)
+        sealed_anew = _SEALED_ANEW.format(settled="?1")
+        query = (
+            f"UPDATE study SET settled = ?1, seal = {sealed_anew} "  # noqa: S608 - ours
+            "WHERE key = ?2 AND settled IS NOT NULL"
+        )
+        self._do(query, now, study)
+
+    def taken_back(self, now: float) -> list[str]:
+        """Receive studies again that are done or failed, and are not as the node left them.
+
+        Somebody else has changed state or time of such a study in the queue's file. It might have
+        no result, or be deleted too early. The next sending first asks the archive which objects it
+        has.
+
+        Parameters
+        ----------
+        now : float
+            Seconds since 1970; the studies are due at this time.
+
+        Returns
+        -------
+        list of str
+            Keys of the studies.
+        """
+        query = (
+            "UPDATE study SET state = ?, due = ?, attempts = 0, settled = NULL, "  # noqa: S608
+            "sendings = max(sendings, 1), reason = '', hint = '', seal = '' "
+            f"WHERE state IN (?, ?) AND NOT ({_SEALED}) RETURNING key"
+        )
+        with self._change() as db:
+            rows = db.execute(query, (RECEIVING, now, DONE, FAILED)).fetchall()
+        return [key for (key,) in rows]
 
     def outdated(self, before: float, study: str = "") -> list[str]:
         """Return the keys of studies that were done or failed before a time.
+
+        Studies whose state or time the node itself did not write are left out.
 
         Parameters
         ----------
@@ -701,7 +763,10 @@ class Queue:
         study : str
             Look at the study of this key only; empty for all studies.
         """
-        query = "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? AND ? IN ('', key)"
+        query = (
+            "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? "  # noqa: S608 - ours
+            f"AND ? IN ('', key) AND {_SEALED}"
+        )
         return [key for (key,) in self._rows(query, DONE, FAILED, before, study)]
 
     def shrink(self) -> None:

@@ -1,6 +1,7 @@
 -- What a node's queue holds. Each start checks every row against these words, so they say all that
 -- a row must be; the queue's module fills in the form of a key and the states.
 
+-- `seal` is a checksum of key, state and `settled` of a study that is done or failed.
 CREATE TABLE study (
     key TEXT PRIMARY KEY NOT NULL CHECK (key GLOB '{key}'),
     state TEXT NOT NULL CHECK (state IN {states}), generation INTEGER NOT NULL CHECK (generation BETWEEN 0 AND {most}),
@@ -8,7 +9,8 @@ CREATE TABLE study (
     attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts BETWEEN 0 AND {most}),
     sendings INTEGER NOT NULL DEFAULT 0 CHECK (sendings BETWEEN 0 AND {most}),
     returned INTEGER NOT NULL DEFAULT 0 CHECK (returned BETWEEN 0 AND {most}),
-    computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT ''
+    computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT '',
+    seal TEXT NOT NULL DEFAULT ''
 ) STRICT;
 DROP INDEX IF EXISTS study_due;  -- of an earlier version's table
 CREATE INDEX study_due ON study (state, due);

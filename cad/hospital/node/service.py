@@ -143,6 +143,7 @@ class Node:
             self.inbox = Inbox(settings, self.queue)
             undo.callback(self.inbox.close)
             n_entered, n_missing = self.inbox.take_stock()
+            self._take_back()
             n_queued_again = self.queue.recover(retry_failed=retry_failed)
             self._clock = 0.0
             self._set_clock()
@@ -504,6 +505,7 @@ class Node:
         self._set_clock()
         if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
             self._swept = time.monotonic()
+            self._take_back()
             before = time.time() - self.settings.studies.keep_days * _DAY
             for study in self.queue.outdated(before):
                 try:
@@ -512,6 +514,11 @@ class Node:
                 except OSError as error:  # the next studies are removed all the same
                     tell("not swept", study=study, **wording(error))
         return False
+
+    def _take_back(self) -> None:
+        """Do studies again whose end somebody else has written into the queue, and log them."""
+        for study in self.queue.taken_back(time.time()):
+            tell("not ended by this node", study=study)
 
     def _set_clock(self) -> None:
         """Correct the times in the queue at the start of the node, and after a change of the

@@ -163,7 +163,9 @@ def elements(
 ) -> Iterator[tuple[int, int, int]]:
     """Yield tag, begin and end of each element outside of sequences (PS3.5 7.1).
 
-    A sequence itself is such an element; the elements of its items are not.
+    A sequence itself is such an element; the elements of its items are not. Unlike
+    :func:`check_places`, this function passes over a sequence of stated length, and refuses a
+    damaged file, because it says where each element ends.
 
     Parameters
     ----------
@@ -278,8 +280,9 @@ def check_places(
 
     Elements stand in ascending order of their tags (PS3.5 7.1), so each stands once. Programs
     differ in which of two elements they read. Headers are read up to the pixels: an element behind
-    them would count as absent. A merely descending order is not refused. Where a file is damaged,
-    the check ends, and the reader of the file reports the damage.
+    them would count as absent. A merely descending order is not refused. Unlike :func:`elements`,
+    this function enters each sequence that it checks, also one of stated length, and goes on where
+    a file is damaged, as pydicom does: the reader of the file reports the damage.
 
     Parameters
     ----------

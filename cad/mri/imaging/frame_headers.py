@@ -334,7 +334,7 @@ def _restated(element: pydicom.DataElement, earlier: pydicom.DataElement) -> Any
     if not agree:
         raise CadError(
             f"{tagged(keyword)} stands twice in the header of one frame, as {shown[0]} and as "
-            f"{shown[1]}",
+            f"{shown[1]}; one header states it once, or alike",
             hint="export the series again, or as single images",
         )
     return element.value

@@ -252,6 +252,7 @@ def read_own_voxels(path: Path, kind: np.dtype[Any]) -> np.ndarray:
     return array.astype(kind)
 
 
+@door("in", "MetaImage", bound="the size that the header states")
 def _unpacked_voxels(stream: io.BufferedReader, voxels: _Voxels) -> bytes:
     """Return the unpacked voxels; empty if they end early, or if anything follows them."""
     unpacker = zlib.decompressobj(wbits=voxels.packed or 0)

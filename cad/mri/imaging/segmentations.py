@@ -684,8 +684,8 @@ def _stated_distance(dataset: Dataset, keyword: str) -> float | None:
         stated.add(distance)
     if stated and not _agree(min(stated), max(stated)):
         raise CadError(
-            f"{tagged(keyword)} stands twice in the header, as {min(stated):g} and as "
-            f"{max(stated):g} mm",
+            f"{tagged(keyword)} is stated as {min(stated):g} and as {max(stated):g} mm; all slices "
+            "of a SEG have one distance, and one thickness",
             hint=_AGAIN,
         )
     largest = max(stated, default=0.0)

@@ -7,10 +7,12 @@ differ in the last digits.
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from cad.base.errors import CadError
+from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frames import Frame, printable
 from cad.mri.imaging.volume import Volume, triple
 
@@ -110,9 +112,10 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     Raises
     ------
     CadError
-        For a missing or duplicate slice, slices of different size, orientation or spacing, and
-        slices without a position.
+        For a missing or duplicate slice, slices of different size, orientation or spacing, slices
+        without a position, and mosaics that state different distances between their slices.
     """
+    _check_mosaics(frames)
     groups: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
     planes: list[np.ndarray] = []
     for item in frames:
@@ -132,6 +135,36 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     for group in groups.values():
         stacks += _split_times(group)
     return sorted(stacks, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
+
+
+def _check_mosaics(frames: list[Frame]) -> None:
+    """Refuse a series whose Siemens mosaics state different distances between their slices.
+
+    The places of a mosaic's slices follow from this distance, so that two distances would give two
+    images of one series on different grids.
+    """
+    first_places = {}
+    distances: dict[Path, float] = {}
+    for item in frames:
+        if not item.tiles or item.position is None:
+            continue
+        place = np.array(item.position)
+        if item.index == 0:
+            first_places[item.path] = place
+        elif item.index == 1 and item.path in first_places:
+            distances[item.path] = float(np.linalg.norm(place - first_places[item.path]))
+    if not distances:
+        return
+    head, distance = next(iter(distances.items()))
+    for path, other in distances.items():
+        if abs(other - distance) > max(SPACING_TOLERANCE * distance, POSITION_TOLERANCE_MM):
+            raise CadError(
+                f"{tagged('SpacingBetweenSlices')} is {distance:g} mm in {head.name} and "
+                f"{other:g} mm in {path.name}; the mosaics of one series have one distance between "
+                "slices",
+                file=path,
+                hint="two series may be mixed, or one file was changed; export the series again",
+            )
 
 
 def _number_of_plane(item: Frame, planes: list[np.ndarray]) -> int | None:

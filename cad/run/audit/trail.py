@@ -66,6 +66,7 @@ class DamagedTrail(CadError):
     """Report that the end of an audit trail was changed. Nothing is appended to such a trail."""
 
 
+@door("own", "audit trail")
 def append(path: Path, entry: JsonObject) -> str:
     """Append one line to an audit trail; when the call returns, the line is on the disk.
 

@@ -38,6 +38,7 @@ from cad.base.transactions import FolderKind, claimed, commit, is_ours, settle, 
 from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners.base import RangeWarning, outside, training_range
 from cad.mri.columns import Column, columns_of_table, columns_stated
+from cad.run.model.fold_features import Preparation
 from cad.run.model.metadata import check_metadata
 from cad.run.model.state import check_stored, dump_state, load_state
 
@@ -58,9 +59,9 @@ FILL = (
 # the learner was fitted to is known in every row.
 _LABELS = ("y", "p", "truth", "out_of_fold", "out_of_fold_probability", "readers_mean")
 _ALWAYS_LABELLED = ("y",)
+_SAME_VALUE = 1e-9  # relative difference up to which two stored values are one
 # Limits of time (seconds) and memory (gigabytes) for the child process that computes a bundle's
 # reference predictions again, and the modules that this process loads.
-_SAME_VALUE = 1e-9  # relative difference up to which two stored values are one
 _SECONDS = 120.0
 _GIGABYTES = 4.0
 _NEEDS = "cad.learning.learners.rivals cad.learning.learners.ranking.rankboost pyarrow.parquet"
@@ -353,7 +354,6 @@ def load_bundle(folder: Path) -> Bundle:
                 prove, contents, seconds=_SECONDS, gigabytes=_GIGABYTES, needs=_NEEDS
             )
             estimator, reference = _restored(metadata, contents)
-            check_metadata(metadata)
     except CadError as error:
         text = error.problem.removeprefix(f"{problem}: ")
         hint = "fetch the bundle again from its source, or train again"
@@ -401,11 +401,7 @@ def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
     estimator, reference = _restored(metadata, contents)
     training = read_parquet(contents["training.parquet"])
     check_training(training, metadata, estimator)
-    harmonised = metadata.get("preparation", {}).get("combat") is not None
-    if not harmonised:
-        # The training table has the features as they were measured. Where site effects are removed
-        # before the learner, the reference rows have other values.
-        _check_reference(reference["X"], training, metadata["features"])
+    _check_reference(reference["X"], training, metadata)
     got = positive_probability(estimator, reference["X"])
     return float(np.abs(got - reference["probability"]).max()), training
 
@@ -413,7 +409,10 @@ def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
 def _restored(
     metadata: JsonObject, contents: dict[str, bytes]
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the estimator and the reference arrays of a bundle, after checking both."""
+    """Return the estimator and the reference arrays of a bundle, after checking both.
+
+    The metadata are checked, too.
+    """
     features = metadata["features"]
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
         raise CadError("`features` must be a list of names")
@@ -430,6 +429,7 @@ def _restored(
         raise CadError(f"{rows} reference rows, probabilities of shape {probability.shape}")
     if not ((probability >= 0) & (probability <= 1)).all():
         raise CadError("a stored reference probability is none: it is not within 0 to 1")
+    check_metadata(metadata)
     return estimator, reference
 
 
@@ -527,17 +527,26 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
         )
 
 
-def _check_reference(X: np.ndarray, training: pd.DataFrame, features: list[str]) -> None:
+def _check_reference(X: np.ndarray, training: pd.DataFrame, metadata: JsonObject) -> None:
     """Raise an error if the reference rows and the training table are not of one training.
 
     Reference rows are training rows, or rows of shuffled columns of the training table. So each of
     their values stands in the same column of the table, unless the columns are exchanged, or one of
-    them is in another unit.
+    them is in another unit. The table has the features as they were measured. If site effects are
+    removed before the learner, a reference value is one of this column without the effect of one of
+    the sites.
     """
+    features = metadata["features"]
+    measured = training[features]
+    preparation = Preparation.of(metadata)
+    tables = [measured.to_numpy(float)]
+    if preparation.harmoniser is not None:
+        for site in preparation.harmoniser.sites_:
+            tables.append(preparation.adjust(measured, [site] * len(measured)))
+    expected = np.concatenate(tables)
     for column, name in enumerate(features):
-        trained = training[name].to_numpy(float)
         for value in X[~np.isnan(X[:, column]), column]:
-            if not np.isclose(trained, value, rtol=_SAME_VALUE, atol=0).any():
+            if not np.isclose(expected[:, column], value, rtol=_SAME_VALUE, atol=0).any():
                 raise CadError(
                     f"the reference value {value:g} of column {name[:80]!r} is not in the training "
                     "table: columns are exchanged, or one is in another unit"

@@ -235,6 +235,12 @@ def _check_preparation(preparation: Preparation, features: int) -> None:
     for name, (values, shape) in arrays.items():
         if values is None or values.shape != shape or not np.isfinite(values).all():
             raise CadError(f"preparation: {name!r} of the site effects must have shape {shape}")
+    # A row is divided by both.
+    for name in ("spread", "scale"):
+        if not (arrays[name][0] > 0).all():
+            raise CadError(
+                f"preparation: {name!r} of the site effects has a number that is not > 0"
+            )
 
 
 def _check_provenance(provenance: dict[str, list[Any]] | None) -> None:

@@ -253,6 +253,109 @@ def test_what_arrives_before_the_sweep_is_not_swept(inbox, images):
     assert len(list(inbox.incoming(entry.key).iterdir())) == 2
 
 
+def in_file(inbox: Inbox, change: str) -> None:
+    """Change the queue's file as a person with SQLite's own program does."""
+    with closing(sqlite3.connect(inbox.queue.path)) as database:
+        database.execute(f"UPDATE study SET {change}")  # noqa: S608 - a test's own words
+        database.commit()
+
+
+def ended(inbox: Inbox, state: str, now: float) -> str:
+    """End the only study, and return its key."""
+    with inbox.queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+        inbox.queue.settle(entry, state, now)
+    return entry.key
+
+
+LONG_AGO = time.time() - 400 * 86_400
+
+
+@pytest.mark.parametrize("state", [states.DONE, states.FAILED])
+def test_a_study_that_somebody_else_ended_is_done_again(
+    make_node, images: list[Path], state: str, capsys
+):
+    """Its images were never computed: to sweep them would lose the study."""
+    node = make_node()
+    keep(node.inbox, images[0])
+    in_file(node.inbox, f"state = '{state}', settled = {LONG_AGO}")
+    key = only(node.queue).key
+    assert not node.inbox.sweep(key, time.time())
+    node.sweep()
+    entry = only(node.queue)
+    assert (entry.state, entry.settled, entry.sendings) == (states.RECEIVING, None, 1)
+    assert entry.due <= time.time()
+    assert len(list(node.inbox.incoming(key).iterdir())) == 1
+    assert f'"not ended by this node", "study": "{key}"' in capsys.readouterr().out
+
+
+def test_a_start_takes_back_what_somebody_else_ended(make_node, images: list[Path], capsys):
+    node = make_node()
+    keep(node.inbox, images[0])
+    in_file(node.inbox, f"state = '{states.DONE}', settled = {LONG_AGO}")
+    assert only(make_node().queue).state == states.RECEIVING
+    assert capsys.readouterr().out.count('"not ended by this node"') == 1
+
+
+@pytest.mark.parametrize("state", [states.DONE, states.FAILED])
+def test_an_ended_study_whose_time_somebody_moved_is_not_swept(
+    make_node, images: list[Path], state: str
+):
+    node = make_node()
+    keep(node.inbox, images[0])
+    key = ended(node.inbox, state, time.time())
+    node.sweep()
+    assert only(node.queue).state == state  # as the node left it
+    in_file(node.inbox, f"settled = {LONG_AGO}")
+    assert node.queue.outdated(time.time()) == []
+    assert node.queue.taken_back(time.time()) == [key]
+    assert node.queue.taken_back(time.time()) == []
+
+
+def test_the_checksum_of_an_earlier_end_ends_nothing_again(make_node, images: list[Path]):
+    """A new instance, and a failed study that is tried again, void it."""
+    node = make_node()
+    keep(node.inbox, images[0])
+    ended(node.inbox, states.FAILED, LONG_AGO)
+    node.queue.recover(retry_failed=True)
+    in_file(node.inbox, f"state = '{states.FAILED}'")
+    assert node.queue.outdated(time.time()) == []
+    key = only(node.queue).key
+    assert node.queue.taken_back(0.0) == [key]
+    ended(node.inbox, states.DONE, LONG_AGO)
+    assert node.queue.outdated(time.time()) == [key]
+    keep(node.inbox, images[1])
+    in_file(node.inbox, f"state = '{states.DONE}'")
+    assert node.queue.outdated(time.time()) == []
+
+
+def test_a_wrong_clock_and_a_second_sending_leave_the_checksum_right(make_node, images: list[Path]):
+    node = make_node()
+    keep(node.inbox, images[0])
+    now = time.time()
+    key = ended(node.inbox, states.DONE, now + 10_000)
+    assert node.queue.put_right(now, 100.0) == 1
+    assert node.queue.outdated(now + 1) == [key]
+    node.queue.still_wanted(key, now + 50)
+    assert node.queue.outdated(now + 51) == [key]
+    # An end of another hand stays one.
+    in_file(node.inbox, f"settled = {now + 10_000}")
+    node.queue.put_right(now, 100.0)
+    node.queue.still_wanted(key, now + 60)
+    assert node.queue.taken_back(now) == [key]
+
+
+def test_studies_that_an_earlier_version_ended_are_swept(make_node, images: list[Path]):
+    node = make_node()
+    keep(node.inbox, images[0])
+    key = ended(node.inbox, states.DONE, LONG_AGO)
+    with closing(sqlite3.connect(node.queue.path)) as database:
+        database.executescript("ALTER TABLE study DROP COLUMN seal; PRAGMA user_version = 5;")
+    node = make_node()
+    assert node.queue.outdated(time.time()) == [key]
+    node.sweep()
+    assert node.queue.latest(states.STATES) == []
+
+
 @pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, ImplicitVRLittleEndian])
 def test_an_old_study_that_is_sent_again_is_kept_from_then_on(inbox, images, syntax):
     """Also written otherwise."""

@@ -823,6 +823,7 @@ def test_a_number_that_may_be_a_date_of_birth_is_refused(image, keyword, value, 
     ("text", "seconds"),
     [
         ("550317", None),
+        ("190355", 68635.0),
         ("19550317", None),
         ("256000", None),
         ("236000", None),

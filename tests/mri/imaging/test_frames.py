@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import warnings
 from collections import defaultdict
@@ -312,6 +313,46 @@ def test_a_mosaic_that_cannot_be_cut_with_certainty(tmp_path, tags, problem):
     ((error,),) = (series.values() for series in listing.unusable.values())
     assert problem in error.problem
     assert list(listing.studies.values()) == [[]]
+
+
+def mosaics(folder: Path, steps: tuple[float, ...]) -> list[Path]:
+    """Write mosaics of four slices, one for each time, that state these distances of slices."""
+    normal = b"".join(
+        struct.pack("<4i", 4, 4, 77, 4) + text for text in (b"0\0\0\0", b"0\0\0\0", b"1\0\0\0")
+    )
+    name = struct.pack("<64s i 4s 3i", b"SliceNormalVector", 3, b"FD", 4, 3, 77)
+    csa = b"SV10\4\3\2\1" + struct.pack("<2i", 1, 77) + name + normal
+    paths = write_series(
+        folder, voxels((len(steps), 8, 8)), ImageType=["ORIGINAL", "PRIMARY", "MOSAIC"]
+    )
+    for number, (path, step) in enumerate(zip(paths, steps, strict=True), start=1):
+        dataset = pydicom.dcmread(path)
+        dataset.ImagePositionPatient = [0, 0, 0]
+        dataset.AcquisitionNumber = number
+        dataset.SpacingBetweenSlices = str(step)
+        dataset.private_block(0x19, "SIEMENS MR HEADER", create=True).add_new(0x0A, "US", 4)
+        dataset.private_block(0x29, "SIEMENS CSA HEADER", create=True).add_new(0x10, "OB", csa)
+        dataset.save_as(path)
+    return paths
+
+
+def test_mosaics_of_two_distances_between_slices_are_refused(tmp_path):
+    first, second, third = mosaics(tmp_path, (3.0, 3.0, 3.6))
+    (frames,) = listed(tmp_path).studies.values()
+    with pytest.raises(CadError) as refused:
+        stacks_of(frames)
+    assert refused.value.problem == (
+        f"SpacingBetweenSlices (0018,0088) is 3 mm in {first.name} and 3.6 mm in {third.name}; the "
+        "mosaics of one series have one distance between slices"
+    )
+    assert refused.value.file == str(third)
+    assert "export the series again" in refused.value.hint
+    assert second.name not in str(refused.value)
+
+
+def test_mosaics_of_one_rounded_distance_are_read(tmp_path):
+    mosaics(tmp_path, (3.0, 3.0001, 3.0))
+    assert [stack.shape for stack in stacks(tmp_path)] == [(4, 4, 4)] * 3
 
 
 def test_both_phase_encoding_directions_in_one_series(tmp_path):

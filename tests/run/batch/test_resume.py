@@ -72,6 +72,24 @@ def test_what_is_current_is_kept_and_what_changed_is_done(cohort: Path, quick: s
     assert whys(measure(cohort, other, out)) == [changed] * 3
 
 
+def test_a_change_that_keeps_size_and_time_is_seen_without_resume_alone(
+    cohort: Path, quick: str, tmp_path: Path
+):
+    out = tmp_path / "out"
+    first = measure(cohort, quick, out)
+    path = cohort / "sub-0002" / "dwi" / "sub-0002_ADC.json"
+    state = path.stat()
+    content = path.read_bytes()
+    changed = content.replace(b"{\n  ", b"{\n\t ")
+    assert changed != content
+    path.write_bytes(changed)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert whys(measure(cohort, quick, out)) == [("kept", "unchanged")] * 3
+    again = measure(cohort, quick, out, resume=False)
+    assert [outcome.status for outcome in again.values()] == ["computed"] * 3
+    assert again["sub-0002"].key != first["sub-0002"].key
+
+
 def test_a_damaged_result_or_memory_is_done_again(cohort: Path, quick: str, tmp_path: Path):
     out = tmp_path / "out"
     measure(cohort, quick, out)

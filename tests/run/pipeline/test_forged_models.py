@@ -29,8 +29,10 @@ from cad.learning.evaluation.folds.ask import positive_probability
 from cad.learning.learners import LEARNERS
 from cad.learning.learners.rivals import rival_learners
 from cad.learning.stored import check_trees, declared_by
+from cad.mri.features.harmonise import CombatHarmoniser
 from cad.run.api import save_model
-from cad.run.model.bundle import FILES, HASHES, load_bundle
+from cad.run.model.bundle import FILES, HASHES, load_bundle, save_bundle
+from cad.run.model.fold_features import Preparation
 from cad.run.model.state import _LIBRARY, _classes
 from cad.run.tables import predict_table
 
@@ -338,3 +340,105 @@ def test_whoever_asks_an_estimator_gets_probabilities(value: float):
 
     with pytest.raises(CadError, match="1 of 2 rows get no probability"):
         positive_probability(Forged(), np.zeros((2, 1)))
+
+
+@pytest.fixture
+def of_two_sites(tmp_path: Path) -> Path:
+    """A model whose site effects were removed before its learner."""
+    rng = np.random.default_rng(4)
+    sites = np.repeat(["A", "B"], 20)
+    X = pd.DataFrame(rng.normal(size=(40, 3)), columns=COLUMNS)
+    X.loc[sites == "B"] = 3 + 2 * X.loc[sites == "B"]
+    y = (X["a"].to_numpy() + rng.normal(size=40) > 1.5).astype(float)
+    X.loc[7, "b"] = np.nan
+    medians = X.median().to_numpy()
+    filled = X.fillna(X.median()).to_numpy()
+    harmoniser = CombatHarmoniser(unseen="keep").fit(filled, site=sites)
+    preparation = Preparation(unstable=("c",), harmoniser=harmoniser, medians=medians)
+    rows = preparation.adjust(X, sites)
+    front = [("impute", SimpleImputer(keep_empty_features=True)), ("scale", StandardScaler())]
+    estimator = Pipeline([*front, ("learner", LEARNERS["ProbabilisticSVC"]())]).fit(rows, y)
+    metadata = {"features": COLUMNS, "preparation": {**preparation.as_dict(), "text": []}}
+    save_bundle(tmp_path / "true", estimator, metadata, "card", rows[5:30], X.assign(y=y))
+    return tmp_path / "true"
+
+
+def test_a_harmonised_model_is_loaded(of_two_sites: Path):
+    bundle = load_bundle(of_two_sites)
+    assert bundle.gap == 0
+    assert np.isnan(bundle.reference_X[2, 1])
+    assert np.isnan(bundle.reference_X[:, 2]).all()
+
+
+def exchange_columns(table: pd.DataFrame, metadata: dict[str, Any]) -> pd.DataFrame:
+    return table.assign(a=table["b"], b=table["a"].fillna(0))
+
+
+def change_a_unit(table: pd.DataFrame, metadata: dict[str, Any]) -> pd.DataFrame:
+    return table.assign(a=1000 * table["a"])
+
+
+def move_a_site(table: pd.DataFrame, metadata: dict[str, Any]) -> pd.DataFrame:
+    metadata["preparation"]["combat"]["shift"][1][0] += 0.01
+    return table
+
+
+def flatten_a_site(table: pd.DataFrame, metadata: dict[str, Any]) -> pd.DataFrame:
+    metadata["preparation"]["combat"]["scale"][0][0] = 0.0
+    return table
+
+
+def cut_the_medians(table: pd.DataFrame, metadata: dict[str, Any]) -> pd.DataFrame:
+    del metadata["preparation"]["combat"]["medians"][0]
+    return table
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (exchange_columns, "of column 'a' is not in the training table"),
+        (change_a_unit, "of column 'a' is not in the training table"),
+        (move_a_site, "of column 'a' is not in the training table"),
+        (flatten_a_site, "'scale' of the site effects"),
+        (cut_the_medians, "'medians' of the site effects"),
+    ],
+)
+def test_a_forged_harmonised_model_is_refused(
+    of_two_sites: Path, change: Callable[..., pd.DataFrame], words: str
+):
+    """Harmonised reference rows differ from the training table, and still belong to it."""
+    table = pd.read_parquet(of_two_sites / "training.parquet")
+    path = of_two_sites / "metadata.json"
+    metadata = json.loads(path.read_text())
+    change(table, metadata).to_parquet(of_two_sites / "training.parquet")
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(CadError, match=words):
+        load_bundle(sealed(of_two_sites))
+
+
+def test_a_whole_bundle_of_another_author_is_loaded(models: dict[str, Path], tmp_path: Path):
+    """Hashes prove no author: whoever changes the card makes them right again."""
+    folder = Path(shutil.copytree(models["OPAUC"], tmp_path / "model"))
+    (folder / "README.md").write_text("A card of somebody else.\n")
+    assert load_bundle(sealed(folder)).gap <= 1e-8
+
+
+def test_a_bundle_that_is_consistent_and_wrong_is_loaded(models: dict[str, Path], tmp_path: Path):
+    """Weights and reference predictions of a model with reversed labels: the check agrees."""
+    true = models["ProbabilisticSVC"]
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(size=(30, 3)), columns=COLUMNS)
+    p = np.clip(1 / (1 + np.exp(2 * X["a"])), 0, 1).round(2).to_numpy()
+    front = [("impute", SimpleImputer(keep_empty_features=True)), ("scale", StandardScaler())]
+    learner = Pipeline([*front, ("learner", LEARNERS["ProbabilisticSVC"]())]).fit(X, p)
+    save_model(tmp_path / "reversed", learner, X, p, np.arange(30))
+    folder = Path(shutil.copytree(true, tmp_path / "model"))
+    metadata = json.loads((folder / "metadata.json").read_text())
+    metadata["structure"] = structure_of(tmp_path / "reversed")
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    for name in ("weights.npz", "reference.npz"):
+        shutil.copy(tmp_path / "reversed" / name, folder / name)
+    wrong = load_bundle(sealed(folder))
+    assert wrong.gap <= 1e-8
+    row = pd.DataFrame([[2.0, 0.0, 0.0]], columns=COLUMNS)
+    assert wrong.probability(row)[0] < 0.5 < load_bundle(true).probability(row)[0]

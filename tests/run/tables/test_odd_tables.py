@@ -93,7 +93,7 @@ def test_a_row_without_any_value_gets_no_probability(model: Path, tmp_path: Path
     assert done.exit_code == 0, done.exception
     for note in (
         "1 rows have no value in any column of the model, and no probability",
-        "no column 'patient': every row is taken for a patient",
+        "no column 'patient': every row counts as a patient of its own",
         "no scores of r2: they are no evidence here",
     ):
         assert note in done.output

@@ -61,6 +61,13 @@ def predicted(rows: list[tuple[str, ...]], model: Path, scratch: Path) -> Predic
     return predict_table(scratch / "table.csv", model, scratch / "out.csv")
 
 
+def test_a_model_without_a_column_of_patients_says_so(model: Path, tmp_path: Path):
+    """A model of arrays was never told of patients; its note names no column ``None``."""
+    table = predicted(GOOD[:2], model, tmp_path)
+    note = "M names no column of patients: every row counts as a patient of its own"
+    assert [text for text in table.notes if "patient" in text] == [note]
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("factor", [1e-6, 1e-3])
 def test_a_column_in_another_unit_is_noted(model: Path, tmp_path: Path, factor: float, rows: int):
