@@ -21,7 +21,7 @@ from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
 from cad.base.doors import door
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import MAX_IMAGE, read_bytes
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.out import supersede
@@ -519,7 +519,7 @@ def understood(name: str) -> Iterator[None]:
     except CadError:
         raise
     except Exception as error:  # an answer may cause any error in the libraries that read it
-        words = "".join(c if c.isprintable() else "?" for c in str(error))[:200]
+        words = printable(str(error), 200)
         raise CadError(
             f"{name}: its answer cannot be understood: {type(error).__name__}: {words}",
             hint="tell the archive's administrator",

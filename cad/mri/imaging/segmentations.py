@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from pydicom.dataset import Dataset
 
-from cad.base.errors import CadError, located
+from cad.base.errors import CadError, located, printable
 from cad.mri.imaging.drawn_regions import (
     DrawnRegion,
     Wanted,
@@ -25,7 +25,7 @@ from cad.mri.imaging.drawn_regions import (
 )
 from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frame_headers import check_identity, frames_of
-from cad.mri.imaging.frames import ROUNDED, Frame, printable
+from cad.mri.imaging.frames import ROUNDED, Frame
 from cad.mri.imaging.pixel_checks import check_lines
 from cad.mri.imaging.pixels import decoded
 from cad.mri.imaging.stacks import (

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cad.base.errors import CadError
-from cad.mri.imaging.frames import Frame, printable
+from cad.base.errors import CadError, printable
+from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3

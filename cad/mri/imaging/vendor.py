@@ -26,9 +26,9 @@ from pydicom.dataset import Dataset
 from pydicom.multival import MultiValue
 from pydicom.sequence import Sequence
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import reading
-from cad.mri.imaging.frames import ROUNDED, printable
+from cad.mri.imaging.frames import ROUNDED
 from cad.mri.imaging.makers import maker
 
 
