@@ -562,10 +562,9 @@ def compare_belief_and_histology(options: Options) -> Result:
     names = men["man"].to_numpy()
     tissue = men["tissue"].to_numpy(bool)
     rows = []
-    bare = [
-        metrics.auc(y[chosen_men], men["top"].to_numpy(float)[chosen_men])
-        for chosen_men in (y >= 0, tissue)
-    ]
+    category = men["top"].to_numpy(float)
+    known = y >= 0
+    bare = [metrics.auc(y[known], category[known]), metrics.auc(y[tissue], category[tissue])]
     for used in (("category",), ("age", "psa", "density"), MEN):
         scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]
         q, _, order = np.mean(scored, axis=0)

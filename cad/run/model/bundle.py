@@ -260,7 +260,7 @@ def save_bundle(
     reference_X : ndarray, shape (n, n_features)
         Inputs whose predictions are stored and reproduced by :func:`verify_bundle`.
     training : DataFrame
-        Training regions, see :class:`Bundle`.
+        One row per training region: its ids, labels, out-of-fold numbers and features.
 
     Raises
     ------
@@ -469,7 +469,7 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
     Parameters
     ----------
     training : DataFrame
-        Labels and features of the training rows, see :class:`Bundle`.
+        One row per training region: its ids, labels, out-of-fold numbers and features.
     metadata : dict
         Content of ``metadata.json``.
     estimator : object

@@ -593,6 +593,10 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
     """
     n, height, width = images.roi_map.shape
     columns = math.ceil(math.sqrt(n * height / width))
+    layers = []
+    for key in LAYERS:
+        if key in images.layers:
+            layers.append(_sprite(images, key, columns, quality))
     return {
         "n": n,
         "numbers": images.slice_numbers,
@@ -603,9 +607,7 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
         "spacing": list(images.spacing),
         "z": [round(float(z), 1) for z in images.z_mm],
         "sides": list(images.sides),
-        "layers": [
-            _sprite(images, key, columns, quality) for key in LAYERS if key in images.layers
-        ],
+        "layers": layers,
         "labels": data_url(_tile(images.roi_map, columns)),
     }
 

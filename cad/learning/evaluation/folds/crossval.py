@@ -372,7 +372,11 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
         probability[fold.rows] = fold.probability
         decision[fold.rows] = fold.decision
         base[fold.rows] = fold.base
-    common = float(np.mean([fold.base for fold in folds if not fold.error]))
+    bases = []
+    for fold in folds:
+        if not fold.error:
+            bases.append(fold.base)
+    common = float(np.mean(bases))
     return OutOfFold(
         probability, decision, folds, centred_scores(probability, decision, base, common)
     )
@@ -613,8 +617,9 @@ def folds_side_by_side(
         training rows and labels. For a group that is not named here, ``front`` is fitted in this
         function.
     X, y, groups, eta, patients, relabel, n_jobs
-        As in :func:`out_of_fold`: features, labels, left-out group of every row, uncertainty of
-        labels, patient of every row, function that learns labels, number of processes.
+        Features, labels, left-out group of every row, uncertainty of labels, patient of every row,
+        function that learns labels from training rows, and number of processes. The arguments of
+        :func:`out_of_fold` have the same names and meanings.
 
     Returns
     -------
@@ -645,8 +650,11 @@ def folds_side_by_side(
     each = list(estimators.values())
     made = fronts or {}
     work = ((each, front, made.get(str(name)), name, *table) for name in names)
-    of_groups = list(each_piece(_fold_of_each, work, n_jobs))
-    return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
+    folds_of: dict[str, list[Fold]] = {name: [] for name in estimators}
+    for folds_of_group in each_piece(_fold_of_each, work, n_jobs):
+        for name, fold in zip(estimators, folds_of_group, strict=True):
+            folds_of[name].append(fold)
+    return folds_of
 
 
 def _fold_of_each(
