@@ -205,7 +205,10 @@ def check_declared(
     """
     name = type(estimator).__name__
     attributes = vars(estimator)
-    needed = {key for key, rule in declared.items() if isinstance(rule, Inside) or rule.needed}
+    needed = set()
+    for key, rule in declared.items():
+        if isinstance(rule, Inside) or rule.needed:
+            needed.add(key)
     allowed = {*declared, *parameters, "n_features_in_", "feature_names_in_"}
     if missing := sorted((needed | parameters) - set(attributes)):
         raise CadError(f"{name} lacks {', '.join(missing)}")

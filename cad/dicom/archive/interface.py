@@ -494,10 +494,11 @@ def matches(study: Dataset, match: dict[str, str]) -> bool:
         True if the value of every keyword in ``match`` fits its pattern. A value that the study
         lacks counts as an empty text. Without patterns every study matches.
     """
-    return all(
-        fnmatchcase(str(study.get(keyword, "") or "").lower(), pattern.lower())
-        for keyword, pattern in match.items()
-    )
+    for keyword, pattern in match.items():
+        value = str(study.get(keyword, "") or "")
+        if not fnmatchcase(value.lower(), pattern.lower()):
+            return False
+    return True
 
 
 @contextmanager

@@ -160,7 +160,11 @@ def read_segments(
     """
     names = wanted_segments(dataset, wanted)
     notes = []
-    unused = sum(1 for item in dataset.SegmentSequence if item.SegmentNumber > 0) - len(names)
+    n_segments = 0
+    for item in dataset.SegmentSequence:
+        if item.SegmentNumber > 0:
+            n_segments += 1
+    unused = n_segments - len(names)
     if unused > 0:
         notes.append(f"{unused} segments that the rules do not ask for are left out")
     if not names:
@@ -193,7 +197,10 @@ def read_segments(
     regions = []
     for number, name in names.items():
         frames = _frames_by_slice(drawn, number, plane, slices, path, name)
-        faint = [z for z in sorted(frames) if _is_faint(dataset, pixels[frames[z].index], number)]
+        faint = []
+        for z in sorted(frames):
+            if _is_faint(dataset, pixels[frames[z].index], number):
+                faint.append(z)
         if faint:
             listed = ", ".join(str(z) for z in faint)
             notes.append(f"segment {number} fills no voxel of slice {listed} to one half")

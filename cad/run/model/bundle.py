@@ -216,9 +216,7 @@ class Bundle:
         """
         # From a column without any value in the training nothing was learned.
         has_values = self.training[self.features].notna().any().to_numpy()
-        names = [
-            name for name, has_value in zip(self.features, has_values, strict=True) if has_value
-        ]
+        names = np.array(self.features, dtype=object)[has_values].tolist()
         trained = self.training[names].to_numpy(float)
         rows = self._rows(X)[:, has_values]
         if not len(rows) or not names:

@@ -507,7 +507,8 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
     steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, starts = np.nonzero(steps == 1)
     ends = np.nonzero(steps == -1)[1]
-    return [(int(r), int(a), int(b - a)) for r, a, b in zip(rows, starts, ends, strict=True)]
+    all_runs = np.stack([rows, starts, ends - starts], axis=1)
+    return [(row, start, length) for row, start, length in all_runs.tolist()]
 
 
 def _crop_of_picture(
