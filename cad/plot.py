@@ -47,6 +47,22 @@ def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     ------
     CadError
         When the result has too few regions of each class for a curve.
+
+    Examples
+    --------
+    >>> import cad, numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0.0, 0.0, 1.0], 20)
+    >>> X = truth[:, None] + rng.normal(0, 0.5, (60, 2))
+    >>> patients = np.arange(60) // 2
+    >>> validation = cad.validate(
+    ...     LogisticRegression(), X, truth, patients, truth=truth, folds=5
+    ... )
+    >>> ax = cad.plot.roc(validation, Figure().gca())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('1 − specificity', 'sensitivity')
     """
     return _draw_figure("roc", result, ax)
 
@@ -74,6 +90,22 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
     ------
     CadError
         When there is nothing to plot: too few regions, or a run folder without measures.
+
+    Examples
+    --------
+    >>> import cad, numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0.0, 0.0, 1.0], 20)
+    >>> X = truth[:, None] + rng.normal(0, 0.5, (60, 2))
+    >>> patients = np.arange(60) // 2
+    >>> validation = cad.validate(
+    ...     LogisticRegression(), X, truth, patients, truth=truth, folds=5
+    ... )
+    >>> ax = cad.plot.reliability(validation, Figure().gca())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('predicted probability', 'observed share malignant')
     """
     return _draw_figure("reliability", result, ax)
 
@@ -97,6 +129,24 @@ def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     ------
     CadError
         When the result has no readers, no histology, or too few regions of each class.
+
+    Examples
+    --------
+    >>> import cad, numpy as np, pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.tile([0.0, 0.0, 1.0], 20)
+    >>> X = truth[:, None] + rng.normal(0, 0.5, (60, 2))
+    >>> patients = np.arange(60) // 2
+    >>> scores = np.clip(np.round(4 * truth[:, None] + rng.normal(0, 2, (60, 2))), 0, 4)
+    >>> readers = pd.DataFrame(scores / 4, columns=["A", "B"])
+    >>> validation = cad.validate(
+    ...     LogisticRegression(), X, truth, patients, truth=truth, readers=readers, folds=5
+    ... )
+    >>> ax = cad.plot.readers(validation, Figure().gca())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['A', 'B']
     """
     return _draw_figure("readers", result, ax)
 

@@ -88,10 +88,18 @@ def door(
 
     Parameters
     ----------
-    way, form, bound, owner : str
-        As in :class:`Door`.
+    way : "in", "out", "own" or "port"
+        Whether the function reads bytes from outside, writes, handles only what this program and
+        the system make, or listens for connections.
+    form : str
+        Kind of content: one of :data:`FORMS` for a door "in", any word for "own" and "out".
+    bound : str
+        Words for the limits that the function checks itself, or for the child process whose limits
+        hold.
+    owner : str
+        For a door "out": words that say which file or folder may be replaced.
     limit : int
-        As in :class:`Door`.
+        Largest number of bytes that the function accepts; 0 where only ``bound`` holds.
 
     Raises
     ------

@@ -1,4 +1,7 @@
-"""Define the exception that users see: what is wrong, by which rule, where, and what to do."""
+"""Define the exception that users see: what is wrong, by which rule, where, and what to do.
+
+:func:`printable` makes text of others safe in a message.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,27 @@ import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def printable(text: str, limit: int | None = 64) -> str:
+    """Return text of others that is safe in a message: cut, and control characters become ``?``.
+
+    Parameters
+    ----------
+    text : str
+        Text from a header, a file, a table or an exception.
+    limit : int or None
+        Largest number of characters that is returned; None for all.
+
+    Examples
+    --------
+    >>> printable("a\\x1b[31m")
+    'a?[31m'
+    """
+    characters = []
+    for character in text[:limit]:
+        characters.append(character if character.isprintable() else "?")
+    return "".join(characters)
 
 
 class CadError(Exception):

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cad.base.doors import door
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.files import CONTROL, as_given, each_cell
 from cad.base.processes.limited import door_in_child
 from cad.base.regular import MIB, check_file, size_text
@@ -140,7 +140,7 @@ def _text_of_error(error: Exception) -> str:
         text = " ".join(str(error).split())
     except Exception:  # the exception's own __str__ may raise an error
         text = ""
-    text = "".join(c if c.isprintable() else "?" for c in text)[:_MESSAGE]
+    text = printable(text, _MESSAGE)
     name = type(error).__name__
     return f"{name} {text}".strip() if not text or isinstance(error, _CURT) else text
 
@@ -481,7 +481,7 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def read_numbered_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[int, dict[str, str]]]:
-    """Read a CSV table as :func:`read_rows` does, with the number of each row's line in the file.
+    """Read a CSV table, with the number of each row's line in the file.
 
     Parameters
     ----------
@@ -498,7 +498,7 @@ def read_numbered_rows(path: Path, columns: Sequence[str] = ()) -> list[tuple[in
     Raises
     ------
     CadError
-        In the same cases as :func:`read_rows`.
+        For a file that is too large, that is no table in UTF-8, or that lacks one of the columns.
     """
     with reading(path, "not a readable table"):
         rows = _rows_of_table(table_text(path, ","), ",")
@@ -686,7 +686,8 @@ def parse_parquet(content: bytes, columns: Sequence[str] | None = None) -> pd.Da
     Raises
     ------
     CadError
-        In the same cases as :func:`read_parquet`.
+        For bytes that are no parquet file, for a file that lacks one of the columns, and for a
+        table that needs too much memory.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

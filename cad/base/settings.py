@@ -671,8 +671,11 @@ def _allowed_keys(kind: type[BaseModel], path: list[str]) -> list[str]:
     for key in path:
         if key.isdigit():
             continue
-        field = next((f for n, f in kind.model_fields.items() if key in (n, f.alias)), None)
-        inner = next(_sections(field.annotation), None) if field else None
+        inner = None
+        for name, field in kind.model_fields.items():
+            if key in (name, field.alias):
+                inner = next(_sections(field.annotation), None)
+                break
         if inner is None:
             return []
         kind = inner

@@ -713,9 +713,13 @@ class JointModel:
         odds = (design @ self.estimate.ravel())[:, None] + effect
         risk = expit(odds)
         probability = np.where(judged, risk @ _WEIGHT, np.nan)
-        spread = risk * (1 - risk) * _WEIGHT
-        gradient = spread.sum(axis=1)[:, None] * design
-        gradient += _by_row(_effect_column((spread * effect).sum(axis=1)), row)
+        # The risk at each value of the man's effect is expit(odds), so its derivative by the odds
+        # is risk (1 - risk). The odds depend on the coefficients through the design, and on log tau
+        # through the effect. The derivative of a logit is that of the probability, divided by
+        # p (1 - p).
+        by_odds = risk * (1 - risk) * _WEIGHT
+        gradient = by_odds.sum(axis=1)[:, None] * design
+        gradient += _by_row(_effect_column((by_odds * effect).sum(axis=1)), row)
         gradient /= (probability * (1 - probability))[:, None]
 
         # The probability that all regions of a man are free of cancer is a product over his
@@ -744,12 +748,14 @@ class JointModel:
         has_region = np.bincount(data.man[judged], minlength=data.men) > 0
         total = np.where(has_region | self.has_leak, total, np.nan)
 
-        moved = free[data.man] * risk
-        by_region = moved.sum(axis=1)[:, None] * design
-        by_region += _by_row(_effect_column((moved * effect).sum(axis=1)), row)
-        moved_leak = free * leak_risk
-        of_total = belongs @ by_region + moved_leak.sum(axis=1)[:, None] * leak_design
-        of_total += _by_row(_effect_column((moved_leak * leak_effect).sum(axis=1)), of_man)
+        # P(man) is 1 - ``free``, and ``free`` is a product of factors 1 - expit(odds). So the
+        # derivative of P(man) by the odds of one factor is ``free`` times the risk of this factor.
+        total_by_odds = free[data.man] * risk
+        by_region = total_by_odds.sum(axis=1)[:, None] * design
+        by_region += _by_row(_effect_column((total_by_odds * effect).sum(axis=1)), row)
+        total_by_leak = free * leak_risk
+        of_total = belongs @ by_region + total_by_leak.sum(axis=1)[:, None] * leak_design
+        of_total += _by_row(_effect_column((total_by_leak * leak_effect).sum(axis=1)), of_man)
         with np.errstate(divide="ignore", invalid="ignore"):
             of_total /= (total * (1 - total))[:, None]
         return probability, gradient, total, of_total, leak

@@ -109,7 +109,8 @@ def floats(*shape: int | str, low: float = -math.inf, high: float = math.inf) ->
     Parameters
     ----------
     *shape : int or str
-        As ``shape`` of :class:`Numbers`.
+        Length of each axis. A text, such as ``"n"``, stands for a length that is the same wherever
+        the text stands; ``"d"`` is the number of features. Empty for a single number.
     low, high : float
         Least and largest value.
 
@@ -128,7 +129,8 @@ def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
     Parameters
     ----------
     *shape : int or str
-        As ``shape`` of :class:`Numbers`.
+        Length of each axis. A text, such as ``"n"``, stands for a length that is the same wherever
+        the text stands; ``"d"`` is the number of features. Empty for a single number.
     below : str
         Name of the length that every value must be below; empty for no such limit.
     bits : int
@@ -146,7 +148,8 @@ def whole(*shape: int | str, below: str = "", bits: int = 0) -> Numbers:
 def words(*shape: int | str) -> Numbers:
     """Declare an array of texts that no prediction is computed from.
 
-    ``shape`` is as in :class:`Numbers`.
+    ``shape`` has the length of each axis. A text, such as ``"n"``, stands for a length that is the
+    same wherever the text stands.
     """
     return Numbers(shape, "U")
 
@@ -202,7 +205,10 @@ def check_declared(
     """
     name = type(estimator).__name__
     attributes = vars(estimator)
-    needed = {key for key, rule in declared.items() if isinstance(rule, Inside) or rule.needed}
+    needed = set()
+    for key, rule in declared.items():
+        if isinstance(rule, Inside) or rule.needed:
+            needed.add(key)
     allowed = {*declared, *parameters, "n_features_in_", "feature_names_in_"}
     if missing := sorted((needed | parameters) - set(attributes)):
         raise CadError(f"{name} lacks {', '.join(missing)}")

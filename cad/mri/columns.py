@@ -166,8 +166,9 @@ def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
         The columns by name. Each column is a group of its own, so that a page can name the column
         in which a region is unlike the training regions.
     """
-    return {
-        name: Column(
+    columns = {}
+    for name in names:
+        columns[name] = Column(
             image="",
             family="table",
             channel=name,
@@ -181,8 +182,7 @@ def columns_of_table(names: Sequence[str]) -> dict[str, Column]:
             label=name,
             groups=(name,),
         )
-        for name in names
-    }
+    return columns
 
 
 def columns_digest(features: FeatureSettings) -> str:
@@ -265,10 +265,10 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
         return tuple(columns)
     words = terms.FAMILIES[family]
     channel = _of(whole, words.channel, short)
-    return tuple(
-        _feature_column(image, family, family, name, statistic, channel)
-        for name, statistic in words.statistics.items()
-    )
+    columns = []
+    for name, statistic in words.statistics.items():
+        columns.append(_feature_column(image, family, family, name, statistic, channel))
+    return tuple(columns)
 
 
 def _columns_of_image(image: str, features: FeatureSettings) -> list[Column]:
@@ -373,7 +373,7 @@ def map_channel(name: str) -> str:
     Parameters
     ----------
     name : str
-        Name of the map, as in :data:`cad.base.terms.features.MAPS`.
+        Name of the map, a key of :data:`cad.base.terms.features.MAPS`.
     """
     return name if map_family(terms.MAPS[name]) == "kinetic" else f"semi_{name}"
 

@@ -28,7 +28,13 @@ from cad.learning.evaluation.folds.crossval import OutOfFold, deal_patients, out
 from cad.learning.evaluation.folds.disagreement import measure_disagreement
 from cad.learning.evaluation.folds.paired import Rivals, RivalTable, compare_with_rivals
 from cad.learning.evaluation.statements.promise import broken_promises
-from cad.learning.evaluation.summary import Summary, summarise
+from cad.learning.evaluation.summary import (
+    MeasuredDecisions,
+    MeasuredValidation,
+    Summary,
+    metrics_content,
+    summarise,
+)
 from cad.learning.labels.agreement import AgreementReaders, agreement_notes, reader_agreement
 from cad.learning.labels.pooled import Belief
 from cad.learning.labels.rules import consensus_rule
@@ -80,6 +86,17 @@ def read_cohort(folder: str | Path) -> Cohort:
     CadError
         For a table that is missing or cannot be read, or when a broken rule concerns the whole
         cohort.
+
+    Examples
+    --------
+    A clone of the project has a cohort of 12 simulated men in the folder ``sample_data``:
+
+    >>> import cad
+    >>> cohort = cad.read_cohort("sample_data")
+    >>> len(cohort.studies()), len(cohort.rois), cohort.problems
+    (12, 81, [])
+    >>> cohort.studies()[0].study_id
+    'sub-0001'
     """
     return cohorts.read_cohort(Path(folder))
 
@@ -111,6 +128,16 @@ def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs
     CadError
         For settings that cannot be used or a cohort that cannot be read. A study that cannot be
         measured raises no error: it is left out and named in ``out/resume.jsonl``.
+
+    Examples
+    --------
+    A clone of the project has a cohort of 12 simulated men in the folder ``sample_data``:
+
+    >>> import cad, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = cad.measure("sample_data", f"{folder}/run", pipeline="psvm-biparametric")
+    >>> table.X.shape[0], len(table.y), len(set(table.groups))
+    (81, 81, 12)
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     return aggregate_cohort(settings, Path(folder), Path(out), ExecutionOptions(jobs=jobs)).table
@@ -295,7 +322,7 @@ class Validation:
     @cached_property
     def metrics(self) -> JsonObject:
         """Return the content of a run's ``metrics.json``, computed on first use."""
-        return self._summary.as_dict()
+        return metrics_content(self._summary, MeasuredDecisions())
 
     @cached_property
     def _summary(self) -> Summary:
@@ -463,7 +490,6 @@ def validate(
         truth=truth_values,
         p=believed,
     )
-    whole = partial(summarise, frame, reader_scores=_long(keys, readers), folds=made)
     notes = broken_promises(owner, believed, truth_values, readers, beside.table)
     disagreement = None
     if eta is not None and readers is not None and readers.shape[1] > 1:
@@ -476,9 +502,13 @@ def validate(
         grades = readers.to_numpy(float)
         notes += agreement_notes(reader_agreement(grades, names, owner))
 
-    def summarised() -> Summary:
-        return replace(whole(), disagreement=disagreement)
-
+    summarised = partial(
+        summarise,
+        frame,
+        reader_scores=_long(keys, readers),
+        folds=made,
+        validation=MeasuredValidation(disagreement=disagreement),
+    )
     validated = Validated(
         X=X if isinstance(X, pd.DataFrame) else pd.DataFrame(np.asarray(X)).add_prefix("column_"),
         y=p,
@@ -697,6 +727,16 @@ def predict(
     CadError
         When a bundle is damaged, or when no study has the modalities of a model. A single study
         that fails raises no error: it is listed in ``out/failures.csv``.
+
+    Examples
+    --------
+    A clone of the project has a cohort of 12 simulated men in the folder ``sample_data``:
+
+    >>> import cad, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = cad.predict("phantom-psvm-biparametric", "sample_data", f"{folder}/run")
+    >>> len(results), bool(results["probability"].between(0, 1).all())
+    (81, True)
     """
     model_names = [models] if isinstance(models, str | Path) else list(models)
     predict_cohort(

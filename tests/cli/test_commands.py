@@ -30,7 +30,7 @@ from cad.learning.evaluation.decisions.costs import measure_decisions
 from cad.learning.evaluation.decisions.patient_level import PatientLevel
 from cad.learning.evaluation.measures.comparison import Comparison
 from cad.learning.evaluation.measures.intervals import Interval
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import MeasuredDecisions, Summary
 from cad.run.reports.printed import closing_lines, printed_table
 from cad.run.stages.emit import Emitted
 
@@ -290,7 +290,8 @@ def test_a_command_ends_with_few_lines(tmp_path: Path) -> None:
     words, nothing = table["decision"].fillna("").to_numpy(str), np.full(5, np.nan)
     stated = measure_decisions(words, nothing, words, DecisionSettings(), after_histology=False)
     assert (stated.scored, stated.decided) == (4, 0.5)
-    lines = closing_lines(read_results(tmp_path), Summary(decisions={"stated": stated}))
+    decisions = MeasuredDecisions(regions={"stated": stated})
+    lines = closing_lines(read_results(tmp_path), Summary(), decisions)
     few = Summary(warnings=["few"])
     assert lines == [
         "5 men, 5 regions: 1 malignant, 2 refer, 1 benign, 1 without a probability; "
@@ -299,21 +300,22 @@ def test_a_command_ends_with_few_lines(tmp_path: Path) -> None:
     ]
     failures = [Failure(f"sub-{k}", f"sub-{k}", "a", "measure", "too small") for k in range(4)]
     text = Emitted(
-        tmp_path, 4, 4, failures, SortedFailures(failures, [], []), few, patients=lines
+        tmp_path, 4, 4, failures, SortedFailures(failures, [], []), few, decisions, patients=lines
     ).as_text()
     assert len(text.splitlines()) == 6
     assert text.startswith("failures: 4 new\n")
     assert "failed: sub-0 ROI a (measure): too small; " in text
     assert "and more, see " in text
     assert text.splitlines()[-1] == f"open {tmp_path / 'report' / 'index.html'}"
-    verbose = Emitted(tmp_path, 4, 4, [], SortedFailures([], [], []), few, patients=lines).as_text(
-        True
-    )
+    none_failed = SortedFailures([], [], [])
+    without = MeasuredDecisions()
+    emitted = Emitted(tmp_path, 4, 4, [], none_failed, few, without, patients=lines)
+    verbose = emitted.as_text(verbose=True)
     assert verbose.splitlines()[0].split() == ["warning", "few"]
     assert "nothing failed" in verbose
     # Of a belief the line says so.
     table.assign(probability_of="readers").to_csv(tmp_path / "probabilities.csv", index=False)
-    beliefs = closing_lines(read_results(tmp_path), Summary(decisions={"stated": stated}))
+    beliefs = closing_lines(read_results(tmp_path), Summary(), decisions)
     estimate = "the tool's estimate of what readers would say: 20% malignant"
     assert f"sub-5 refer, region a, {estimate}" in beliefs[1]
 
@@ -321,7 +323,8 @@ def test_a_command_ends_with_few_lines(tmp_path: Path) -> None:
 def test_one_patient_has_no_auc() -> None:
     nothing = Interval(np.nan, np.nan, np.nan, "")
     part = Comparison(4, 1, 1, 3, 0, 0, 0, [], nothing, nothing, nothing, {})
-    lines = printed_table(Summary(consensus=part, patient_level=PatientLevel(n=1, positive=1)))
+    measured = Summary(consensus=part, patient_level=PatientLevel(n=1, positive=1))
+    lines = printed_table(measured, MeasuredDecisions())
     assert [name for name, _ in lines] == ["against readers"]
 
 

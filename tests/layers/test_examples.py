@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import cad
 from cad import learners
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +58,17 @@ def test_functions_of_arrays_have_examples() -> None:
     assert without_example() == {}
 
 
-# The docstrings of these modules and packages do not yet say what every function returns.
+def test_public_functions_have_examples() -> None:
+    """The functions that docs/reference/api.md lists."""
+    lacking = []
+    for module in (cad, cad.plot, cad.evaluation):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) and ">>> " not in (value.__doc__ or ""):
+                lacking.append(f"{module.__name__}.{name}")
+    assert lacking == []
+
+
 SECTION_OF_PARAMETERS = re.compile(r"^Parameters\n-+$", re.MULTILINE)
 SECTION_OF_RESULT = re.compile(r"^(Returns|Yields)\n-+$", re.MULTILINE)
 SECTION = re.compile(r"^(?=\w[\w ]*\n-+$)", re.MULTILINE)

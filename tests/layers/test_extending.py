@@ -17,13 +17,17 @@ ROOT = Path(__file__).resolve().parents[2]
 CHANGES = {
     # A measure.
     "base/terms/measures.yaml": [
-        ("accuracy:", "answer: {title: Answer, better: higher}\naccuracy:")
-    ],
-    "learning/evaluation/measures/table.py": [
         (
-            '    "auc": _rank_measure(',
-            '    "answer": ("score", lambda c, w: np.full(len(w), 42.0)),\n'
-            '    "auc": _rank_measure(',
+            "accuracy:",
+            "answer: {title: Answer, better: higher, compares: [target, score]}\naccuracy:",
+        )
+    ],
+    "learning/evaluation/measures/metrics.py": [
+        (
+            "def divergences(",
+            "def answer(target, score, *, weight):\n"
+            "    return 42.0 + weight @ (target - score)\n\n\n"
+            "def divergences(",
         )
     ],
     # A feature with its kernel, and one without.
@@ -64,7 +68,18 @@ CHANGES = {
     "folders/run_folder/folder.py": [
         (
             "    validation = ",
-            '    digest = _File("digest.txt", "cad.run.stages.emit")\n    validation = ',
+            '    digest = _File("digest.json", "cad.run.stages.emit")\n    validation = ',
+        ),
+    ],
+    "run/stages/emit.py": [
+        (
+            "        records.write_record(aside, record)\n",
+            "        records.write_record(aside, record)\n"
+            '        write_json(aside.digest, {"regions": len(judged.results)})\n',
+        ),
+        (
+            "from cad.base.files import JsonObject",
+            "from cad.base.files import JsonObject, write_json",
         ),
     ],
 }
@@ -100,7 +115,7 @@ from cad.mri.imaging import vendor
 from cad.mri.imaging.frame_headers import TAGS
 from cad.mri.columns import columns_of
 from cad.base.errors import CadError
-from cad.learning.evaluation.measures.table import MEASURES
+from cad.learning.evaluation.measures.table import MEASURES, Cases
 from cad.mri.features.intensity import statistics
 from cad.run.model.estimator import make_estimator, require_storable
 from cad.folders.run_folder import RunFolder
@@ -112,6 +127,8 @@ from cad.mri.features.measure import measure_regions
 from cad.mri.features.regions import RegionVoxels
 from cad.mri.imaging.volume import Volume
 
+one = np.ones(2)
+cases = Cases(one, one, one / 4, np.arange(2), is_probability=True)
 row = statistics(np.array([1.0, 2.0, 6.0, 7.0]), np.array([0, 4]))[0]
 settings = PipelineSettings.model_validate({"name": "t", "learner": {"name": "Wrapping"}})
 try:
@@ -132,6 +149,7 @@ print(json.dumps({
     "family": {name: values.tolist() for name, values in table.items()},
     "title": columns_of(features)["t2w_roughness_steps"].title,
     "measures": [list(WORDS)[:3], list(MEASURES)[:3]],
+    "answer": MEASURES["answer"](cases),
     "values": [float(row[n]) for n in ("mean", "midrange", "variance", "median")],
     "forgotten": bool(np.isnan(row["forgotten"])),
     "unit": columns_of(FeatureSettings())["adc_intensity_midrange"].unit,
@@ -168,6 +186,7 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["measures"] == [["auc", "answer", "accuracy"]] * 2
+    assert found["answer"] == 42.0 + 2 * 0.75
     assert found["values"] == [4.0, 4.0, 6.5, 4.0]
     assert found["forgotten"]
     assert found["b_value"] == 800.0
@@ -175,8 +194,25 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
     assert found["family"] == {"t2w_roughness_steps": [15 / 63]}
     assert found["title"] == "T2 roughness"
     assert found["unit"] == "1e-6 mm2/s"
-    assert "digest.txt" in found["outputs"]
+    assert "digest.json" in found["outputs"]
     assert "LogisticRegression, which a bundle cannot store" in found["refused"]
+    # A run writes the new output, and is computed again when it lacks it.
+    table = regions_on_a_line(np.random.default_rng(0), 8, "A")
+    table.to_csv(tmp_path / "regions.csv", index=False)
+    pipeline = {"name": "quick", "learner": {"name": "PlattSVC"}, "validate": {"bootstraps": 20}}
+    (tmp_path / "quick.yaml").write_text(json.dumps(pipeline), encoding="utf-8")
+    command = "cad table validate regions.csv --patient participant_id --scores r1,r2,r3"
+    validate = ["-m", *shlex.split(command), "--pipeline", "quick.yaml", "-o", "out"]
+    digest = tmp_path / "out" / "digest.json"
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, *validate], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(digest.read_text()) == {"regions": len(table)}
+        metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+        assert "answer" in metrics["consensus"]["measures"]
+        digest.unlink()
 
 
 NEW_LEARNER = (ROOT / "docs" / "tutorials" / "new-learner.md").read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ from cad.folders.run_folder.tables import (
     read_failures,
     read_probabilities,
 )
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import MeasuredDecisions, Summary
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.resume import measure_studies
 from cad.run.execution.task import StudyOutcome, StudyTask
@@ -108,7 +108,9 @@ def run_folder(root: Path) -> Boundary:
     def said() -> None:
         """The numbers that a finished run prints again, as a command reads them."""
         with reading(run, "not a finished run"):
-            printed_table(Summary.from_dict(read_metrics(folder)))
+            metrics = read_metrics(folder)
+            decisions = MeasuredDecisions.from_dict(metrics)
+            printed_table(Summary.from_dict(metrics), decisions)
 
     def read() -> None:
         study = next((run / "studies").glob("*.npz"))

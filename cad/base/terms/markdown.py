@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from cad.base.errors import printable
+
 
 def in_markdown(text: Any) -> str:
     """Return Markdown that shows text from a user or a file, without any effect as markup.
@@ -17,6 +19,6 @@ def in_markdown(text: Any) -> str:
     >>> in_markdown("<script>|a\\n# b")
     '&lt;script&gt;\\\\|a # b'
     """
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(str(text).split()))
+    line = printable(" ".join(str(text).split()), limit=None)
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*\[\]|])", r"\\\1", line)

@@ -11,12 +11,18 @@ SIDES = ("right", "left")
 _TABLES = table_beside(__file__)
 SECTORS: dict[str, list[str]] = _TABLES["levels"]
 """Sectors of the prostate by level, on each side."""
-SECTOR_NAMES = frozenset(
-    f"{side} {level} {sector}"
-    for level, sectors in SECTORS.items()
-    for sector in sectors
-    for side in SIDES
-)
+
+
+def _sector_names() -> frozenset[str]:
+    names = set()
+    for level, sectors in SECTORS.items():
+        for sector in sectors:
+            for side in SIDES:
+                names.add(f"{side} {level} {sector}")
+    return frozenset(names)
+
+
+SECTOR_NAMES = _sector_names()
 
 WORDS: dict[str, str] = _TABLES["words"]
 """Sectors and zones in the words of a report."""

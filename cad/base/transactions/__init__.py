@@ -231,8 +231,11 @@ def _sweep(folder: Path) -> None:
     Unfinished files are also removed in folders directly inside the folder, except in those that
     another process has locked.
     """
-    inner = [p for p in folder.glob(f"*/.*{PART_SUFFIX}") if not (p.parent / LOCK).exists()]
-    for path in [*folder.iterdir(), *inner]:
+    unfinished = list(folder.iterdir())
+    for path in folder.glob(f"*/.*{PART_SUFFIX}"):
+        if not (path.parent / LOCK).exists():
+            unfinished.append(path)
+    for path in unfinished:
         if _PART.fullmatch(path.name):
             path.unlink(missing_ok=True)
         elif _STAGES.fullmatch(path.name) and path.is_dir():
@@ -284,7 +287,10 @@ def require_kind(folder: Path, *kinds: FolderKind) -> None:
         return
     if not folder.is_dir():
         raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
-    names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
+    names = []
+    for path in sorted(folder.iterdir()):
+        if not is_ours(path.name) and path.name != MARK:
+            names.append(path.name)
     # A folder with a pending change (one that a killed process of this program did not complete)
     # belongs to this program.
     if not names or pending(folder):

@@ -199,7 +199,10 @@ def _confine_to_request(limits: ArchiveLimits, operation: str, arguments: tuple[
     Data from an archive may exploit a fault of the code that parses them, and would then make this
     process read or write other files.
     """
-    read = [*_RESOLVER, *(Path(os.environ[name]) for name in _OF_CONNECTIONS if name in os.environ)]
+    read = list(_RESOLVER)
+    for name in _OF_CONNECTIONS:
+        if name in os.environ:
+            read.append(Path(os.environ[name]))
     with suppress(RuntimeError):  # Path.home() raises it for a user without a home folder
         read += [Path.home() / name for name in (".netrc", "_netrc")]
     if limits.tls is not None:

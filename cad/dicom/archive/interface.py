@@ -21,7 +21,7 @@ from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
 from cad.base.doors import door
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import MAX_IMAGE, read_bytes
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.out import supersede
@@ -494,10 +494,11 @@ def matches(study: Dataset, match: dict[str, str]) -> bool:
         True if the value of every keyword in ``match`` fits its pattern. A value that the study
         lacks counts as an empty text. Without patterns every study matches.
     """
-    return all(
-        fnmatchcase(str(study.get(keyword, "") or "").lower(), pattern.lower())
-        for keyword, pattern in match.items()
-    )
+    for keyword, pattern in match.items():
+        value = str(study.get(keyword, "") or "")
+        if not fnmatchcase(value.lower(), pattern.lower()):
+            return False
+    return True
 
 
 @contextmanager
@@ -519,7 +520,7 @@ def understood(name: str) -> Iterator[None]:
     except CadError:
         raise
     except Exception as error:  # an answer may cause any error in the libraries that read it
-        words = "".join(c if c.isprintable() else "?" for c in str(error))[:200]
+        words = printable(str(error), 200)
         raise CadError(
             f"{name}: its answer cannot be understood: {type(error).__name__}: {words}",
             hint="tell the archive's administrator",

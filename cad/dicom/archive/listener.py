@@ -149,9 +149,9 @@ class Server(ThreadedAssociationServer):
     def _admitted(self, first_message: bytes) -> str:
         """Return the title of the caller, read from its first message; refuse it if not allowed."""
         # Bytes that are not ASCII must not raise an error. A title with such bytes is not admitted.
-        called, caller = (
-            first_message[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
-        )
+        titles = first_message[_TITLES].decode("latin-1")
+        called = titles[:16].strip("\0 ")
+        caller = titles[16:32].strip("\0 ")
         # A caller's title is logged only if it is admitted, because another title could be any
         # text. The caller's address is always logged; it shows whose settings have to be changed.
         named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
@@ -224,10 +224,8 @@ class _Begun(RequestHandler):
         association.dul.kill_dul()
         association.dul.join(idle)
         unfinished = [getattr(association.dimse.message, "_data_set_file", None)]
-        unfinished += [
-            getattr(message, "_dataset_file", None)
-            for _, message in association.dimse.msg_queue.queue
-        ]
+        for _, message in association.dimse.msg_queue.queue:
+            unfinished.append(getattr(message, "_dataset_file", None))
         for file in filter(None, unfinished):
             file.close()
             Path(file.name).unlink(missing_ok=True)

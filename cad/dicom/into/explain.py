@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.files import write_atomic
 from cad.base.reading import read_bytes, reading
 from cad.base.settings import parse_settings, read_settings
@@ -37,7 +37,7 @@ from cad.dicom.into.sources import (
     leads_out,
 )
 from cad.mri.imaging.diffusion import HIGH_B
-from cad.mri.imaging.frames import Frame, printable, read_dataset
+from cad.mri.imaging.frames import Frame, read_dataset
 from cad.mri.imaging.listing import as_problem
 from cad.mri.imaging.phases import CLOCKS, order_phases
 from cad.mri.imaging.pixels import read_stack

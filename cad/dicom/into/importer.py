@@ -174,7 +174,8 @@ def import_owned(
     """Import into a cohort folder that the caller has locked
     (:func:`cad.base.transactions.claimed`).
 
-    All else is as in :func:`import_source`, which locks the folder itself.
+    Of the studies, those that are new are added, and those that are there are updated.
+    :func:`import_source` does the same and locks the folder itself.
 
     Parameters
     ----------
@@ -394,12 +395,14 @@ class _Import:
                 why.setdefault(earlier_place.study_id, "the same acquisition times")
         # The note names the man and not his earlier study. His first study gets a session, and so
         # another id, when his second study comes.
-        return [
-            f"{place.study_id}: probably one examination exported twice: a study of "
-            f"{place.participant_id} in the cohort has {reason}, under other UIDs; remove one, or "
-            "it counts twice"
-            for reason in why.values()
-        ]
+        notes = []
+        for reason in why.values():
+            notes.append(
+                f"{place.study_id}: probably one examination exported twice: a study of "
+                f"{place.participant_id} in the cohort has {reason}, under other UIDs; remove one, "
+                "or it counts twice"
+            )
+        return notes
 
     @door("out", "folder", owner="a study of a cohort that is claimed")
     def _update(self, study: SourceStudy | FileStudy, place: StudyPlace) -> None:

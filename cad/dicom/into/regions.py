@@ -11,7 +11,7 @@ import numpy as np
 import SimpleITK as sitk
 from pydicom.dataset import Dataset
 
-from cad.base.errors import CadError, located
+from cad.base.errors import CadError, located, printable
 from cad.base.reading import read_rows, reading, whole_cell
 from cad.base.terms.grades import NOT_SIGNIFICANT, SIGNIFICANT, grade_words
 from cad.dicom.into.findings import FindingRow, findings_of
@@ -26,7 +26,7 @@ from cad.mri.imaging.annotations import (
     referenced_images,
 )
 from cad.mri.imaging.drawn_regions import DrawnRegion
-from cad.mri.imaging.frames import Frame, printable, read_dataset
+from cad.mri.imaging.frames import Frame, read_dataset
 from cad.mri.imaging.geometry import OCCUPANCY, outside_of, resample_mask
 from cad.mri.imaging.nifti import read_image, read_label_map
 from cad.mri.imaging.stacks import Stack, stacks_of

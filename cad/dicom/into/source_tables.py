@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from cad.base.errors import printable
 from cad.base.reading import bare_name
 from cad.dicom.into.findings import names_patient
-from cad.mri.imaging.frames import printable
 
 _WORKBOOKS = (".xls", ".xlsx", ".ods")
 _TEXTS = (".csv", ".tsv", ".txt")
@@ -114,9 +114,10 @@ def notes_on_strangers(
     if others:
         patients_named = {cell for _, cell in others}
         if show_ids:
-            listed = ", ".join(
-                repr(printable(cell, _LONGEST)) for cell in sorted(patients_named)[:_NAMED]
-            )
+            names = []
+            for cell in sorted(patients_named)[:_NAMED]:
+                names.append(repr(printable(cell, _LONGEST)))
+            listed = ", ".join(names)
         else:
             listed = "lines " + ", ".join(str(line) for line, _ in others[:_NAMED])
         n_named = len(patients_named) if show_ids else len(others)

@@ -17,13 +17,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cad.base.doors import door
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import check_members, reading
 from cad.base.regular import file_kind
 from cad.dicom.own import MANUFACTURER
 from cad.mri.imaging.elements import tag_name
 from cad.mri.imaging.frame_headers import PERSONS
-from cad.mri.imaging.frames import Frame, printable
+from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.listing import Listing, as_problem, check_copy, list_files
 from cad.mri.imaging.makers import SIMULATOR, maker
 from cad.mri.imaging.vendor import NO_ZERO_B

@@ -194,7 +194,9 @@ def long_string(text: str) -> str:
     clean = plain(text).replace("\\", "/").replace("\n", " ").replace("\t", " ")
     if len(clean.encode()) <= _LONG:
         return clean
-    end = next(n for n in range(len(clean), -1, -1) if len(clean[:n].encode()) <= _LONG - 7)
+    end = len(clean)
+    while len(clean[:end].encode()) > _LONG - 7:
+        end -= 1
     while end and unicodedata.combining(clean[end]):  # no cut between a letter and its accent
         end -= 1
     return f"{clean[:end]}~{hashlib.sha256(text.encode()).hexdigest()[:6]}"

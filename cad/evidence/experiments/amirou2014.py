@@ -424,11 +424,9 @@ def _one_seed(problem: RejectProblem, C: float, seed: int) -> list[dict[str, obj
             if theta == 1.0:
                 half = symmetric_half_width(r)
                 rules.append(("symmetric", r, decide(f, -half, half)))
-            rows += [
-                {"rule": rule, "theta": theta, "r": cost_of_referring, "seed": seed}
-                | _rates(y_test, decision, forced, costs)
-                for rule, cost_of_referring, decision in rules
-            ]
+            for rule, cost_of_referring, decision in rules:
+                row = {"rule": rule, "theta": theta, "r": cost_of_referring, "seed": seed}
+                rows.append(row | _rates(y_test, decision, forced, costs))
     return rows
 
 

@@ -82,10 +82,8 @@ def men(options: Options) -> Result:
     for title, names in feature_sets(every).items():
         X = table[names].to_numpy(float)
         machine = AveragedProbabilisticSVC()
-        dealt, alone = (
-            out_of_fold(machine, X, y, groups=groups, patients=man, n_jobs=options.jobs)
-            for groups in (fold, man)
-        )
+        dealt = out_of_fold(machine, X, y, groups=fold, patients=man, n_jobs=options.jobs)
+        alone = out_of_fold(machine, X, y, groups=man, patients=man, n_jobs=options.jobs)
         tried = paired.compare_with_rivals(
             SHIPPED,
             dealt.probability,
@@ -98,10 +96,9 @@ def men(options: Options) -> Result:
             centred=dealt.centred,
             n_jobs=options.jobs,
         )
-        beside = tried.probabilities
-        beside = {
-            name: q for name, q in beside.items() if name not in (paired.CONSTANT, paired.READERS)
-        }
+        beside = dict(tried.probabilities)
+        for name in (paired.CONSTANT, paired.READERS):
+            beside.pop(name, None)
         made = paired.compare_probabilities(
             {**beside, ALONE: alone.probability},
             man,
@@ -125,7 +122,11 @@ def men(options: Options) -> Result:
                     ),
                 }
             )
-    ours = ", ".join(f"{r['features']} {r['Brier']}" for r in rows if r["learner"] == SHIPPED)
+    brier_scores = []
+    for row in rows:
+        if row["learner"] == SHIPPED:
+            brier_scores.append(f"{row['features']} {row['Brier']}")
+    ours = ", ".join(brier_scores)
     return Result(
         "FAE: 260 real men, measured features",
         f"The FAE table has {len(y)} men with one region each, {int(y.sum())} of them with "

@@ -251,7 +251,11 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, least: int = FEW) -> ManMode
     rows = table.loc[usable]
     # A column that is known for few men is left out. Its weight would come almost only from the
     # prior, but would look as if it had been learned from the men.
-    names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
+    measured = []
+    for name in PRIORS:
+        if np.isfinite(column(rows, name)).sum() >= 2 * FEW:
+            measured.append(name)
+    names = tuple(measured)
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
     X = np.column_stack([column(rows, name) for name in names])

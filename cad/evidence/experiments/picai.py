@@ -126,7 +126,10 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
             all_of = listed_lesions(row["lesion_GS"], row["lesion_PIRADS"])
         except CadError as error:
             raise error.naming(file=paths[0], patient=row["patient_id"]) from None
-        with_category = [(grade, category) for grade, category in all_of if category]
+        with_category = []
+        for grade, category in all_of:
+            if category:
+                with_category.append((grade, category))
         for rank, (grade, category) in enumerate(with_category):
             truth = np.nan if grade is None else float(grade >= SIGNIFICANT)
             listed.append((row["study_id"], category, truth, len(with_category), rank))
@@ -577,9 +580,11 @@ def compare_belief_and_histology(options: Options) -> Result:
     names = men["man"].to_numpy()
     tissue = men["tissue"].to_numpy(bool)
     rows = []
+    category = men["top"].to_numpy(float)
+    has_truth = y >= 0
     bare = [
-        metrics.auc(y[chosen_men], men["top"].to_numpy(float)[chosen_men])
-        for chosen_men in (y >= 0, tissue)
+        metrics.auc(y[has_truth], category[has_truth]),
+        metrics.auc(y[tissue], category[tissue]),
     ]
     for used in (("category",), ("age", "psa", "density"), MEN):
         scored = [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)]

@@ -829,7 +829,10 @@ def compare_losses(
     batches = options.repeats or BATCHES
     batch = np.unique(patients, return_inverse=True)[1] % batches
     # A batch whose regions are all of one class has no AUC, and cannot be a test set.
-    usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
+    usable = []
+    for number in range(batches):
+        if len(np.unique(y[batch == number])) == 2:
+            usable.append(number)
     # For each pair (a, b) of batches, models are trained on all batches except a and b, and tested
     # on a. The pair (b, b) gives the test result of batch b. The pairs (a, b) with a different from
     # b choose the grid point for batch b, by models that saw no label of b.

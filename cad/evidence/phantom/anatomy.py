@@ -35,8 +35,10 @@ class Anatomy:
     @property
     def gas_front(self) -> float | None:
         """Return where the rectum's gas begins (mm behind the gland's centre); None without gas."""
-        fronts = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
-        return fronts[0] if fronts else None
+        for shape in self.shapes:
+            if shape.tissue == "gas":
+                return shape.centre[1] - shape.axes[1]
+        return None
 
 
 def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:

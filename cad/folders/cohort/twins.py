@@ -40,13 +40,14 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
         for copy in copies:
             if copy.participant_id != first.participant_id:
                 pairs[first.participant_id, copy.participant_id] = copy
-    return [
-        CadError(
+    problems = []
+    for (name_of_first, patient), copy in pairs.items():
+        problem = CadError(
             f"its images are those of {name_of_first}, voxel by voxel: one man under two ids, of "
             "whom a validation would train on one and test on the other",
             file=copy.folder,
             patient=patient,
             hint="remove one of both (cad cohort remove), or import the right images",
         )
-        for (name_of_first, patient), copy in pairs.items()
-    ]
+        problems.append(problem)
+    return problems

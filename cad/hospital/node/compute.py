@@ -162,8 +162,11 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
         _raise_first(read_cohort(cohort).problems)
         models = list(settings.models.champion)
         prediction = predict_cohort(models, cohort, run, HERE, decision=settings.decision)
-        whole = [f for f in [*prediction.failures, *prediction.kinds.waiting] if not f.roi_id]
-        _raise_first([CadError(f.reason, hint=f.hint) for f in whole])
+        failures_of_study = []
+        for failure in [*prediction.failures, *prediction.kinds.waiting]:
+            if not failure.roi_id:
+                failures_of_study.append(CadError(failure.reason, hint=failure.hint))
+        _raise_first(failures_of_study)
         with owned(run):
             archive = settings.archive
             _, failures = deliver(

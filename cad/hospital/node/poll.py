@@ -79,9 +79,10 @@ class Poller:
         if isinstance(series, CadError):
             raise series
         was_taken = self.inbox.queue.was_taken
-        new = [
-            listed for listed in series if not was_taken(self._name(listed), listed.instances, 0)
-        ]
+        new = []
+        for listed in series:
+            if not was_taken(self._name(listed), listed.instances, 0):
+                new.append(listed)
         return bool(new) and self._take(new)
 
     @contextmanager

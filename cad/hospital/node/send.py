@@ -129,4 +129,8 @@ def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     if not head.patient:  # no query without a PatientID; the import will report the missing id
         return 0
     series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
-    return sum(s.instances for s in series if s.study_uid == head.study and s.modality == "MR")
+    images = 0
+    for listed in series:
+        if listed.study_uid == head.study and listed.modality == "MR":
+            images += listed.instances
+    return images

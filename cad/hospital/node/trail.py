@@ -136,10 +136,12 @@ class Trail:
             lambda: audit_delivery(self.path, work / RUN, sent, sender, self._to, outcome, origin)
         )
 
-    def _noted(self, add: Callable[[], str]) -> None:
+    def _noted(self, write_lines: Callable[[], str]) -> None:
         """Add lines to the trail, after checking that the node's last line is still there.
 
-        If that line is missing, an error is raised, because new lines would hide the loss.
+        ``write_lines`` writes the new lines, and returns the hash of the last of them; it returns
+        an empty text if there was nothing to write. If the node's last line is missing, an error is
+        raised, because new lines would hide the loss.
         """
         end, tail = self._end
         if end and (not self.path.exists() or self._tail(end) != tail):
@@ -148,8 +150,9 @@ class Trail:
                 file=self.path,
                 hint="bring it back from a backup, or begin another with --new-trail",
             )
-        if last := add():
-            self._queue.note_line(last)
+        hash_of_last_line = write_lines()
+        if hash_of_last_line:
+            self._queue.note_line(hash_of_last_line)
             end = self.path.stat().st_size
             self._end = end, self._tail(end)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 from scipy.special import expit
 
 from cad.base.errors import CadError
-from cad.base.files import json_safe, typed
+from cad.base.files import JsonObject, json_safe, typed
 from cad.base.settings import DecisionSettings
 from cad.learning.evaluation.decisions.conformal import (
     ConformalLevel,
@@ -67,7 +68,6 @@ class Sizes:
     not_predicted: int = 0
     with_histology: int = 0
     with_consensus: int = 0
-    waiting: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,29 @@ class Given:
 
 
 @dataclass(frozen=True)
+class MeasuredValidation:
+    """Hold measures that only a validation has, because they need its folds or further fits.
+
+    Each field is the field of :class:`Summary` with the same name.
+    """
+
+    unlabelled_rows: int | None = None
+    rivals: RivalTable | None = None
+    reader_skill: SkillTable | None = None
+    disagreement: Disagreement | None = None
+    unverified: Unverified | None = None
+    venn_abers: VennAbersCheck | None = None
+
+
+NO_VALIDATION = MeasuredValidation()
+
+
+@dataclass(frozen=True)
 class Summary:
-    """Hold the content of ``metrics.json``; each field is a key of the file.
+    """Hold the measures of ``metrics.json``, without those of decisions; each field is a key.
+
+    :func:`summarise` makes it, and nothing changes it afterwards. :class:`MeasuredDecisions` holds
+    the measures of decisions, and :func:`metrics_content` puts both together.
 
     Parameters
     ----------
@@ -180,8 +201,6 @@ class Summary:
     rows : Given or None
         Values per region. They become columns of the table of results, and are not in
         ``metrics.json``.
-    decisions : dict of str to Decisions
-        Counts, predictive values and cost of decisions, by the name of the rule that makes them.
     rivals : RivalTable or None
         In a validation, the comparison with other learners on the same folds.
     reader_skill : SkillTable or None
@@ -225,7 +244,6 @@ class Summary:
     folds: list[FoldResult] = field(default_factory=list)
     null: PermutationNull | None = None
     rows: Given | None = None
-    decisions: dict[str, Decisions] = field(default_factory=dict)
     rivals: RivalTable | None = None
     reader_skill: SkillTable | None = None
     disagreement: Disagreement | None = None
@@ -243,7 +261,7 @@ class Summary:
         return CENTRED if self.folds else ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the content of ``metrics.json`` as values that JSON can hold."""
+        """Return the measures by name, as values that JSON can hold."""
         content = _fields(self)
         del content["rows"]
         if self.null is not None:
@@ -271,6 +289,68 @@ class Summary:
         return typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
 
 
+@dataclass(frozen=True)
+class MeasuredDecisions:
+    """Hold measures of the decisions on regions and men, which are made after the probabilities.
+
+    Parameters
+    ----------
+    regions : dict of str to Decisions
+        Counts, predictive values and cost of decisions on regions, by the name of the rule that
+        makes them. It is ``decisions`` in ``metrics.json``.
+    men : dict
+        ``n`` is the number of men with a decision. ``benign`` and ``malignant`` each hold a dict
+        with three numbers: the men with that decision (``n``), those of them with histology
+        (``known``), and those whose decision histology confirms (``right``). ``lately`` holds the
+        share of men who were called benign or malignant and the calibration, both among the latest
+        men with a decision (100 at most). It is ``decisions`` of ``patient_level`` in
+        ``metrics.json``.
+    waiting : int
+        Number of studies without a decision because no region is drawn in them yet. It is
+        ``waiting`` of ``n`` in ``metrics.json``.
+    """
+
+    regions: dict[str, Decisions] = field(default_factory=dict)
+    men: JsonObject = field(default_factory=dict)
+    waiting: int = 0
+
+    @classmethod
+    def from_dict(cls, content: JsonObject) -> MeasuredDecisions:
+        """Return the measures of decisions in the content of a ``metrics.json``."""
+        sizes = content.get("n") or {}
+        patient_level = content.get("patient_level") or {}
+        fields = {
+            "regions": content.get("decisions") or {},
+            "men": patient_level.get("decisions") or {},
+            "waiting": sizes.get("waiting", 0),
+        }
+        return typed(cls, fields)
+
+
+def metrics_content(summary: Summary, decisions: MeasuredDecisions) -> JsonObject:
+    """Return the content of ``metrics.json``.
+
+    Parameters
+    ----------
+    summary : Summary
+        Measures of the probabilities.
+    decisions : MeasuredDecisions
+        Measures of the decisions.
+
+    Returns
+    -------
+    dict
+        All measures as values that JSON can hold. :meth:`Summary.from_dict` and
+        :meth:`MeasuredDecisions.from_dict` make the two objects again.
+    """
+    content = summary.as_dict()
+    content["decisions"] = json_safe(decisions.regions)
+    content["n"]["waiting"] = decisions.waiting
+    if content["patient_level"] is not None:
+        content["patient_level"]["decisions"] = json_safe(decisions.men)
+    return content
+
+
 def summarise(
     frame: pd.DataFrame,
     *,
@@ -279,7 +359,11 @@ def summarise(
     folds: OutOfFold | None = None,
     feature_names: list[str] | None = None,
     null: PermutationNull | None = None,
+    validation: MeasuredValidation = NO_VALIDATION,
+    patient_level: PatientLevel | None = None,
     operating_point: OperatingChoice | None = None,
+    at_training: Mapping[str, OperatingChoice] | None = None,
+    thresholds: tuple[float, float] | None = None,
     given: Given | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
@@ -311,9 +395,18 @@ def summarise(
         Out-of-fold predictions, and the names of the feature columns; for a validation only.
     null : PermutationNull, optional
         AUC with permuted labels, which is copied into the result.
+    validation : MeasuredValidation
+        For a validation only: further measures, which are copied into the result.
+    patient_level : PatientLevel, optional
+        Measures of the probabilities of men, which are copied into the result.
     operating_point : OperatingChoice, optional
         Thresholds that were chosen for an aim. They are copied into the result, and used in place
         of those of the costs.
+    at_training : dict of str to OperatingChoice, optional
+        For predictions only: the thresholds that each model's training chose for an aim. They are
+        copied into the result.
+    thresholds : (float, float), optional
+        For predictions only: P- and P+ of the model, in place of those of the costs.
     given : Given, optional
         For predictions only: values per region that the trained models return.
     bootstraps, seed : int
@@ -323,8 +416,8 @@ def summarise(
     Returns
     -------
     Summary
-        Content of ``metrics.json``: measures against histology and against the readers, thresholds,
-        and measures of the readers. A comparison that the data do not allow is None. ``rows`` has
+        Measures of the run: against histology and against the readers, thresholds, and measures
+        of the readers. A comparison that the data do not allow is None. ``rows`` has
         the values of every region, in the order of ``frame``.
     """
     frame = frame.reset_index(drop=True)
@@ -339,7 +432,11 @@ def summarise(
     # ``images`` is how probable cancer is by the images alone. It is compared with readers. A score
     # that uses the readers' scores would be compared with itself.
     images = _Score.of(frame, "probability_images")
-    lower, upper = operating_point.thresholds if operating_point else decision.thresholds
+    if thresholds is None and operating_point is not None:
+        thresholds = operating_point.thresholds
+    if thresholds is None:
+        thresholds = decision.thresholds
+    lower, upper = thresholds
     n_folds = len(folds.folds) if folds else None
     resampling = {"bootstraps": bootstraps, "seed": seed}
     options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
@@ -410,6 +507,14 @@ def summarise(
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
         rows=values_of_regions,
+        unlabelled_rows=validation.unlabelled_rows,
+        rivals=validation.rivals,
+        reader_skill=validation.reader_skill,
+        disagreement=validation.disagreement,
+        unverified=validation.unverified,
+        venn_abers=validation.venn_abers,
+        patient_level=patient_level,
+        at_training=dict(at_training or {}),
     )
 
 

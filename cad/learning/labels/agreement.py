@@ -226,7 +226,10 @@ def reader_agreement(
         odd = len(persons) >= FEWEST_READERS and bool(
             nothing_shown and upper < _SHARE_OF_OTHERS * median_of_others
         )
-        same = [readers[k] for k in np.flatnonzero(person_of_reader == person) if k != j]
+        same = []
+        for k in np.flatnonzero(person_of_reader == person):
+            if k != j:
+                same.append(readers[k])
         rows.append(
             ReaderAgreement(
                 reader=reader,

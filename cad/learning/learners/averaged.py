@@ -257,7 +257,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         X : array, shape (n, d)
             Features.
         y : array, shape (n,)
-            Labels as in :meth:`fit`.
+            Labels: the mean of the readers' probabilities, or the classes 0 and 1.
         spreads : array, shape (k, n)
             For each of the k fits, the readers' standard deviation in every row.
         X_new : array, shape (m, d)
@@ -360,7 +360,8 @@ class AveragedProbabilisticSVC(KernelMachine):
             self.tol,
         )
         share, loss, left_out = self._weigh(task, points, owner)
-        order = [int(k) for k in np.argsort(-share, kind="stable") if share[k] > 0]
+        by_share = np.argsort(-share, kind="stable")
+        order = by_share[share[by_share] > 0].tolist()
         self.points_ = []
         for k in order:
             weighted = {"weight": float(share[k]), "cross_entropy": float(loss[k])}

@@ -66,11 +66,36 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
 
     Parameters
     ----------
-    C, gamma, eta0, kappa, scaling, boundary, folds, drop, solver, tol
-        Parameters of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
-    trees, min_leaf, max_features
-        Number of trees, least rows of a leaf, and share of the features that are tried at each node
-        (:class:`cad.learning.learners.SoftExtraTrees`).
+    C : float or sequence of float
+        Costs of the P-SVMs to try. Every combination of the values of C, gamma, eta0, kappa and
+        scaling is a setting, and the P-SVMs of all settings are averaged.
+    gamma : float or sequence of float
+        gamma of the kernel exp(-gamma |u - v|^2 / d) of two rows u and v with d features.
+    eta0 : float or sequence of float
+        Reading precisions to try: the least half-width of a soft label's interval.
+    kappa : float or sequence of float
+        Shares of the readers' spread to try as half-width of a soft label's interval.
+    scaling : str or sequence of str
+        "rank": ranks among the training rows; "clipped": standardised values within three standard
+        deviations; "given": the features as they are.
+    boundary : "drop" or "paper"
+        What is done with an interval that reaches 0 or 1: "drop" ignores the bound that lies
+        outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
+    folds : int
+        Number of inner folds. All rows of a patient are in one fold, if ``fit`` is given
+        ``groups``.
+    drop : float
+        Settings with a weight below this value are left out of the average.
+    solver : str
+        "auto", or one of :data:`cad.learning.learners.solvers.choice.SOLVERS`.
+    tol : float
+        Largest relative duality gap of each SVM's solution.
+    trees : int
+        Number of random trees.
+    min_leaf : int
+        Least number of rows of a leaf of the random trees.
+    max_features : float
+        Share of the features that are candidates at each node of the random trees.
 
     Attributes
     ----------
@@ -79,8 +104,8 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     line_ : SoftLogistic
     trees_ : SoftExtraTrees
     boosting_ : SoftBoosting
-        The fitted members. All other attributes belong to the P-SVM, as in
-        :class:`AveragedProbabilisticSVC`.
+        The fitted members beside the P-SVMs. The attributes that are not listed here belong to the
+        P-SVMs; :class:`AveragedProbabilisticSVC`, the base class, lists them.
     scatter_ : ndarray, shape (201,)
         Quantiles of (p - q) / sqrt(q (1 - q) + .02) on inner folds, with p the label and q the
         prediction. They say how far labels lie from predictions.

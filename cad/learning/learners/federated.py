@@ -88,7 +88,9 @@ class FederatedPlan:
         How an interval that reaches 0 or 1 is treated: "drop" ignores the bound that lies
         outside (0, 1), "paper" makes the label certain (docs/methods.md 1).
     scale : "fixed", "learned" or float
-        The scale s that divides decision values, as in :class:`cad.learners.ProbabilisticSVC`.
+        The scale s that divides decision values. With "learned", s >= 0 is a variable of the
+        problem. With "fixed", s is 1 / ln(1/eta0 - 1), so that the probability at the margin of a
+        malignant label is 1 - eta0. With a number, s is this number.
     clip : float
         Standardised features are clipped at this number of standard deviations.
     components : int

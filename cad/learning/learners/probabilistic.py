@@ -204,7 +204,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         X : array, shape (n, d)
             Training features; for a precomputed kernel the (n, n) kernel matrix.
         y, eta : array, shape (n,)
-            Labels and their uncertainty, as in :meth:`fit`.
+            Labels, classes or floats in [0, 1] (0 and 1 are certain), and their uncertainty.
         X_new : array, shape (m, d)
             Rows to predict; for a precomputed kernel (m, n).
 
@@ -228,9 +228,10 @@ class ProbabilisticSVC(base.PointwiseMachine):
         probability = np.full((len(points), len(new)), np.nan)
         read: dict[tuple[Any, ...], tuple[SoftLabels, float, float | None]] = {}
         for kernel in dict.fromkeys(kernels):
-            same_kernel = [
-                k for k, kernel_of_other in enumerate(kernels) if kernel_of_other == kernel
-            ]
+            same_kernel = []
+            for k, kernel_of_point in enumerate(kernels):
+                if kernel_of_point == kernel:
+                    same_kernel.append(k)
             try:
                 gram = learners[same_kernel[0]]._make_gram(rows, weight)
             except ValueError:
@@ -282,7 +283,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         X : array, shape (n, d)
             Features; for a precomputed kernel the (n, n) kernel matrix.
         labellings : array, shape (k, n)
-            For each of the k fits, labels as in :meth:`fit`.
+            For each of the k fits, labels: classes or floats in [0, 1] (0 and 1 are certain).
         X_new : array, shape (m, d)
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
@@ -351,7 +352,7 @@ class ProbabilisticSVC(base.PointwiseMachine):
         X : array, shape (n, d)
             Features; for a precomputed kernel the (n, n) kernel matrix.
         y : array, shape (n,)
-            Labels as in :meth:`fit`.
+            Labels: classes or floats in [0, 1] (0 and 1 are certain).
         spreads : array, shape (k, n)
             For each of the k fits, the readers' standard deviation in every row.
         X_new : array, shape (m, d)

@@ -539,8 +539,10 @@ class SoftBoosting(GroupedLearner):
     roots_ : ndarray of int, shape (trees,)
         Node where each tree begins.
     features_, left_, right_, thresholds_, values_ : ndarray, shape (nodes,)
-        Nodes of the trees, as in :class:`cad.learning.learners.SoftExtraTrees`. The value of the
-        leaf that a row reaches is added to the log-odds of the row.
+        Nodes of all trees: the feature that a node compares, the nodes to which a row goes whose
+        value is at most the threshold or above it, the threshold, and the node's value. A leaf has
+        itself as its next nodes. The value of the leaf that a row reaches is added to the log-odds
+        of the row.
     """
 
     stored: ClassVar[Declared] = {

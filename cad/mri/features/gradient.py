@@ -92,9 +92,12 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     # The ring is the eight neighbours of a voxel in its slice. Each kernel of Kirsch weighs three
     # consecutive neighbours with 5 and the other five with -3. Its response is therefore 8 times
     # the sum of the three, less 3 times the sum of all eight.
-    threes = [ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8] for k in range(8)]
+    responses = []
+    for k in range(8):
+        three = ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8]
+        responses.append(8.0 * three - 3.0 * total)
     out = np.full(image.shape, np.nan)
-    out[mask] = np.max([8.0 * three - 3.0 * total for three in threes], axis=0)
+    out[mask] = np.max(responses, axis=0)
     return out
 
 
@@ -103,9 +106,9 @@ def _neighbour_values(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     the image the value at the border is repeated.
     """
     steps = np.array([-1, 0, 1])[:, None]
-    z, y, x = (
-        np.clip(position + steps, 0, size - 1)
-        for position, size in zip(np.nonzero(mask), image.shape, strict=True)
-    )
+    neighbours = []
+    for position, size in zip(np.nonzero(mask), image.shape, strict=True):
+        neighbours.append(np.clip(position + steps, 0, size - 1))
+    z, y, x = neighbours
     cube = image.astype(np.float32)[z[:, None, None], y[None, :, None], x[None, None, :]]
     return np.asarray(cube, float)

@@ -70,8 +70,10 @@ def statistics(
     else:
         weight = weight[is_finite]
         core = core[is_finite]
-        orders = [a + np.lexsort((weight[a:b], finite[a:b])) for a, b in ends]
-        order = np.concatenate([np.zeros(0, int), *orders])
+        orders = [np.zeros(0, int)]
+        for begin, end in ends:
+            orders.append(begin + np.lexsort((weight[begin:end], finite[begin:end])))
+        order = np.concatenate(orders)
         _weighted_statistics(finite[order], weight[order], core[order], limits - limits[0], out)
     return out
 

@@ -102,8 +102,12 @@ def size_columns(
 
 
 def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
-    names = rows[0] if rows else {}
-    return {name: np.array([row[name] for row in rows], float) for name in names}
+    if not rows:
+        return {}
+    columns = {}
+    for name in rows[0]:
+        columns[name] = np.array([row[name] for row in rows], float)
+    return columns
 
 
 def _gland_depths(study: Study) -> tuple[Box, np.ndarray] | None:

@@ -151,8 +151,14 @@ def _grid_around_regions(study: Study, name: str, settings: FeatureSettings) -> 
     """
     grid = images.grid_of(study, name)
     union = study.roi_union
-    box = images.box_around(union, grid, 0.0) if union is not None else None
-    cropped = images.crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
+    box = None
+    if union is not None:
+        box = images.box_around(union, grid, 0.0)
+    if box is None:
+        # No region needs this grid, but the functions that measure regions need a grid with at
+        # least one voxel.
+        box = (slice(0, 1), slice(0, 1), slice(0, 1))
+    cropped = images.crop(grid, box)
     value_range = texture_of(settings, name).range
     if modality(name).least is not None and value_range is not None:
         cropped = without_void(cropped, value_range[0])

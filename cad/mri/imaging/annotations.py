@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pydicom
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import reading
 from cad.mri.imaging.drawn_regions import DrawnRegion, Wanted, number_of
 from cad.mri.imaging.elements import tagged
-from cad.mri.imaging.frames import Frame, printable
+from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.segmentations import read_segments, wanted_segments
 from cad.mri.imaging.structure_sets import read_structures, structure_name
 from cad.mri.imaging.volume import Volume

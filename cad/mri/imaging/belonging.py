@@ -196,10 +196,10 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
         shared_of_image = _shared_by_way(beside + 1.0 * inside, values, (1,), _LEAST_BESIDE)
         for kind, shared in shared_of_image.items():
             shared_of_images[kind].append(shared)
-    return {
-        kind: _log_ratio_of_places(np.sum(shared, axis=0))
-        for kind, shared in shared_of_images.items()
-    }
+    ratios = {}
+    for kind, shared_of_kind in shared_of_images.items():
+        ratios[kind] = _log_ratio_of_places(np.sum(shared_of_kind, axis=0))
+    return ratios
 
 
 def _shared_by_way(

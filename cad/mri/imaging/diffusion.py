@@ -148,5 +148,10 @@ def _choose(images: list[tuple[float, Volume]]) -> list[tuple[float, Volume]]:
             f"an ADC needs at least two different b-values, found {sorted(set(values))} s/mm2",
             hint="import the other diffusion images, or the scanner's ADC map",
         )
-    best = [(b, v) for b, v in images if LOWEST_B <= b <= HIGHEST_B]
-    return best if len({b for b, _ in best}) >= 2 else images
+    best = []
+    b_values = set()
+    for b_value, image in images:
+        if LOWEST_B <= b_value <= HIGHEST_B:
+            best.append((b_value, image))
+            b_values.add(b_value)
+    return best if len(b_values) >= 2 else images

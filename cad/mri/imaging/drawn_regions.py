@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 from pydicom.dataset import Dataset
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.mri.imaging.elements import tagged
-from cad.mri.imaging.frames import printable
 from cad.mri.imaging.geometry import OCCUPANCY, occupancy
 from cad.mri.imaging.volume import Volume
 

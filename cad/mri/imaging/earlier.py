@@ -123,7 +123,10 @@ def align_earlier(earlier: Study, later: Study) -> EarlierAlignment:
             ends.append((start, search_rigid(image, later.t2w, region, "earlier T2")))
     if not ends:
         return EarlierAlignment("no overlap", nowhere)
-    plausible = [(start, search) for start, search in ends if search.plausible]
+    plausible = []
+    for start, search in ends:
+        if search.plausible:
+            plausible.append((start, search))
     if not plausible:
         search = ends[0][1]
         return EarlierAlignment("too far", nowhere, search.shift_mm, search.angle_deg)

@@ -25,12 +25,12 @@ from pydicom.filereader import read_dataset
 from pydicom.multival import MultiValue
 
 from cad.base.doors import door
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import reading
 from cad.base.terms.beside import table_beside
 from cad.mri.imaging import vendor
 from cad.mri.imaging.elements import Excerpt, tagged
-from cad.mri.imaging.frames import ROUNDED, UID, Frame, Lying, Scale, printable, read_header
+from cad.mri.imaging.frames import ROUNDED, UID, Frame, Lying, Scale, read_header
 from cad.mri.imaging.units import factor_between, plain_unit
 
 _TABLES = table_beside(__file__)

@@ -146,19 +146,6 @@ class Frame:
     lying: Lying | None = field(default=None, compare=False)
 
 
-def printable(text: str, limit: int = 64) -> str:
-    """Return header text that is safe in a message: cut to a length, control characters as ``?``.
-
-    Parameters
-    ----------
-    text : str
-        Text from a header.
-    limit : int
-        Largest number of characters that is returned.
-    """
-    return "".join(c if c.isprintable() else "?" for c in text)[:limit]
-
-
 class NotDicom(CadError):
     """Say that a file is not DICOM at all; a damaged DICOM file raises a plain CadError."""
 

@@ -122,7 +122,10 @@ def check_pixels(dataset: Dataset) -> None:
         return
     images = len(sizes)
     if dataset.file_meta.TransferSyntaxUID == RLELossless:
-        images = sum(1 for fragment in fragments if fragment)  # each is a frame (PS3.5 A.4.2)
+        images = 0
+        for fragment in fragments:
+            if fragment:  # each is a frame (PS3.5 A.4.2)
+                images += 1
     if images > frames or listed not in (0, frames):
         raise CadError(
             f"{max(images, listed)} compressed images, but NumberOfFrames (0028,0008) is "

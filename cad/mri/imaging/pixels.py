@@ -16,11 +16,11 @@ from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, 
 from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.base.doors import door
-from cad.base.errors import CadError, install, located
+from cad.base.errors import CadError, install, located, printable
 from cad.base.reading import reading
 from cad.mri.imaging.elements import PIXELS
 from cad.mri.imaging.frame_headers import LAYOUT
-from cad.mri.imaging.frames import STATE, Frame, printable, read_dataset
+from cad.mri.imaging.frames import STATE, Frame, read_dataset
 from cad.mri.imaging.pixel_checks import check_lines, check_order, check_pixels, check_values
 from cad.mri.imaging.stacks import Stack
 from cad.mri.imaging.volume import Volume

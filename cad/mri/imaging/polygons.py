@@ -50,7 +50,7 @@ class Border:
     Parameters
     ----------
     polygon : ndarray, shape (n, 2)
-        Corners as for :func:`fill_polygons`.
+        Corners in pixel indices (x, y); pixel (i, j) covers i - .5 to i + .5.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def folded_area(polygon: np.ndarray) -> float:
     Parameters
     ----------
     polygon : ndarray, shape (n, 2)
-        Corners as for :func:`fill_polygons`.
+        Corners in pixel indices (x, y); pixel (i, j) covers i - .5 to i + .5.
 
     Examples
     --------

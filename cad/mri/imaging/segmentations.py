@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from pydicom.dataset import Dataset
 
-from cad.base.errors import CadError, located
+from cad.base.errors import CadError, located, printable
 from cad.mri.imaging.drawn_regions import (
     DrawnRegion,
     Wanted,
@@ -25,7 +25,7 @@ from cad.mri.imaging.drawn_regions import (
 )
 from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frame_headers import check_identity, frames_of
-from cad.mri.imaging.frames import ROUNDED, Frame, printable
+from cad.mri.imaging.frames import ROUNDED, Frame
 from cad.mri.imaging.pixel_checks import check_lines
 from cad.mri.imaging.pixels import decoded
 from cad.mri.imaging.stacks import (
@@ -160,7 +160,11 @@ def read_segments(
     """
     names = wanted_segments(dataset, wanted)
     notes = []
-    unused = sum(1 for item in dataset.SegmentSequence if item.SegmentNumber > 0) - len(names)
+    n_segments = 0
+    for item in dataset.SegmentSequence:
+        if item.SegmentNumber > 0:
+            n_segments += 1
+    unused = n_segments - len(names)
     if unused > 0:
         notes.append(f"{unused} segments that the rules do not ask for are left out")
     if not names:
@@ -193,7 +197,10 @@ def read_segments(
     regions = []
     for number, name in names.items():
         frames = _frames_by_slice(drawn, number, plane, slices, path, name)
-        faint = [z for z in sorted(frames) if _is_faint(dataset, pixels[frames[z].index], number)]
+        faint = []
+        for z in sorted(frames):
+            if _is_faint(dataset, pixels[frames[z].index], number):
+                faint.append(z)
         if faint:
             listed = ", ".join(str(z) for z in faint)
             notes.append(f"segment {number} fills no voxel of slice {listed} to one half")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.mri.imaging.elements import tagged
-from cad.mri.imaging.frames import Frame, printable
+from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
@@ -175,11 +175,11 @@ def _number_of_plane(item: Frame, planes: list[np.ndarray]) -> int | None:
     if item.orientation is None:
         return None
     axes = np.array(item.orientation)
-    matches = (k for k, plane in enumerate(planes) if np.abs(plane - axes).max() < _OTHER_PLANE)
-    number = next(matches, len(planes))
-    if number == len(planes):
-        planes.append(axes)
-    return number
+    for number, plane in enumerate(planes):
+        if np.abs(plane - axes).max() < _OTHER_PLANE:
+            return number
+    planes.append(axes)
+    return len(planes) - 1
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

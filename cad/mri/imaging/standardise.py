@@ -403,10 +403,10 @@ def correct_bias(image: Volume) -> Volume:
     where = image.with_array(inside).to_sitk()
     # The bias field is smooth. It is therefore fitted on voxels of about 4 mm, and then evaluated
     # on all voxels.
-    factors = [
-        int(max(1, min(round(_N4_SHRINK_MM / s), n // 4)))
-        for s, n in zip(image.spacing, image.shape[::-1], strict=True)
-    ]
+    factors = []
+    for spacing, voxels in zip(image.spacing, image.shape[::-1], strict=True):
+        factor = min(round(_N4_SHRINK_MM / spacing), voxels // 4)
+        factors.append(int(max(1, factor)))
     n4 = sitk.N4BiasFieldCorrectionImageFilter()
     n4.SetMaximumNumberOfIterations(list(_N4_ITERATIONS))
     n4.SetNumberOfThreads(1)

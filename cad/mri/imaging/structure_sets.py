@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from pydicom.dataset import Dataset
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import reading
 from cad.mri.imaging.drawn_regions import (
     HALF,
@@ -30,7 +30,7 @@ from cad.mri.imaging.drawn_regions import (
 )
 from cad.mri.imaging.elements import tagged
 from cad.mri.imaging.frame_headers import check_identity
-from cad.mri.imaging.frames import Frame, printable
+from cad.mri.imaging.frames import Frame
 from cad.mri.imaging.polygons import Border, common_area, fill_polygons, folded_area
 from cad.mri.imaging.volume import LARGEST_MM, Volume
 
@@ -210,12 +210,14 @@ def _frames_of_reference(dataset: Dataset, structure: Dataset, item: Dataset) ->
     for contour, _ in _items_of(item):
         frames.add(_uid_of_item(contour, "FrameOfReferenceUID"))
     stated = _uid_of_item(structure, "ReferencedFrameOfReferenceUID")
-    if not stated:
-        frames |= of_set if len(of_set) == 1 else set()
-    elif not of_set or stated in of_set:
+    if stated:
         frames.add(stated)
-    else:
-        frames |= {stated, *of_set}
+        # A UID that the set does not have contradicts the set. With the UIDs of the set beside it,
+        # the caller sees more than one UID and refuses the structure.
+        if stated not in of_set:
+            frames |= of_set
+    elif len(of_set) == 1:
+        frames |= of_set
     frames.discard("")
     return frames
 

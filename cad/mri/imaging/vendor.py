@@ -26,9 +26,9 @@ from pydicom.dataset import Dataset
 from pydicom.multival import MultiValue
 from pydicom.sequence import Sequence
 
-from cad.base.errors import CadError
+from cad.base.errors import CadError, printable
 from cad.base.reading import reading
-from cad.mri.imaging.frames import ROUNDED, printable
+from cad.mri.imaging.frames import ROUNDED
 from cad.mri.imaging.makers import maker
 
 
@@ -256,8 +256,11 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
     """
     # The element with the number of slices in a grid is read whatever its private creator is. If it
     # were overlooked, a grid of slices would be taken for a single slice.
-    stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
-    slices = max((_private_number(count.value) or 0 for count in stated), default=0)
+    slices: float = 0
+    for block in _BLOCKS:
+        tag = (0x0065, block << 8 | 0x50)
+        if tag in dataset:
+            slices = max(slices, _private_number(dataset[tag].value) or 0)
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
         return []
     items = _stated_element(dataset, "headers of a grid")

@@ -217,9 +217,7 @@ class Bundle:
         """
         # From a column without any value in the training nothing was learned.
         has_values = self.training[self.features].notna().any().to_numpy()
-        names = [
-            name for name, has_value in zip(self.features, has_values, strict=True) if has_value
-        ]
+        names = np.array(self.features, dtype=object)[has_values].tolist()
         trained = self.training[names].to_numpy(float)
         rows = self._rows(X)[:, has_values]
         if not len(rows) or not names:
@@ -261,7 +259,7 @@ def save_bundle(
     reference_X : ndarray, shape (n, n_features)
         Inputs whose predictions are stored and reproduced by :func:`verify_bundle`.
     training : DataFrame
-        Training regions, see :class:`Bundle`.
+        One row per training region: its ids, labels, out-of-fold numbers and features.
 
     Raises
     ------
@@ -469,7 +467,7 @@ def check_training(training: pd.DataFrame, metadata: JsonObject, estimator: Any)
     Parameters
     ----------
     training : DataFrame
-        Labels and features of the training rows, see :class:`Bundle`.
+        One row per training region: its ids, labels, out-of-fold numbers and features.
     metadata : dict
         Content of ``metadata.json``.
     estimator : object

@@ -62,13 +62,12 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     if len(np.unique(truth[judged])) == 2:
         table = compare_learners(probability, truth, both["participant_id"], measures=COMPARED)
         result["differences"] = table.to_dict("records")
-        result["calibration"] = {
-            name: {
+        result["calibration"] = {}
+        for name, q in probability.items():
+            result["calibration"][name] = {
                 "intercept": calibration_intercept(truth[judged], q[judged]),
                 "slope": calibration_slope(truth[judged], q[judged]),
             }
-            for name, q in probability.items()
-        }
     moved = both[both["decision_a"] != both["decision_b"]]
     columns = [*KEYS, "probability_a", "decision_a", "probability_b", "decision_b"]
     result["changed"] = moved[columns].to_dict("records")

@@ -116,7 +116,10 @@ def headline(
         lesions.append((sentences_of[id(region)], _first_to(patient, region, words)))
     note = metrics.patient_level.note if metrics.patient_level else ""
     reliable = _reliable(results, metrics, patient, models, man, words)
-    limits = {view.thresholds for view in views if view.region.decision and view.thresholds}
+    limits = set()
+    for view in views:
+        if view.region.decision and view.thresholds:
+            limits.add(view.thresholds)
     for low, high in sorted(limits):
         text = words.say(
             "The site's limits for a region: {benign}, {malignant}.",

@@ -507,7 +507,8 @@ def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
     steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, starts = np.nonzero(steps == 1)
     ends = np.nonzero(steps == -1)[1]
-    return [(int(r), int(a), int(b - a)) for r, a, b in zip(rows, starts, ends, strict=True)]
+    all_runs = np.stack([rows, starts, ends - starts], axis=1)
+    return [(row, start, length) for row, start, length in all_runs.tolist()]
 
 
 def _crop_of_picture(
@@ -593,6 +594,10 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
     """
     n, height, width = images.roi_map.shape
     columns = math.ceil(math.sqrt(n * height / width))
+    layers = []
+    for key in LAYERS:
+        if key in images.layers:
+            layers.append(_sprite(images, key, columns, quality))
     return {
         "n": n,
         "numbers": images.slice_numbers,
@@ -603,9 +608,7 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
         "spacing": list(images.spacing),
         "z": [round(float(z), 1) for z in images.z_mm],
         "sides": list(images.sides),
-        "layers": [
-            _sprite(images, key, columns, quality) for key in LAYERS if key in images.layers
-        ],
+        "layers": layers,
         "labels": data_url(_tile(images.roi_map, columns)),
     }
 

@@ -17,7 +17,7 @@ from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
 from cad.folders.run_folder.blinding import open_results
 from cad.folders.run_folder.results import Results, read_results
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import MeasuredDecisions, Summary
 from cad.run.reports.content import patient_content
 from cad.run.reports.figures import draw_figures, inline
 from cad.run.reports.images import SCALE_BAR_MM
@@ -61,6 +61,7 @@ def write_report(run: Path) -> Path:
     folder = results.folder
     with reading(folder.metrics, "measures of another version"):
         metrics = Summary.from_dict(results.metrics)
+        decisions = MeasuredDecisions.from_dict(results.metrics)
 
     def write_page(
         before: PatientView | None, patient: PatientView, after: PatientView | None
@@ -81,7 +82,8 @@ def write_report(run: Path) -> Path:
         figures = drawn.result()
         for name, (_, _, svg) in figures.items():
             write_atomic(folder.figure(name), svg.encode())
-        write_atomic(index, _index_page(results, metrics, patients, figures).encode())
+        page = _index_page(results, metrics, decisions, patients, figures)
+        write_atomic(index, page.encode())
     _remove_stale(folder.report, {p.page for p in patients})
     return index
 
@@ -133,7 +135,11 @@ def _patient_page(
 
 
 def _index_page(
-    results: Results, metrics: Summary, patients: list[PatientView], figures: JsonObject
+    results: Results,
+    metrics: Summary,
+    decisions: MeasuredDecisions,
+    patients: list[PatientView],
+    figures: JsonObject,
 ) -> str:
     shown = [p for p in patients if not p.blinded]
     warnings = []
@@ -152,9 +158,10 @@ def _index_page(
         **_common(results),
         patients=patients,
         metrics=metrics,
+        decisions=decisions.regions,
         measures=MEASURES,
         rivals=_rivals_table(metrics),
-        findings=findings(metrics),
+        findings=findings(metrics, decisions),
         promises=promises(metrics),
         learned=learned(results.run),
         metric_warnings=warnings,

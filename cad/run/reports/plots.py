@@ -106,7 +106,8 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     """Return round numbers, about ``about`` of them, that cover [low, high] at equal steps."""
     raw = max(high - low, 1e-9) / about
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
+    multiples = np.array([1.0, 2.0, 2.5, 5.0, 10.0])
+    step = float((multiples * power)[multiples * power >= raw * 0.999][0])
     # Noise may carry values a little beyond the first and the last tick. No further tick is added
     # for these values.
     first = math.floor(low / step + 0.15)

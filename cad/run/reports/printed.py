@@ -5,7 +5,7 @@ from cad.base.terms.measures import MEASURES
 from cad.base.terms.text import interval_text
 from cad.folders.run_folder.blinding import held_back, open_results
 from cad.folders.run_folder.results import Results
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import MeasuredDecisions, Summary
 from cad.run.reports.plots import probability_text
 from cad.run.reports.views import PatientView, list_patients
 
@@ -87,7 +87,7 @@ def regions_as_json(results: Results) -> list[JsonObject]:
     return regions
 
 
-def printed_table(metrics: Summary) -> list[tuple[str, str]]:
+def printed_table(metrics: Summary, decisions: MeasuredDecisions) -> list[tuple[str, str]]:
     """Return the measures of a run as rows (name, value) of text, for a terminal."""
     lines = []
     for kind, n in metrics.label_kinds.items():
@@ -109,7 +109,7 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
                 lines.append((f"  {measure.title}", text))
     for reader, result in metrics.readers.items():
         lines.append((f"reader {reader}: AUC", interval_text(result.auc)))
-    for title, sentence in findings(metrics):
+    for title, sentence in findings(metrics, decisions):
         lines.append((title[0].lower() + title[1:], sentence))
     for model, sentence in promises(metrics):
         lines.append((f"{model} at its training", sentence))
@@ -125,21 +125,23 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
     return stated + warnings
 
 
-def findings(metrics: Summary) -> list[tuple[str, str]]:
+def findings(metrics: Summary, decisions: MeasuredDecisions) -> list[tuple[str, str]]:
     """Return the main results of a run as pairs of a title and one sentence.
 
     Parameters
     ----------
     metrics : Summary
         Measures of the run; results that the run does not have are left out.
+    decisions : MeasuredDecisions
+        Measures of the run's decisions.
     """
-    decisions = {name: decision.sentence for name, decision in metrics.decisions.items()}
-    stated = decisions.get("stated", "")
-    before = decisions.get("before_histology", "")
+    sentences = {name: measured.sentence for name, measured in decisions.regions.items()}
+    stated = sentences.get("stated", "")
+    before = sentences.get("before_histology", "")
     results = [("Decisions", stated)]
     if before != stated:
         results.append(("Before histology was looked at", before))
-    results.append(("By the thresholds alone", decisions.get("thresholds", "")))
+    results.append(("By the thresholds alone", sentences.get("thresholds", "")))
     if metrics.operating_point is not None:
         results.append(("Thresholds for the aim", metrics.operating_point.sentence()))
     if metrics.rivals:
@@ -192,7 +194,7 @@ def promises(metrics: Summary) -> list[tuple[str, str]]:
     return [(name, point.sentence()) for name, point in metrics.at_training.items()]
 
 
-def closing_lines(results: Results, metrics: Summary) -> list[str]:
+def closing_lines(results: Results, metrics: Summary, decisions: MeasuredDecisions) -> list[str]:
     """Return the last lines that a run prints.
 
     The first line counts men, regions and decisions. If the model states which share of men it
@@ -204,8 +206,8 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     ----------
     results : Results
         Content of the run folder.
-    metrics : Summary
-        Measures of the run.
+    metrics, decisions : Summary, MeasuredDecisions
+        Measures of the run and of its decisions.
 
     Returns
     -------
@@ -224,7 +226,7 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     if n_held_back:
         counts = _counts_of_visible_men(men, n_held_back)
     else:
-        counts = _counts_of_run(visible, metrics)
+        counts = _counts_of_run(visible, metrics, decisions)
     lines = [f"{men_and_regions}: {counts}"]
     first_men = _first_men(men)
     if first_men:
@@ -232,13 +234,13 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     return lines
 
 
-def _counts_of_run(results: Results, metrics: Summary) -> str:
+def _counts_of_run(results: Results, metrics: Summary, decisions: MeasuredDecisions) -> str:
     """Return in words how many regions of a run got each decision, and how many were decided.
 
     If the latest men were compared with the training of the model, the share of decided men among
     them is given beside that share in the training.
     """
-    stated = metrics.decisions["stated"]
+    stated = decisions.regions["stated"]
     counts = []
     for decision in ("malignant", "refer", "benign"):
         counts.append(f"{stated.decisions[decision].n} {decision}")
@@ -252,7 +254,7 @@ def _counts_of_run(results: Results, metrics: Summary) -> str:
     clauses = [", ".join(counts)]
     if stated.scored:
         clauses.append(f"{stated.decided:.0%} of {stated.scored} decided")
-    clauses += _drift(metrics)
+    clauses += _drift(metrics, decisions)
     return "; ".join(clauses)
 
 
@@ -307,14 +309,14 @@ def _common_reason(results: Results) -> str:
     return f" ({reason})" if reason else ""
 
 
-def _drift(metrics: Summary) -> list[str]:
+def _drift(metrics: Summary, decisions: MeasuredDecisions) -> list[str]:
     """Return a line that compares two shares of decided men: the latest men, and at the training.
 
     A man is decided if he is called benign or malignant. The list is empty if the run has no latest
     men, or if the model does not state the share at its training.
     """
     men = metrics.patient_level
-    last = men.decisions.get("lately") if men else None
+    last = decisions.men.get("lately")
     if men is None or not last or not last["n"] or men.promised_share is None:
         return []
     line = f"last {_many(last['n'], 'man', 'men')}: {last['decided']:.0%} decided"

@@ -111,7 +111,9 @@ def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     if place is not None:
         x = (float(place["u"]) + 1) / 2 * WIDE
         y = float(place["v"]) * HIGH
-    bars = [f"M{start} {row}h{n}v1h{-n}z" for row, start, n in runs(_shifted_cells(inside, level))]
+    bars = []
+    for row, start, length in runs(_shifted_cells(inside, level)):
+        bars.append(f"M{start} {row}h{length}v1h{-length}z")
     point = _within(sector, (_left(level) + float(x), float(y)), [])
     return Mark("".join(bars), point, sector)
 

@@ -418,7 +418,10 @@ def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
     new = loaded.settings.model_dump(mode="json", by_alias=True)
     for section in ("images", "features"):
         if old[section] != new[section]:
-            changed = [key for key in new[section] if new[section][key] != old[section].get(key)]
+            changed = []
+            for key, value in new[section].items():
+                if value != old[section].get(key):
+                    changed.append(key)
             raise CadError(
                 f"{section} settings differ from those of {bundle.name}: {', '.join(changed)}",
                 hint="measure the new cohort as the old one was measured",

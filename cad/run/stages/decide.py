@@ -19,6 +19,7 @@ from cad.folders.run_folder.tables import LIKE, NEITHER, Failure
 from cad.learning.evaluation.decisions.costs import DECISIONS, measure_decisions
 from cad.learning.evaluation.decisions.reject import decide as by_thresholds
 from cad.learning.evaluation.measures.metrics import calibration_intercept
+from cad.learning.evaluation.summary import MeasuredDecisions
 from cad.run.stages.judge import Judged, unseen
 from cad.run.stages.load import Loaded
 
@@ -71,7 +72,7 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
     Returns
     -------
     Judged
-        A copy whose summary measures the decisions. Its results also have ``decision_model,
+        A copy with measures of the decisions. Its results also have ``decision_model,
         decision_before_histology, decision, decision_reason, plausible, readers_agree, gap, apart,
         suspicion, patient_decision``. Its men also have ``regions, decision_model,
         decision_before_histology, decision, decision_reason, basis``.
@@ -89,16 +90,15 @@ def decide_run(loaded: Loaded, measured: Sequence[Failure], judged: Judged) -> J
         detected = np.array([unseen(value) for value in results["confidence"]], dtype=bool)
         alone = detected & results["readers_mean"].isna().to_numpy()
         results["warnings"] = _with_warning(results["warnings"], alone, UNSEEN)
-    summary = replace(
-        judged.summary, decisions=measures_of_decisions(results, loaded.settings.decision)
+    decisions = MeasuredDecisions(
+        regions=measures_of_decisions(results, loaded.settings.decision),
+        men=measure_decisions_on_men(men),
+        waiting=sum(failure.waiting for failure in failures),
     )
-    if summary.patient_level is not None:
-        of_men = replace(summary.patient_level, decisions=measure_decisions_on_men(men))
-        summary = replace(summary, patient_level=of_men)
     notes = list(judged.notes)
     if "model" in results and withheld & set(results["model"]):
         notes.append(SIMULATED_TRAINING)
-    return replace(judged, results=results, men=men, summary=summary, notes=notes)
+    return replace(judged, results=results, men=men, decisions=decisions, notes=notes)
 
 
 def decide_regions(

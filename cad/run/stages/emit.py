@@ -24,7 +24,7 @@ from cad.folders.run_folder.folder import of_every_run
 from cad.folders.run_folder.known_failures import SortedFailures, sort_failures
 from cad.folders.run_folder.results import read_results
 from cad.learning.evaluation.statements.checklists import validation_md
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import MeasuredDecisions, Summary, metrics_content
 from cad.run.model.versions import library_versions
 from cad.run.reports import write_report
 from cad.run.reports.printed import closing_lines, main_measures, printed_table, regions_as_json
@@ -57,7 +57,9 @@ class Emitted:
         The same failures in three groups: new, known and acknowledged; and the rows of studies that
         wait for a region.
     metrics : Summary
-        Content of ``metrics.json``.
+        Measures of the probabilities.
+    decisions : MeasuredDecisions
+        Measures of the decisions.
     model : Path or None
         Folder of the trained model; None where the command trains none.
     patients : list of str
@@ -71,6 +73,7 @@ class Emitted:
     failures: list[tables.Failure]
     kinds: SortedFailures
     metrics: Summary
+    decisions: MeasuredDecisions
     model: Path | None = None
     patients: list[str] = field(default_factory=list)
 
@@ -97,7 +100,7 @@ class Emitted:
         lines = []
         failed = self._failed()
         if verbose:
-            table = printed_table(self.metrics)
+            table = printed_table(self.metrics, self.decisions)
             if held_back(read_results(self.out)):
                 table = [("measures", "held back with the men whom nobody has scored")]
             width = max((len(name) for name, _ in table), default=0)
@@ -181,8 +184,14 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
             same = read_text(folder.complete) == _hash_of_inputs(loaded, measured)
             if loaded.options.resume and same and all(path.exists() for path in needed):
                 results = tables.read_probabilities(folder)
-                metrics = Summary.from_dict(records.read_metrics(folder))
-                emitted = _emitted(loaded, results, metrics, tables.read_failures(folder))
+                metrics = records.read_metrics(folder)
+                emitted = _emitted(
+                    loaded,
+                    results,
+                    Summary.from_dict(metrics),
+                    MeasuredDecisions.from_dict(metrics),
+                    tables.read_failures(folder),
+                )
                 # raises an error for damaged results, which cannot be printed
                 _ = emitted.as_text(), emitted.as_dict()
                 record = records.read_record(folder)
@@ -252,9 +261,10 @@ def emit_nothing(
     """
     decision = loaded.settings.decision
     results = pd.DataFrame(columns=tables.PROBABILITY_COLUMNS)
+    failures = [*loaded.failures, *measured.failures, *unscored]
     judged = Judged(
         results,
-        Summary(decisions=measures_of_decisions(results, decision)),
+        Summary(),
         explanations=[],
         failures=list(unscored),
         notes=[],
@@ -264,6 +274,10 @@ def emit_nothing(
         upper=np.empty(0),
         simulated=loaded.cohort.simulated,
         men=pd.DataFrame(columns=tables.PATIENT_COLUMNS[1:]).rename_axis(index="participant_id"),
+        decisions=MeasuredDecisions(
+            regions=measures_of_decisions(results, decision),
+            waiting=sum(failure.waiting for failure in failures),
+        ),
     )
     return _write_results(loaded, measured, judged, [])
 
@@ -304,8 +318,7 @@ def _write_results(
     """Replace all tables and records of the run folder in one step, then write the pages."""
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]
-    waiting = sum(failure.waiting for failure in failures)
-    summary = replace(judged.summary, n=replace(judged.summary.n, waiting=waiting))
+    summary = judged.summary
     record = _run_record(loaded, measured, judged)
     record["counts"]["regions_failed"] = _count_failed_regions(failures)
     record["failures"] = sort_failures(folder.root, failures).counts
@@ -314,7 +327,7 @@ def _write_results(
         tables.write_probabilities(aside, judged.results)
         tables.write_patients(aside, judged.men)
         tables.write_explanations(aside, judged.explanations)
-        records.write_metrics(aside, summary.as_dict())
+        records.write_metrics(aside, metrics_content(summary, judged.decisions))
         tables.write_failures(aside, failures)
         records.write_record(aside, record)
         records.write_validation(aside, validation_md(record, summary))
@@ -327,19 +340,30 @@ def _write_results(
         # probability of one run beside the threshold of another.
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())}, outdated)
     write_report(folder.root)
-    return _emitted(loaded, judged.results, summary, failures)
+    return _emitted(loaded, judged.results, summary, judged.decisions, failures)
 
 
 def _emitted(
-    loaded: Loaded, results: pd.DataFrame, metrics: Summary, failures: list[tables.Failure]
+    loaded: Loaded,
+    results: pd.DataFrame,
+    metrics: Summary,
+    decisions: MeasuredDecisions,
+    failures: list[tables.Failure],
 ) -> Emitted:
     scored = results.dropna(subset=["probability"])
     studies = scored["study_id"].nunique()
-    patients = closing_lines(read_results(loaded.folder.root), metrics)
+    patients = closing_lines(read_results(loaded.folder.root), metrics, decisions)
     kinds = sort_failures(loaded.folder.root, failures)
     failed = [failure for failure in failures if not failure.waiting]
     return Emitted(
-        loaded.folder.root, studies, len(scored), failed, kinds, metrics, patients=patients
+        loaded.folder.root,
+        studies,
+        len(scored),
+        failed,
+        kinds,
+        metrics,
+        decisions,
+        patients=patients,
     )
 
 

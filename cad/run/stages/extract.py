@@ -87,8 +87,10 @@ def measure(loaded: Loaded) -> Measured:
     failures = []
     for outcome in outcomes:
         failures += outcome.failures
-    pairs = zip(tasks, outcomes, strict=True)
-    results = [task.result for task, outcome in pairs if outcome.status != "failed"]
+    results = []
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        if outcome.status != "failed":
+            results.append(task.result)
     return Measured(outcomes, results, failures, time.perf_counter() - start)
 
 

@@ -3,6 +3,7 @@
 No decision is made here (:mod:`cad.run.stages.decide`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,9 +12,17 @@ import pandas as pd
 from cad.base.files import JsonObject
 from cad.folders.run_folder.tables import KEYS, ExplanationRow, Failure, by_region
 from cad.learning.evaluation.decisions.operating import OperatingChoice
+from cad.learning.evaluation.decisions.patient_level import PatientLevel
 from cad.learning.evaluation.folds.crossval import OutOfFold
 from cad.learning.evaluation.folds.null import PermutationNull
-from cad.learning.evaluation.summary import Given, Summary, summarise
+from cad.learning.evaluation.summary import (
+    NO_VALIDATION,
+    Given,
+    MeasuredDecisions,
+    MeasuredValidation,
+    Summary,
+    summarise,
+)
 from cad.learning.joint_model import JointModel
 from cad.mri.features.provenance import displaced_from
 from cad.run.model.outcome import with_given
@@ -44,7 +53,7 @@ class Judged:
         Rows of ``probabilities.csv``, with further columns that comparisons of runs need; the
         decisions are there after :func:`cad.run.stages.decide.decide_run`.
     summary : Summary
-        Content of ``metrics.json``.
+        Measures of the probabilities.
     explanations : list of dict
         Rows of ``explanations.csv``.
     failures : list of Failure
@@ -81,6 +90,8 @@ class Judged:
     latest : ndarray of bool, shape (n,), or None
         In a prediction: which rows of ``results`` are of their man's latest study, from which the
         decision on the man is made. None where it is made from all his regions.
+    decisions : MeasuredDecisions
+        Measures of the decisions; empty before :func:`cad.run.stages.decide.decide_run`.
     """
 
     results: pd.DataFrame
@@ -101,6 +112,7 @@ class Judged:
     undecided_models: tuple[str, ...] = ()
     men: pd.DataFrame = field(default_factory=pd.DataFrame)
     latest: np.ndarray | None = None
+    decisions: MeasuredDecisions = field(default_factory=MeasuredDecisions)
 
 
 def judge(
@@ -108,10 +120,14 @@ def judge(
     aggregated: Aggregated,
     scored: pd.DataFrame,
     *,
+    patient_level: PatientLevel | None = None,
     operating_point: OperatingChoice | None = None,
+    at_training: Mapping[str, OperatingChoice] | None = None,
+    thresholds: tuple[float, float] | None = None,
     given: Given | None = None,
     folds: OutOfFold | None = None,
     null: PermutationNull | None = None,
+    validation: MeasuredValidation = NO_VALIDATION,
 ) -> tuple[pd.DataFrame, Summary]:
     """Measure how good probabilities are, and join them to what the tables say of the regions.
 
@@ -124,15 +140,22 @@ def judge(
         ``aggregated.table``, NaN where there is no value. A validation also has ``centred_belief,
         centred, centred_images``: log-odds without the base rates of the folds, by which regions of
         different folds can be ranked. Further columns are copied into the results.
+    patient_level : PatientLevel, optional
+        Measures of the probabilities of men.
     operating_point : OperatingChoice, optional
         How the thresholds were chosen, where they were chosen for a stated predictive value and not
         from costs.
+    at_training, thresholds : dict of str to OperatingChoice and (float, float), optional
+        For a prediction: how the training of each model chose its thresholds, and the thresholds of
+        the first model.
     given : Given, optional
         For a prediction: further values of each region that the trained models return.
     folds : OutOfFold, optional
         For a validation: the folds that gave the beliefs.
     null : PermutationNull, optional
         Measures of the same validation with permuted labels.
+    validation : MeasuredValidation
+        For a validation: the measures that need its folds or further fits.
 
     Returns
     -------
@@ -152,7 +175,11 @@ def judge(
         folds=folds,
         feature_names=list(table.X.columns),
         null=null,
+        validation=validation,
+        patient_level=patient_level,
         operating_point=operating_point,
+        at_training=at_training,
+        thresholds=thresholds,
         given=given,
         bootstraps=settings.validate_.bootstraps,
         seed=settings.validate_.seed,

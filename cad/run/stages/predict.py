@@ -213,14 +213,18 @@ def predict(
     keys = aggregated.table.keys
     # A row that no model could score has the thresholds of the first model.
     limits_of_rows = np.array([limits.get(model, limits[first]) for model in table["model"]])
+    men, of_men = _predicted_men(loaded, risk, bundles)
+    # The measures that the thresholds reached at the training are not results of this run. So they
+    # are passed on under ``at_training``, and the run has no operating point.
     results, summary = judge(
         loaded,
         aggregated,
         table,
-        operating_point=points[first],
+        patient_level=of_men,
+        at_training=promised,
+        thresholds=limits[first],
         given=of_bundles(keys.join(table), score_table(keys, aggregated.grades), bundles),
     )
-    men, of_men = _predicted_men(loaded, risk, bundles)
     models = _records_of_models(bundles, limits, set(keys["participant_id"]), decision.prevalence)
     simulated = aggregated.simulated
     undecided = []
@@ -230,9 +234,7 @@ def predict(
             undecided.append(name)
     return Judged(
         results,
-        # The measures that the thresholds reached at the training are not results of this run. They
-        # are passed on under ``at_training``.
-        replace(summary, operating_point=None, at_training=promised, patient_level=of_men),
+        summary,
         scores.explanations,
         failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
         [*_costs_instead(points, decision), *scores.notes, *risk.notes],

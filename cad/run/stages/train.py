@@ -9,7 +9,7 @@ from cad.base.errors import CadError
 from cad.base.files import JsonObject, json_safe
 from cad.learning.evaluation.folds.crossval import fit_keywords
 from cad.learning.evaluation.folds.unlabelled import labels_told
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import Summary, metrics_content
 from cad.learning.joint_model import JointModel
 from cad.mri.columns import Column
 from cad.mri.features.provenance import summary
@@ -85,7 +85,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         label_counts=getattr(estimator[-1], "label_counts_", None),
         estimator=searched,
         simulated=aggregated.simulated,
-        metrics=judged.summary.as_dict(),
+        metrics=metrics_content(judged.summary, judged.decisions),
         typicality=_typicality(X[labelled], table.groups[labelled], columns),
         provenance=summary(aggregated.provenance[labelled[: aggregated.own_rows]]),
         parents=list(aggregated.parents),

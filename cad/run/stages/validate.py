@@ -31,6 +31,7 @@ from cad.learning.evaluation.folds.disagreement import Disagreement, measure_dis
 from cad.learning.evaluation.folds.null import PermutationNull, permutation_null
 from cad.learning.evaluation.folds.paired import RivalTable, compare_with_rivals
 from cad.learning.evaluation.statements.promise import broken_promises
+from cad.learning.evaluation.summary import MeasuredValidation
 from cad.learning.joint_model import BLOCKS, WHOLE
 from cad.learning.labels.consensus import grade_matrix
 from cad.learning.labels.skill import SkillTable, reader_skill
@@ -157,29 +158,29 @@ def judge_folds(
     )
     if risk.joint is None:
         scored = scored.assign(centred=folds.centred, centred_images=folds.centred)
-    results, summary = judge(
-        loaded,
-        aggregated,
-        scored,
-        operating_point=operating_point,
-        folds=folds,
-        null=_null_of_validation(loaded, aggregated, ~nowhere),
-    )
-    men, of_men = _validated_men(loaded, aggregated, risk)
     if rivals is None:
         rivals = _validated_rivals(loaded, aggregated, folds, left_out_together(loaded, aggregated))
     truth = table.labels["truth"].to_numpy(float)
-    summary = replace(
-        summary,
+    measured = MeasuredValidation(
         unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
         rivals=rivals,
         reader_skill=_measured_skill(aggregated),
         disagreement=_disagreement(loaded, aggregated),
-        patient_level=of_men,
         unverified=if_unverified_were_benign(
             truth, scored["probability"].to_numpy(float), table.groups, thresholds[0]
         ),
         venn_abers=check_venn_abers(truth, probability, table.groups),
+    )
+    men, of_men = _validated_men(loaded, aggregated, risk)
+    results, summary = judge(
+        loaded,
+        aggregated,
+        scored,
+        patient_level=of_men,
+        operating_point=operating_point,
+        folds=folds,
+        null=_null_of_validation(loaded, aggregated, ~nowhere),
+        validation=measured,
     )
     n_cohort = aggregated.own_rows
     return Judged(
@@ -305,13 +306,13 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
     risk = validated_risk(labels, nothing, loaded.settings.validate_.seed)
     scored = risk.regions.assign(belief=nothing, decision_value=nothing)
     thresholds = loaded.settings.decision.thresholds
-    results, summary = judge(loaded, aggregated, scored)
+    note = "not validated: validate.scheme is 'none'"
+    results, summary = judge(loaded, aggregated, scored, patient_level=PatientLevel(note=note))
     n_cohort = aggregated.own_rows
     patients = np.unique(aggregated.table.groups[:n_cohort])
-    note = "not validated: validate.scheme is 'none'"
     return Judged(
         results,
-        replace(summary, patient_level=PatientLevel(note=note)),
+        summary,
         [],
         [],
         [note],

@@ -587,7 +587,11 @@ def _cells(
     rows = np.array([number for number, _ in body])
     # If every row ends with a separator, the table has a last column without a name and without
     # content. Such a column is left out.
-    blank = [names[place] for place in nameless if not table[names[place]].any()]
+    blank = []
+    for place in nameless:
+        name = names[place]
+        if not table[name].any():
+            blank.append(name)
     if blank:
         table = table.drop(columns=blank)
         notes.append(f"{len(blank)} column(s) without a name and a cell are left out")

@@ -229,6 +229,7 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
     meaning = values.Meaning(cells.decimal_comma, codes, of_model=True)
     X = pd.DataFrame({name: values.numbers(cells, name, meaning) for name in bundle.features})
     notes = list(cells.notes)
+    patients = [f"row {row}" for row in cells.rows]
     patient_column = roles.get("patient")
     if patient_column is None:
         notes.append(
@@ -236,12 +237,11 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
         )
     elif patient_column not in cells.table:
         notes.append(f"no column {patient_column!r}: every row counts as a patient of its own")
+    else:
+        patients = values.ids(cells, patient_column, "the patient", meaning)
     readers = [name for name in roles.get("scores", ()) if name not in cells.table]
     if readers:
         notes.append(f"no scores of {', '.join(readers)}: they are no evidence here")
-    patients = [f"row {row}" for row in cells.rows]
-    if patient_column in cells.table:
-        patients = values.ids(cells, patient_column, "the patient", meaning)
     ids = numbered_within(patients)
     rois = pd.DataFrame({"participant_id": patients, "roi_id": ids})
     readings = [no_scores()]

@@ -103,7 +103,8 @@ class Roles:
     scores : tuple of str
         Columns of readers' scores.
     histology, site, id, reader : str or None
-        The same as in :class:`Columns`.
+        Columns of histology, the site, the region's id and the reader; None where the table has no
+        such column.
     ignored : tuple of str
         Columns that are left out because the user named them.
     beyond : tuple of str
@@ -298,10 +299,10 @@ def _of_pyradiomics(name: str) -> bool:
     if name.startswith("diagnostics"):
         return False
     # The name of an image may precede the name by pyradiomics, as in ADC_original_firstorder_Mean.
-    return any(
-        fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*_{pattern}")
-        for pattern in PYRADIOMICS_FEATURES
-    )
+    for pattern in PYRADIOMICS_FEATURES:
+        if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"*_{pattern}"):
+            return True
+    return False
 
 
 def _list_of_names(names: Sequence[str]) -> str:
@@ -314,9 +315,10 @@ def _list_of_names(names: Sequence[str]) -> str:
 
 def _naming(name: str, patterns: Sequence[str]) -> str:
     """Return the first of an option's texts that names a column: its name, or a wildcard."""
-    return next(
-        pattern for pattern in patterns if pattern == name or fnmatch.fnmatch(name, pattern)
-    )
+    for pattern in patterns:
+        if pattern == name or fnmatch.fnmatch(name, pattern):
+            return pattern
+    raise ValueError(f"no text of the option names the column {name!r}")
 
 
 def _single(names: Sequence[str], name: str, option: str) -> str:

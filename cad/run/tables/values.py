@@ -344,9 +344,10 @@ def _out_of_scores(meaning: Meaning) -> str:
 
 def worded(cells: Cells, name: str, meaning: Meaning) -> bool:
     """Tell whether a score of a column has words beside its number, such as ``5 (sure)``."""
-    return any(
-        not meaning.absent(cell) and meaning.number(cell) is None for cell in cells.table[name]
-    )
+    for cell in cells.table[name]:
+        if not meaning.absent(cell) and meaning.number(cell) is None:
+            return True
+    return False
 
 
 def histology(cells: Cells, name: str, isup_min: int | None, meaning: Meaning) -> list[str]:
@@ -485,7 +486,8 @@ def described(cells: Cells, names: Sequence[str], meaning: Meaning) -> str:
         return ""
     total = sum(counts.values())
     share = total / (len(names) * len(cells.table))
-    words = ", ".join(
-        f"{'empty' if not cell else repr(cell)} {count}" for cell, count in sorted(counts.items())
-    )
-    return f"{total} cells of features are missing ({share:.1%}: {words})"
+    clauses = []
+    for cell, count in sorted(counts.items()):
+        content = repr(cell) if cell else "empty"
+        clauses.append(f"{content} {count}")
+    return f"{total} cells of features are missing ({share:.1%}: {', '.join(clauses)})"

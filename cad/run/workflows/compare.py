@@ -78,17 +78,19 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
     if not len(common):
         raise CadError(f"no region was measured by all of {', '.join(tables)}")
     base = tables[reference].loc[common]
+    probabilities = {}
+    centred = {}
+    for name, table in tables.items():
+        probabilities[name] = table.loc[common, "probability"].to_numpy(float)
+        if "centred" in table:
+            centred[name] = table.loc[common, "centred"].to_numpy(float)
     compared = compare_probabilities(
-        {name: table.loc[common, "probability"].to_numpy(float) for name, table in tables.items()},
+        probabilities,
         common.get_level_values("participant_id").to_numpy(str),
         reference=reference,
         target=base["p"].to_numpy(float),
         truth=base["truth"].to_numpy(float),
-        centred={
-            name: table.loc[common, "centred"].to_numpy(float)
-            for name, table in tables.items()
-            if "centred" in table
-        },
+        centred=centred,
         n_folds=len(runs[reference].summary.folds) or None,
     )
     result: JsonObject = json_safe(

@@ -215,6 +215,12 @@ def _named_sites(loaded: Loaded) -> str:
 
 
 def _lines_of_report(report: JsonObject, chosen: dict[str, OperatingChoice]) -> list[str]:
+    """Return the report of a recalibration as a list of Markdown.
+
+    A line for the regions and one for the men give their numbers, and their calibration before and
+    after the recalibration (:func:`_calibration_before_after`). Further lines give the thresholds
+    in ``chosen``, which were chosen on the recalibrated probabilities.
+    """
     lines = []
     for name in ("regions", "men"):
         measured = report[name]

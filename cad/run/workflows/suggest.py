@@ -153,9 +153,10 @@ def suggest(
     )
     out = table.iloc[[i for i, _ in chosen]].reset_index(drop=True)
     out["value"] = [value for _, value in chosen]
-    out["reason"] = [
-        _why_suggested(row.n_readers, row.reader_mean, row.probability) for row in out.itertuples()
-    ]
+    reasons = []
+    for row in out.itertuples():
+        reasons.append(_why_suggested(row.n_readers, row.reader_mean, row.probability))
+    out["reason"] = reasons
     out.insert(0, "rank", np.arange(1, len(out) + 1))
     return out
 
@@ -214,10 +215,9 @@ def _readings_of_rows(
     """Return the number of readings and their mean probability for every row of ``table``."""
     given_scores = scores[scores["score"].notna()]
     given_scores = given_scores.merge(table[_KEY], on=_KEY)
-    probability = [
-        score_probability(str(scale), float(score), pirads)
-        for scale, score in zip(given_scores["scale"], given_scores["score"], strict=True)
-    ]
+    probability = []
+    for scale, score in zip(given_scores["scale"], given_scores["score"], strict=True):
+        probability.append(score_probability(str(scale), float(score), pirads))
     given_scores = given_scores.assign(probability=np.array(probability, float))
     summary = given_scores.groupby(_KEY)["probability"].agg(["size", "mean"]).reset_index()
     joined = table[_KEY].merge(summary, on=_KEY, how="left")

@@ -351,9 +351,11 @@ def drift_charts(
         the same maker.
     """
     men = _by_night(rows)
-    images = sorted({image for row in men for image in row.inputs})
+    images: set[str] = set()
+    for row in men:
+        images.update(row.inputs)
     measures: dict[str, list[float]] = {}
-    for image in images:
+    for image in sorted(images):
         measures[f"inputs {image}"] = [row.inputs.get(image, float("nan")) for row in men]
     measures["belief"] = [row.belief for row in men]
     measures["decisions"] = [row.decision for row in men]
@@ -579,8 +581,11 @@ def watch_summary(
             }
         )
     latest = men[-_LATEST:]
+    images: set[str] = set()
+    for row in latest:
+        images.update(row.outside)
     outside = {}
-    for image in sorted({image for row in latest for image in row.outside}):
+    for image in sorted(images):
         shares = [row.outside.get(image, np.nan) for row in latest]
         outside[image] = _finite_mean(np.array(shares))
     watched_men = {row.man for row in men}

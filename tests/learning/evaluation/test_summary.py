@@ -14,9 +14,15 @@ from sklearn.metrics import roc_auc_score
 from cad.base.files import json_safe
 from cad.base.settings import DecisionSettings
 from cad.learning.evaluation.decisions.costs import measure_decisions
+from cad.learning.evaluation.decisions.patient_level import PatientLevel
 from cad.learning.evaluation.folds.crossval import out_of_fold
 from cad.learning.evaluation.measures import metrics
-from cad.learning.evaluation.summary import Summary, summarise
+from cad.learning.evaluation.summary import (
+    MeasuredDecisions,
+    Summary,
+    metrics_content,
+    summarise,
+)
 
 
 def run(
@@ -246,3 +252,26 @@ def test_costs_move_the_operating_points() -> None:
 def test_json_safe_knows_every_type() -> None:
     value = {"a": np.float64("nan"), 2: (np.int64(3), np.bool_(True)), "c": np.array([1.0, np.inf])}
     assert json_safe(value) == {"a": None, "2": [3, True], "c": [1.0, None]}
+
+
+def test_measures_of_decisions_stand_among_the_others() -> None:
+    words = np.array(["benign", "malignant", "refer"])
+    stated = measure_decisions(
+        words, np.array([0.0, 1, 1]), words, DecisionSettings(), after_histology=False
+    )
+    decisions = MeasuredDecisions({"stated": stated}, {"n": 3, "benign": {"n": 1}}, waiting=2)
+    content = metrics_content(Summary(patient_level=PatientLevel(n=3)), decisions)
+    read = json.loads(json.dumps(content, allow_nan=False))
+    assert read == content
+    assert read["n"]["waiting"] == 2
+    assert read["patient_level"]["n"] == 3
+    assert read["patient_level"]["decisions"] == {"n": 3, "benign": {"n": 1}}
+    assert read["decisions"]["stated"]["scored"] == 3
+    back = MeasuredDecisions.from_dict(read)
+    assert json_safe(back) == json_safe(decisions)
+    assert Summary.from_dict(read).as_dict() == json.loads(
+        json.dumps(Summary(patient_level=PatientLevel(n=3)).as_dict())
+    )
+    # A run without measures of men has no place for the decisions on them.
+    assert metrics_content(Summary(), decisions)["patient_level"] is None
+    assert MeasuredDecisions.from_dict({}) == MeasuredDecisions()

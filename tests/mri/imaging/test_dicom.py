@@ -14,8 +14,7 @@ from pydicom.encaps import encapsulate
 from pydicom.uid import JPEG2000Lossless, JPEGLosslessSV1, RLELossless
 from scipy.spatial.transform import Rotation
 
-from cad.base.errors import CadError
-from cad.mri.imaging.frames import printable
+from cad.base.errors import CadError, printable
 from cad.mri.imaging.listing import list_files
 from cad.mri.imaging.phases import order_phases, read_phases
 from cad.mri.imaging.pixels import read_stack

@@ -13,7 +13,7 @@ import pytest
 from cad.folders.cohort import read_cohort
 from cad.folders.run_folder.results import read_results
 from cad.learning.evaluation.decisions.patient_level import PatientLevel
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import MeasuredDecisions, Summary
 from cad.run.stages.decide import decide_men, measure_decisions_on_men
 
 
@@ -143,9 +143,11 @@ def test_the_closing_line_says_what_was_promised() -> None:
     from cad.run.reports.printed import _drift
 
     last = {"n": 100, "decided": 0.5, "known": 80, "intercept": 0.3, "error": 0.1}
-    said = PatientLevel(decisions={"lately": last}, promised_share=0.45)
-    assert _drift(Summary(patient_level=said)) == [
+    said = PatientLevel(promised_share=0.45)
+    decisions = MeasuredDecisions(men={"lately": last})
+    assert _drift(Summary(patient_level=said), decisions) == [
         "last 100 men: 50% decided (45% at the training); calibration in the large +0.30 ± 0.20 "
         "over 80 with histology"
     ]
-    assert _drift(Summary(patient_level=replace(said, promised_share=None))) == []
+    silent = Summary(patient_level=replace(said, promised_share=None))
+    assert _drift(silent, decisions) == []

@@ -19,7 +19,7 @@ from cad.dicom.out.objects import algorithm
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.results import read_results
 from cad.folders.run_folder.schema import HISTOLOGY, READERS
-from cad.folders.run_folder.tables import read_probabilities
+from cad.folders.run_folder.tables import Failure, read_probabilities
 from cad.learning.evaluation.measures.centring import base_log_odds
 from cad.learning.joint_model import fit_joint, from_dict
 from cad.run.execution.options import HERE
@@ -268,8 +268,9 @@ def judged_men(rows: pd.DataFrame, simulated_cohort: bool) -> Any:
     risk = predicted_risk(rows.assign(model="m"), [bundle], None)
     results = rows.assign(**risk.regions, model="m", reader_values="", warnings="")
     results["roi_id"] = np.arange(len(results)).astype(str)
+    waiting = Failure("sub-9", "sub-9", "", "load", "no region", status="awaiting ROI")
     loaded = SimpleNamespace(
-        failures=[],
+        failures=[waiting],
         cohort=SimpleNamespace(simulated=simulated_cohort),
         settings=SimpleNamespace(decision=settings()),
     )
@@ -289,7 +290,10 @@ def judged_men(rows: pd.DataFrame, simulated_cohort: bool) -> Any:
         undecided_models=("m",),
         men=risk.men.assign(lower=0.1),
     )
-    return decide_run(loaded, [], judged)  # type: ignore[arg-type]
+    decided = decide_run(loaded, [], judged)  # type: ignore[arg-type]
+    assert decided.summary is judged.summary  # the measures are not made a second time
+    assert decided.decisions.waiting == 1
+    return decided
 
 
 def settings() -> Any:

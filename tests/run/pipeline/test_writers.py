@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cad.folders.run_folder import RunFolder, results
+from cad.folders.run_folder import RunFolder, records, results, study_file, tables
 from cad.folders.run_folder.folder import WRITERS
 from cad.folders.run_folder.tables import (
     EXPLANATION_COLUMNS,
@@ -19,29 +19,17 @@ from cad.folders.run_folder.tables import (
 )
 
 PACKAGE = Path(__file__).resolve().parents[3] / "cad"
-# The functions that write each artefact; a path that is written directly is named itself.
 TOOLS = (
     "cad.base.files",
     "cad.folders.run_folder",
     "cad.mri.imaging",
     "cad.base.transactions",
 )  # they write where they are told
-FUNCTIONS = {
-    "study": "write_measured",
-    "features": "write_features",
-    "labels": "write_labels",
-    "map_display": "write_map_display",
-    "probabilities": "write_probabilities",
-    "explanations": "write_explanations",
-    "earlier": "write_earlier",
-    "metrics": "write_metrics",
-    "failures": "write_failures",
-    "record": "write_record",
-    "validation": "write_validation",
-    "complete": "write_complete",
-    "suggestions": "write_suggestions",
-    "comparison": "write_comparison",
-}
+# The typed functions that write an artefact, by their names.
+FUNCTIONS = {"study": "write_measured"}
+for artefact in WRITERS:
+    if any(hasattr(module, f"write_{artefact}") for module in (records, study_file, tables)):
+        FUNCTIONS[artefact] = f"write_{artefact}"
 
 # Folders of what `cad report` makes of a finished run.
 DELIVERED = ("objects", "bundles")
@@ -76,6 +64,10 @@ def users(function: str) -> set[str]:
 @pytest.mark.parametrize("artefact", sorted(FUNCTIONS))
 def test_an_artefact_has_one_writer(artefact: str) -> None:
     assert users(FUNCTIONS[artefact]) == {WRITERS[artefact], *OF_A_TABLE.get(artefact, ())}
+
+
+def test_most_artefacts_have_a_typed_function() -> None:
+    assert len(FUNCTIONS) >= 14
 
 
 def test_the_table_names_every_path() -> None:

@@ -14,7 +14,7 @@ import pytest
 from cad.folders.run_folder.blinding import held_back, held_back_of_table, open_results
 from cad.folders.run_folder.known_failures import SortedFailures
 from cad.folders.run_folder.results import read_results
-from cad.learning.evaluation.summary import Summary
+from cad.learning.evaluation.summary import MeasuredDecisions, Summary
 from cad.run.reports import write_report
 from cad.run.reports.plots import probability_text
 from cad.run.reports.printed import closing_lines, regions_as_json
@@ -66,7 +66,8 @@ def test_the_source_of_page_and_index_holds_no_number_of_him(blinded_run: Path) 
 def test_terminal_and_json_hold_no_number_of_him(blinded_run: Path) -> None:
     results = read_results(blinded_run)
     metrics = Summary.from_dict(results.metrics)
-    lines = closing_lines(results, metrics)
+    decisions = MeasuredDecisions.from_dict(results.metrics)
+    lines = closing_lines(results, metrics, decisions)
     assert UNSCORED not in " ".join(lines)
     assert "1 man held back, not scored by a reader" in lines[0]
     for region in regions_as_json(results):
@@ -75,7 +76,8 @@ def test_terminal_and_json_hold_no_number_of_him(blinded_run: Path) -> None:
         assert (region["probability"] is None) == hidden
         assert (region["belief"] is None) == hidden
         assert (region["decision"] == "") == hidden
-    emitted = Emitted(blinded_run, 1, 1, [], SortedFailures([], [], []), metrics, patients=lines)
+    none_failed = SortedFailures([], [], [])
+    emitted = Emitted(blinded_run, 1, 1, [], none_failed, metrics, decisions, patients=lines)
     assert emitted.as_dict()["metrics"] is None
     assert "0.7" not in json.dumps([r for r in regions_as_json(results) if r["held_back"]])
     assert "AUC" not in emitted.as_text(verbose=True)

@@ -82,10 +82,10 @@ def conformal_p_values(
     # treated together: their regions are counted in whole numbers, and the count is divided by n
     # once. A sum of single fractions 1/n could differ from 1 for a whole patient because of
     # rounding.
-    below = sum(
-        (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - equal * (own_size == n)) / n
-        for n in np.unique(size)
-    )
+    below = np.zeros(len(new))
+    for n in np.unique(size):
+        not_above = np.searchsorted(np.sort(typical[of_roi == n]), new, "right")
+        below += (not_above - equal * (own_size == n)) / n
     # The 1 that is added stands for the new patient, who is exchangeable with the calibration
     # patients.
     return np.where(np.isnan(new), np.nan, (1 + below) / (1 + len(size) - (own_size > 0)))
@@ -143,9 +143,8 @@ def leave_patient_out_p_values(
     >>> bool(benign[0] > benign[4]), bool(malignant[0] < malignant[4])
     (True, True)
     """
-    benign, malignant = (
-        conformal_p_values(truth, score, groups, score, label, groups) for label in (0, 1)
-    )
+    benign = conformal_p_values(truth, score, groups, score, 0, groups)
+    malignant = conformal_p_values(truth, score, groups, score, 1, groups)
     return benign, malignant
 
 

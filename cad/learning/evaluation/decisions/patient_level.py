@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from cad.base.files import JsonObject
 from cad.learning.evaluation.decisions.operating import OperatingChoice
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
@@ -37,12 +36,6 @@ class PatientLevel:
     promised_share : float or None
         In a prediction, the share of the training's men whom the thresholds called benign or
         malignant.
-    decisions : dict
-        Filled in the summary of a run only. ``n`` is the number of men with a decision. ``benign``
-        and ``malignant`` each hold a dict with three numbers: the men with that decision (``n``),
-        those of them with histology (``known``), and those whose decision histology confirms
-        (``right``). ``lately`` holds the share of men who were called benign or malignant and the
-        calibration, both among the latest men with a decision (100 at most).
     """
 
     n: int = 0
@@ -56,7 +49,6 @@ class PatientLevel:
     note: str = ""
     operating_point: OperatingChoice | None = None
     promised_share: float | None = None
-    decisions: JsonObject = field(default_factory=dict)
 
 
 def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
@@ -118,7 +110,7 @@ def measure_men(
     PatientLevel
         Numbers of men, and with 95 % intervals: AUC, average precision, calibration intercept and
         slope, and Brier score. Men whose truth or probability is NaN are only counted. The
-        operating point and the decisions are not filled in.
+        operating point is not filled in.
 
     Examples
     --------

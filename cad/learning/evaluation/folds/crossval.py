@@ -673,8 +673,9 @@ def folds_side_by_side(
         training rows and labels. For a group that is not named here, ``front`` is fitted in this
         function.
     X, y, groups, eta, patients, relabel, n_jobs
-        As in :func:`out_of_fold`: features, labels, left-out group of every row, uncertainty of
-        labels, patient of every row, function that learns labels, number of processes.
+        Features, labels, left-out group of every row, uncertainty of labels, patient of every row,
+        function that learns labels from training rows, and number of processes. The arguments of
+        :func:`out_of_fold` have the same names and meanings.
 
     Returns
     -------
@@ -705,8 +706,11 @@ def folds_side_by_side(
     each = list(estimators.values())
     made = fronts or {}
     work = ((each, front, made.get(str(name)), name, *table) for name in names)
-    of_groups = list(each_piece(_fold_of_each, work, n_jobs))
-    return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
+    folds_of: dict[str, list[Fold]] = {name: [] for name in estimators}
+    for folds_of_group in each_piece(_fold_of_each, work, n_jobs):
+        for name, fold in zip(estimators, folds_of_group, strict=True):
+            folds_of[name].append(fold)
+    return folds_of
 
 
 def _fold_of_each(

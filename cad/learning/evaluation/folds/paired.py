@@ -224,7 +224,10 @@ def compare_with_rivals(
     if truth is not None:
         beside[READERS] = believed
     owner = groups if patients is None else patients
-    ranked = {key: made.centred for key, (made, _) in tried.items() if made is not None}
+    ranked = {}
+    for key, (made, _) in tried.items():
+        if made is not None:
+            ranked[key] = made.centred
     if centred is not None:
         ranked[name] = np.asarray(centred, dtype=float)
     result = compare_probabilities(

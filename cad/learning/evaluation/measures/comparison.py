@@ -337,10 +337,10 @@ def _comparison_warnings(cases: Cases) -> list[str]:
     y = cases.truth
     group = cases.patients
     if not enough_patients(y, group):
-        classes = [
-            f"{int((y == label).sum())} {name} (patients: {len(np.unique(group[y == label]))})"
-            for label, name in ((1, "malignant"), (0, "benign"))
-        ]
+        classes = []
+        for label, name in ((1, "malignant"), (0, "benign")):
+            patients = len(np.unique(group[y == label]))
+            classes.append(f"{int((y == label).sum())} {name} (patients: {patients})")
         return [
             f"not enough regions: {' and '.join(classes)}; without {CLASS_PATIENTS} patients of "
             "each there is no curve and no interval of the AUC"

@@ -1,8 +1,9 @@
 """Connect each measure with the function that computes it and with what it needs.
 
-The texts that show measures are in :mod:`cad.base.terms.measures`. Code that computes or compares a
-measure looks it up here by its name. To add a measure, add a row to both modules and, if needed,
-its function to :mod:`cad.learning.evaluation.measures.metrics`.
+``cad/base/terms/measures.yaml`` has a row for each measure: the texts that show it, and which
+values of the regions it compares. The function of the same name in
+:mod:`cad.learning.evaluation.measures.metrics` computes it. Code that computes or compares a
+measure looks it up here by its name.
 """
 
 from collections.abc import Callable
@@ -48,6 +49,11 @@ class Cases:
     centred: np.ndarray | None = None
 
     @property
+    def positive(self) -> np.ndarray:
+        """Return whether each region is malignant, shape (n,)."""
+        return np.asarray(self.truth == 1)
+
+    @property
     def ranking(self) -> np.ndarray:
         """Return the values that rank regions, shape (n,); larger is more malignant."""
         return self.score if self.centred is None else self.centred
@@ -73,7 +79,8 @@ class Measure(MeasureWords):
     """Hold a measure of predictions: the function that computes it, and the words that show it.
 
     The words are arguments of :class:`cad.base.terms.measures.MeasureWords`: ``name``, ``title``,
-    ``better`` (which values are better), ``digits`` (how many a table shows), and ``headline``.
+    ``better`` (which values are better), ``digits`` (how many a table shows), ``headline`` and
+    ``compares`` (which values of the regions the function gets).
 
     Parameters
     ----------
@@ -110,54 +117,20 @@ class Measure(MeasureWords):
         return self.function(cases, weight)
 
 
-def _rank_measure(measure: metrics.MeasureCall, *others: float) -> tuple[_Needs, Function]:
-    """Return the fields ``needs`` and ``function`` for a :class:`Measure` such as the AUC.
+def _measure(words: MeasureWords) -> Measure:
+    """Return a measure with its function: the one of the same name in :mod:`.metrics`."""
+    function = getattr(metrics, words.name)
 
-    ``measure`` compares the order of the regions with the truth. It needs no probability, so any
-    score will do. ``others`` are its further arguments.
-    """
-    return "score", lambda c, w: measure(c.truth == 1, c.ranking, *others, weight=w)
+    def draws(cases: Cases, weight: np.ndarray) -> np.ndarray:
+        values = [getattr(cases, name) for name in words.compares]
+        return np.asarray(function(*values, weight=weight))
 
-
-def _soft(measure: metrics.MeasureCall) -> tuple[_Needs, Function]:
-    """Return the fields ``needs`` and ``function`` for a :class:`Measure`.
-
-    ``measure`` compares each region's probability with its target, which is also a probability.
-    """
-    return "probability", lambda c, w: measure(c.target, c.score, weight=w)
+    # A measure of the order of the regions can be computed from any score.
+    needs: _Needs = "score" if "ranking" in words.compares else "probability"
+    return Measure(**vars(words), needs=needs, function=draws)
 
 
-_TABLE: dict[str, tuple[_Needs, Function]] = {
-    "auc": _rank_measure(metrics.auc),
-    "accuracy": (
-        "probability",
-        lambda c, w: metrics.accuracy(c.truth == 1, c.score, weight=w),
-    ),
-    "average_precision": _rank_measure(metrics.average_precision),
-    "patient_average_precision": (
-        "score",
-        lambda c, w: metrics.patient_average_precision(
-            c.truth == 1, c.ranking, c.patients, weight=w
-        ),
-    ),
-    "partial_auc": _rank_measure(metrics.partial_auc, 0.2),
-    "kl": _soft(metrics.kl),
-    "kl_one_sided": _soft(metrics.kl_one_sided),
-    "alignment_error": _soft(metrics.alignment_error),
-    "cross_entropy": _soft(metrics.cross_entropy),
-    "brier": _soft(metrics.brier),
-    "calibration_intercept": _soft(metrics.calibration_intercept),
-    # The calibration intercept is computed from the model's probabilities as they are. The
-    # calibration slope is computed from centred log-odds, which can be compared between folds.
-    "calibration_slope": (
-        "probability",
-        lambda c, w: metrics.calibration_slope(c.target, c.sloped, weight=w),
-    ),
-}
-MEASURES: dict[str, Measure] = {
-    name: Measure(**vars(words), needs=_TABLE[name][0], function=_TABLE[name][1])
-    for name, words in WORDS.items()
-}
+MEASURES: dict[str, Measure] = {name: _measure(words) for name, words in WORDS.items()}
 """Every measure of :data:`cad.base.terms.measures.MEASURES` with its function."""
 
 

@@ -379,9 +379,9 @@ def fit_combinations(
         a = weights[0] - b * middle[0] - tool * scale[0]
         return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
 
-    of_readers = {
-        name: combination(beta[:2] + deviations[j], y[reader == j]) for j, name in enumerate(names)
-    }
+    of_readers = {}
+    for j, name in enumerate(names):
+        of_readers[name] = combination(beta[:2] + deviations[j], y[reader == j])
     return Combinations(of_readers, combination(beta[:2], y))
 
 

@@ -332,9 +332,14 @@ def against_readers(
     contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
     psi = contrast @ aucs
     cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
+    # cov2 is the mean covariance of the differences of two readers: the mean of the elements off
+    # the diagonal. If its estimate is negative, it counts as 0. Otherwise the error would be too
+    # small (Hillis).
     cov2 = float((cov.sum() - np.trace(cov)) / (r * (r - 1)))
     ms_reader = float(np.var(psi, ddof=1))
     denominator = ms_reader + r * max(cov2, 0.0)
+    # The mean difference of r readers has the variance (MS(R) + r cov2) / r, with MS(R) the mean
+    # square of the readers' differences.
     difference = float(psi.mean())
     error = float(np.sqrt(denominator / r))
     df = float("inf") if ms_reader == 0 else (denominator / ms_reader) ** 2 * (r - 1)

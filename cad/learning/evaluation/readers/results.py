@@ -134,11 +134,11 @@ def reader_results(
         beside = against_readers(truth, score, table.T, patients)
     except CadError as error:
         note = str(error)
+    readers = {}
+    for j, name in enumerate(names):
+        readers[name] = _one_reader(j, table, truth, score, patients, n_folds)
     return {
-        "readers": {
-            name: _one_reader(j, table, truth, score, patients, n_folds)
-            for j, name in enumerate(names)
-        },
+        "readers": readers,
         "agreement": agreement(table.T, names) if len(names) > 1 else None,
         "cad_vs_readers": beside,
         "cad_vs_readers_note": note,

@@ -177,11 +177,10 @@ def validation_md(run: Json, metrics: Summary) -> str:
     lines += _metrics_score_lines(facts)
     lines += ["## Only a person can answer", ""]
     for name, title in TITLES.items():
-        open_items = [
-            f"{number} {item['topic']}"
-            for number, item in items(name).items()
-            if number not in answered[name]
-        ]
+        open_items = []
+        for number, item in items(name).items():
+            if number not in answered[name]:
+                open_items.append(f"{number} {item['topic']}")
         lines += [f"{title}: {'; '.join(open_items)}.", ""]
     return "\n".join(lines) + "\n"
 

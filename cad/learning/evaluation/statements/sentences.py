@@ -138,9 +138,9 @@ def _annotators(facts: RunFacts) -> str:
     if not readers:
         return "No readers' scores in this run."
     labels = facts.settings("labels")
-    counts = [
-        f"{kind.replace('_', ' ')} {count}" for kind, count in facts.metrics.label_kinds.items()
-    ]
+    counts = []
+    for kind, count in facts.metrics.label_kinds.items():
+        counts.append(f"{kind.replace('_', ' ')} {count}")
     return (
         f"{len(readers)} readers ({', '.join(readers)}); scores used: "
         f"{labels.get('readers', 'all')}; histology: {labels.get('histology', 'ignore')}. "
@@ -267,9 +267,9 @@ def _start(facts: RunFacts) -> str:
 def _bundle_of_model(facts: RunFacts) -> str:
     if not facts.models:
         return "A bundle where `cad train` was asked for one."
-    models = [
-        f"{name} (sha256 {str(model.get('sha256'))[:16]})" for name, model in facts.models.items()
-    ]
+    models = []
+    for name, model in facts.models.items():
+        models.append(f"{name} (sha256 {str(model.get('sha256'))[:16]})")
     return f"Model bundle {', '.join(models)}."
 
 
@@ -308,7 +308,10 @@ def _significance(facts: RunFacts) -> str:
 
 
 def _failures(facts: RunFacts) -> str:
-    failed = [f"{fold.name} ({fold.error})" for fold in facts.metrics.folds if fold.error]
+    failed = []
+    for fold in facts.metrics.folds:
+        if fold.error:
+            failed.append(f"{fold.name} ({fold.error})")
     sentences = [
         "Studies and ROIs that failed: failures.csv.",
         f"Folds that failed: {'; '.join(failed) or 'none'}.",

@@ -159,10 +159,13 @@ class SVMLin(Ranker):
                 "margin violations",
                 "standardise the features or raise lambda_",
             )
-        self.annealing_levels_ = np.repeat(
-            [level for level, _ in steps], [len(values) for _, values in steps]
-        ).astype(float)
-        self.annealing_objectives_ = np.array([v for _, values in steps for v in values])
+        levels: list[float] = []
+        objectives: list[float] = []
+        for level, values in steps:
+            levels += [level] * len(values)
+            objectives += values
+        self.annealing_levels_ = np.array(levels, dtype=float)
+        self.annealing_objectives_ = np.array(objectives)
         weights = w if turn is None else turn @ w
         self.coef_ = weights[None, :-1]
         self.bias_ = float(weights[-1])

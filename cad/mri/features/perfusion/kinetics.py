@@ -141,11 +141,10 @@ def find_reference(
     (2, [100.0, 250.0], 3)
     """
     regions = {"gland": study.gland, "regions": study.roi_map}
-    candidates = {
-        name: np.asarray(resample_mask(mask, dynamic.grid).array, bool)
-        for name, mask in regions.items()
-        if mask is not None
-    }
+    candidates = {}
+    for name, mask in regions.items():
+        if mask is not None:
+            candidates[name] = np.asarray(resample_mask(mask, dynamic.grid).array, bool)
     # The candidates are tried in this order, the smallest region first. The larger a region is, the
     # more do fat and muscle in it hide the bolus.
     candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}

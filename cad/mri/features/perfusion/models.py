@@ -629,13 +629,24 @@ def _rated_fit(
     usable: np.ndarray,
     fitted: np.ndarray,
 ) -> KineticFit:
+    """Return fitted curves with measures of how well they fit: R2, and the root mean square error.
+
+    ``data`` and ``fitted``, shape (n, times), are the measured and the fitted curves, and
+    ``parameters``, shape (n, k), those of the fit. Curves that are not ``usable`` get NaN.
+    """
     misfit = ((data - fitted) ** 2).sum(axis=1)
-    spread = ((data - data.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    r2 = np.where(spread > 0, 1 - misfit / np.where(spread > 0, spread, 1.0), 0.0)
-    mask = np.where(usable, 1.0, np.nan)
-    named = {name: parameters[:, i] * mask for i, name in enumerate(PARAMETERS[model])}
-    if "ve" in named:
-        named["kep"] = named["ktrans"] / np.maximum(named["ve"], VE_MIN)
+    variation = ((data - data.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    r2 = np.zeros(len(data))
+    varies = variation > 0
+    r2[varies] = 1 - misfit[varies] / variation[varies]
+    error = np.sqrt(misfit / data.shape[1])
+    # A product with this column is NaN for curves that are not usable, and unchanged for others.
+    one_or_nan = np.where(usable, 1.0, np.nan)
+    values = {}
+    for i, name in enumerate(PARAMETERS[model]):
+        values[name] = parameters[:, i] * one_or_nan
+    if "ve" in values:
+        values["kep"] = values["ktrans"] / np.maximum(values["ve"], VE_MIN)
     return KineticFit(
-        named, r2 * mask, np.sqrt(misfit / data.shape[1]) * mask, failed, fitted * mask[:, None]
+        values, r2 * one_or_nan, error * one_or_nan, failed, fitted * one_or_nan[:, None]
     )
