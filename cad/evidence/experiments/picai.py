@@ -27,7 +27,7 @@ from cad.evidence.experiments.man_alone import fit_men
 from cad.evidence.experiments.results import Result
 from cad.learning.evaluation.decisions.recalibrate import recalibration
 from cad.learning.evaluation.folds.ask import positive_probability
-from cad.learning.evaluation.folds.crossval import Fold, put_together, spread_of
+from cad.learning.evaluation.folds.crossval import Fold, put_together, spread_in_training
 from cad.learning.evaluation.measures import metrics
 from cad.learning.evaluation.measures.centring import base_log_odds, ranked
 from cad.learning.evaluation.measures.intervals import auc_covariance, clustered_auc
@@ -280,7 +280,7 @@ def score_lesions(
                     probability=positive_probability(learner, new),
                     decision=np.full(len(rows), np.nan),
                     base=base_log_odds(p[usable]),
-                    spread=spread_of(learner, train[usable]),
+                    spread=spread_in_training(learner, train[usable]),
                 )
                 models.setdefault((name, labels_name), []).append(model)
     scores = {}

@@ -468,7 +468,7 @@ def base_of(fitted: Any, X: Any, labels: np.ndarray) -> float:
     return float(np.mean(decision_value(fitted, X)))
 
 
-def spread_of(fitted: Any, X: Any) -> float:
+def spread_in_training(fitted: Any, X: Any) -> float:
     """Return the standard deviation of a fitted estimator's log-odds over its training rows.
 
     For an estimator without probabilities it is the standard deviation of the decision values. Some
@@ -488,7 +488,7 @@ def spread_of(fitted: Any, X: Any) -> float:
     >>> from sklearn.linear_model import LogisticRegression
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
     >>> fitted = LogisticRegression().fit(X, np.array([0, 0, 1, 1]))
-    >>> bool(np.isclose(spread_of(fitted, X), np.std(X) * fitted.coef_[0, 0]))
+    >>> bool(np.isclose(spread_in_training(fitted, X), np.std(X) * fitted.coef_[0, 0]))
     True
     """
     probability = positive_probability(fitted, X)
@@ -580,9 +580,9 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
             last, test = _before_last(fitted, test)
             probability = positive_probability(last, test)
             decision = decision_value(last, test)
-            known = _safe_indexing(made, labelled)
-            base = base_of(fitted, known, y[labelled])
-            spread_of_fold = spread_of(fitted, known)
+            training_rows = _safe_indexing(made, labelled)
+            base = base_of(fitted, training_rows, y[labelled])
+            spread_of_model = spread_in_training(fitted, training_rows)
             # Chosen parameters are those of a search around the pipeline, or of a learner that
             # chooses them itself.
             chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
@@ -600,7 +600,7 @@ def fit_fold(estimator: Any, name: str, keep: bool, *table: Any) -> Fold:
         estimator=fitted if keep else None,
         n_unlabelled=len(train) - len(labelled),
         base=base,
-        spread=spread_of_fold,
+        spread=spread_of_model,
     )
 
 

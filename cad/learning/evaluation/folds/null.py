@@ -222,7 +222,7 @@ class SharedFolds:
                     fold.probability[k] = ask.positive_probability(learner, new)
                     fold.decision[k] = ask.decision_value(learner, new)
                     fold.base[k] = crossval.base_of(learner, X, labelling)
-                    fold.spread[k] = crossval.spread_of(learner, X)
+                    fold.spread[k] = crossval.spread_in_training(learner, X)
         return fold
 
 
