@@ -109,17 +109,20 @@ def door_in_child(
     """
 
     def declare(function: Callable[..., Returned]) -> Callable[..., Returned]:
+        # This only enters the function in the registry of doors.
         door("in", form, bound=f"child: {gigabytes:g} GB, {seconds:g} s")(function)
 
         @wraps(function)
-        def in_child(*arguments: Any) -> Returned:
+        def limited(*arguments: Any) -> Returned:
             if is_limited():
                 return function(*arguments)
+            # The child finds a function by its name in its module. By this name it gets
+            # ``limited``, which calls ``function`` there, because the child is limited.
             return call_limited(
-                in_child, *arguments, seconds=seconds, gigabytes=gigabytes, needs=needs
+                limited, *arguments, seconds=seconds, gigabytes=gigabytes, needs=needs
             )
 
-        return in_child
+        return limited
 
     return declare
 

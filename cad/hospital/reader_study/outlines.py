@@ -194,6 +194,7 @@ def _require_correction(outline: JsonObject, study: Study, inside: np.ndarray, l
     the region that it corrects.
     """
     image = study.anatomical.with_array(inside)
+    # The outline is tried as a region on its own grid, as the measurement will do.
     too_little = fill(image, image).too_little
     if too_little:
         raise _outline_error(outline, f"it cannot be measured: {too_little}", AGAIN)

@@ -345,7 +345,10 @@ def _plan(
 def _write_cases(
     out: Path, refs: Sequence[StudyRef], codes: Mapping[str, str], *, outlines: bool
 ) -> dict[str, str]:
-    """Write every case's images; return, by code, which images could not be read, and why."""
+    """Write every case's images; return, by code, which cases could not be written, and why.
+
+    With ``outlines`` readers can correct the outlines of regions.
+    """
     lost = {}
     for ref in refs:
         code = codes[ref.study_id]
@@ -359,9 +362,10 @@ def _write_cases(
             continue
         shown = snapshot(study, _images_only(study))
         meta = parse_json(str(shown.pop("meta")))
+        # The label map of a case holds bytes: labels above 255 are stored as 255.
         regions = [{"id": roi.roi_id, "label": min(roi.label, 255)} for roi in study.rois]
-        below = drawn_on(study) if outlines else None
-        write_case(out / "cases" / f"{code}.js", code, oriented(shown, meta), regions, below)
+        drawing_grid = drawn_on(study) if outlines else None
+        write_case(out / "cases" / f"{code}.js", code, oriented(shown, meta), regions, drawing_grid)
     return lost
 
 

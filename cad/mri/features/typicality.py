@@ -441,16 +441,18 @@ def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
     """Return the limit that a new value exceeds with at most the probability ``flagged``.
 
     ``values`` are scores of held-out regions or patients, ``weight`` their weights, shape (n,). The
-    method is conformal prediction.
+    method is conformal prediction. With too few values it would have no finite limit. The limit is
+    then the largest value, which a new value exceeds with a probability above ``flagged``. Values
+    that could not be measured (not finite) are left out.
     """
     finite = np.isfinite(values)
     if not finite.any():
         return float("inf")
     order = np.argsort(values[finite], kind="stable")
-    share = np.cumsum(weight[finite][order])
+    weight_up_to = np.cumsum(weight[finite][order])
     # The new value, whose place in the order is unknown, adds the weight 1 to the sum of weights.
-    target = (1 - flagged) * (share[-1] + 1.0)
-    rank = min(int(np.searchsorted(share, target - 1e-9)), len(order) - 1)
+    target = (1 - flagged) * (weight_up_to[-1] + 1.0)
+    rank = min(int(np.searchsorted(weight_up_to, target - 1e-9)), len(order) - 1)
     return float(values[finite][order][rank])
 
 

@@ -261,6 +261,8 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
         tag = (0x0065, block << 8 | 0x50)
         if tag in dataset:
             slices = max(slices, _private_number(dataset[tag].value) or 0)
+    # VFRAME in ImageType says that the image is a grid, even if the number of slices is not stated.
+    # Without the number the grid must have the header of one slice.
     if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
         return []
     items = _stated_element(dataset, "headers of a grid")

@@ -177,13 +177,14 @@ class Volume:
         if order == [0, 1, 2] and not any(flipped):
             return self
         # The new volume begins at that corner of this volume where its axes begin: x, y, z index.
+        # ``steps`` has one number for each new axis. The axes of the array are z, y, x, so axis k
+        # of x, y, z is axis 2 - k of the array.
         corner = np.zeros(3)
         steps = []
         for old, is_flipped in zip(order, flipped, strict=True):
             if is_flipped:
                 corner[old] = self.shape[2 - old] - 1.0
             steps.append(-1 if is_flipped else 1)
-        # The axes of the array are z, y, x.
         array = self.array.transpose([2 - order[2], 2 - order[1], 2 - order[0]])
         array = array[:: steps[2], :: steps[1], :: steps[0]]
         return replace(

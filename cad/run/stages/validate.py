@@ -48,7 +48,7 @@ from cad.run.stages.judge import Judged, judge
 from cad.run.stages.load import Loaded
 from cad.run.stages.risk import BELIEF_ONLY, Risk, on_common_base, validated_risk
 
-_DRAW = (
+_HINT_TO_DRAW = (
     "draw the region where all images show it, or take the image out of features.modalities; "
     "the model that is trained takes no such region either"
 )
@@ -409,7 +409,11 @@ def _gaps(
     lacks: Mapping[int, list[str]],
     measuring: Sequence[Failure],
 ) -> list[Failure]:
-    """Return a failure for every region of the cohort that lacks an image."""
+    """Return a failure for every region of the cohort that lacks an image.
+
+    Rows from ``own_rows`` on are of the training of a model that is extended. ``measuring`` are the
+    failures of the measurement, which explain why an image is lacking.
+    """
     keys = aggregated.table.keys
     lacking = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
     reasons_of_rows = {}
@@ -417,7 +421,7 @@ def _gaps(
     for row, reason in reasons(gaps_of, keys, lacking, measuring).items():
         images = " and ".join(lacking[row])
         reasons_of_rows[row] = f"the learner needs {images} features and {reason}"
-    return failures_of(keys, reasons_of_rows, "validate", _DRAW)
+    return failures_of(keys, reasons_of_rows, "validate", _HINT_TO_DRAW)
 
 
 def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:

@@ -263,11 +263,14 @@ class _Work:
         accumulated in them. ``iterate`` gets these f, too.
         """
         problem = self.problem
-        iterate.f[:] = (self.store or self.gram).times(problem.coefficients(iterate.gamma))
+        # The store keeps rows of the kernel matrix in memory; it is None where it was too small.
+        kernel = self.store or self.gram
+        iterate.f[:] = kernel.times(problem.coefficients(iterate.gamma))
         return certify(
             problem,
             iterate.f.copy(),
             iterate.gamma.copy(),
+            # The intercept; then the scale, if the problem learns one.
             iterate.u[: len(problem.lower)].copy(),
             iterations=self.iterations,
             solver=solver,

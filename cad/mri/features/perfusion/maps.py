@@ -137,18 +137,20 @@ class PerfusionMaps:
             raise CadError("the region has no voxel on the grid of the dynamic series")
         share = mask[inside].astype(float)
         signal = (self._dynamic.frames[:, inside] @ (share / share.sum()))[None]
+        # T1 is NaN in a voxel where it could not be fitted.
         valid = np.isfinite(self._t1[inside])
         t1 = np.array([np.average(self._t1[inside][valid], weights=share[valid])])
         b1 = None if self._b1 is None else np.array([np.average(self._b1[inside], weights=share)])
-        mapped, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
+        # The mean curve is fitted like a chunk of one voxel.
+        without_model, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
         shown = fits.get("extended_tofts") or fits.get("tofts")
         params = {}
         for model, fit in fits.items():
             for name, values in fit.parameters.items():
                 params[f"{model}_{name}"] = float(values[0])
             params[f"{model}_r2"] = float(fit.r2[0])
-        if "input_delay" in mapped:
-            params["input_delay"] = float(mapped["input_delay"][0])
+        if "input_delay" in without_model:
+            params["input_delay"] = float(without_model["input_delay"][0])
         nothing = np.full(len(self.times), np.nan)
         return RegionCurve(
             self.times,
