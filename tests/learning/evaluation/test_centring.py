@@ -84,6 +84,7 @@ def test_spreads_and_their_factors_by_hand() -> None:
     assert factors[:4].tolist() == [2.0, 1.0, 0.25, 0.0]
     assert np.isnan(factors[4])
     assert stretches([0.0, 0.0]).tolist() == [0.0, 0.0]
+    assert stretches([0.005, 0.005]).tolist() == [1.0, 1.0]
     assert centred_log_odds([0.5], -1.0, 0.5, stretch=3.0).tolist() == [3.5]
 
 
