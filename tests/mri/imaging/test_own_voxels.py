@@ -330,3 +330,13 @@ def test_two_byte_orders_of_one_image_are_refused(folder: Path) -> None:
     path.write_bytes(header + bytes(240))
     with pytest.raises(CadError, match="two byte orders"):
         read_image(path)
+
+
+@pytest.mark.parametrize("suffix", [".mha", ".nrrd"])
+def test_packed_voxels_of_exactly_one_block_are_read(tmp_path: Path, suffix: str):
+    """The end of the stream may show only after the last of its bytes was unpacked."""
+    array = np.random.default_rng(0).integers(0, 256, (64, 128, 128)).astype(np.uint8)
+    assert array.nbytes == 2**20
+    path = tmp_path / f"image{suffix}"
+    sitk.WriteImage(sitk.GetImageFromArray(array), str(path), useCompression=True)
+    np.testing.assert_array_equal(read_image(path).array, array)
