@@ -240,7 +240,7 @@ def _of_cells(cells: Cells, bundle: Bundle, missing: tuple[str, ...]) -> Regions
     if readers:
         notes.append(f"no scores of {', '.join(readers)}: they are no evidence here")
     patients = [f"row {row}" for row in cells.rows]
-    if patient_column in cells.table:
+    if patient_column is not None and patient_column in cells.table:
         patients = values.ids(cells, patient_column, "the patient", meaning)
     ids = numbered_within(patients)
     rois = pd.DataFrame({"participant_id": patients, "roi_id": ids})
