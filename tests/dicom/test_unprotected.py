@@ -1,4 +1,4 @@
-"""What an import does not protect against, shown: SECURITY.md names these tests beside each row."""
+"""Show the gaps in the protection by an import; SECURITY.md names these tests beside each gap."""
 
 from __future__ import annotations
 

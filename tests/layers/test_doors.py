@@ -130,13 +130,13 @@ METHODS = {
     "loadmat",
     "savemat",
     "InferenceSession",
-    # What unpacks a stream piece by piece.
+    # Unpackers of a stream, piece by piece.
     "decompressobj",
     "BZ2Decompressor",
     "LZMADecompressor",
     "IGzipFile",
     "CompressedInputStream",
-    # What makes objects of a text or of a folder of files.
+    # Makers of objects from a text or a folder of files.
     "model_validate_json",
     "model_validate_strings",
     "validate_json",
@@ -144,7 +144,7 @@ METHODS = {
     "parse_file",
     "from_pretrained",
     "from_url",
-    # What reads or writes below pandas.
+    # Readers and writers below pandas.
     "open_csv",
     "read_json",
     "read_message",
@@ -159,7 +159,7 @@ METHODS = {
     "read_clipboard",
     "to_sql",
     "to_stata",
-    # What reads or writes images and their headers.
+    # Readers of images and their headers.
     "segread",
     "srread",
     "read_file_meta_info",
@@ -171,7 +171,7 @@ METHODS = {
     "Opener",
     "load_svmlight_file",
     "fetch_openml",
-    # What makes, moves or copies files.
+    # Calls that make, move or copy files.
     "copy_into",
     "move_into",
     "sendfile",
@@ -186,7 +186,7 @@ METHODS = {
     "FileHandler",
     "RotatingFileHandler",
     "SafeLoader",
-    # What runs or reads the code of a file.
+    # Calls that run the code of a file.
     "run_path",
     "CDLL",
     # Calls that listen for connections, or fetch what another computer sends.

@@ -16,7 +16,32 @@ from pathlib import Path
 import pytest
 
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-PROMISING = ("What is protected", "Threats and what stands against them", "How it is checked")
+TABLES = (
+    "What is protected",
+    "Who is trusted",
+    "Threats and what stands against them",
+    "What is not protected against",
+    "How it is checked",
+)
+LONGEST_CELL = 40  # words; a longer cell is read by nobody, and is several rows
+# Of two sections, all that stands in no row of a table: sentences about DICOM, and advice to a
+# site. They say nothing of the program that a test could show.
+ADVICE = {
+    "Who is trusted": {
+        "An AE title is no proof of who calls a node: use certificates, or keep the port behind a "
+        "firewall.",
+        "Read a node's settings and the rules of an import before you use those of somebody else.",
+    },
+    "What is not protected against": {
+        "What a site does about it:",
+        "Fetch bundles over a channel that you trust, and published data from the publisher's own "
+        "address.",
+        "Keep a Dask cluster in a private network and use TLS (`tls://`, see `docs/cluster.md`); "
+        "never bind it to a public address.",
+        "Use TLS for DICOM, or send it through an encrypted tunnel.",
+        "Encrypt the disk.",
+    },
+}
 
 
 def sections(page: str) -> dict[str, list[str]]:
@@ -28,6 +53,19 @@ def sections(page: str) -> dict[str, list[str]]:
     return found
 
 
+def outside_of_tables(page: str, title: str) -> set[str]:
+    """Return the sentences of a section that stand in no table."""
+    (body,) = (part for part in page.split("\n## ") if part.startswith(f"{title}\n"))
+    lines = []
+    for line in body.splitlines()[1:]:
+        if line.startswith("|"):
+            continue
+        # An item of a list, and a blank line, begin a new sentence.
+        lines.append(f"\n{line[2:]}" if line.startswith("- ") else line or "\n")
+    text = " ".join(lines)
+    return {" ".join(part.split()) for part in re.split(r"\n|(?<=\.) ", text) if part.strip()}
+
+
 def names_of(path: Path) -> set[str]:
     """The names of a file's test functions."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -36,7 +74,8 @@ def names_of(path: Path) -> set[str]:
 
 def test_every_promise_names_a_test_that_exists(repository: Path):
     found = sections((repository / "SECURITY.md").read_text(encoding="utf-8"))
-    for title in PROMISING:
+    assert set(found) == set(TABLES)
+    for title in TABLES:
         assert found[title], f"{title} promises nothing"
         for row in found[title]:
             named = NAMED.findall(row.rpartition(" | ")[2])
@@ -45,6 +84,21 @@ def test_every_promise_names_a_test_that_exists(repository: Path):
                 assert (repository / file).is_file(), file
                 assert name.startswith("test_"), name
                 assert name in names_of(repository / file), f"{file} has no {name}"
+
+
+@pytest.mark.parametrize("title", ADVICE)
+def test_what_no_test_shows_is_advice(repository: Path, title: str):
+    """A new sentence is a row with its test, or is declared here to say nothing of the program."""
+    page = (repository / "SECURITY.md").read_text(encoding="utf-8")
+    assert outside_of_tables(page, title) == ADVICE[title]
+
+
+def test_no_cell_is_long(repository: Path):
+    found = sections((repository / "SECURITY.md").read_text(encoding="utf-8"))
+    for row in (row for rows in found.values() for row in rows):
+        for cell in row.strip("| ").split(" | "):
+            words = [word for word in cell.split() if not word.startswith("`tests/")]
+            assert len(words) <= LONGEST_CELL, cell
 
 
 def test_every_test_that_the_page_names_exists(repository: Path):

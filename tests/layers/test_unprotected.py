@@ -1,4 +1,4 @@
-"""What this program trusts, and does not protect against, shown: SECURITY.md names these tests."""
+"""Show whom the program trusts, and the gaps in its protection, as SECURITY.md states them."""
 
 from __future__ import annotations
 

@@ -372,3 +372,9 @@ def test_nothing_else_reads_what_others_wrote(repository: Path):
         if forbidden.search(line)
     ]
     assert found == []
+
+
+def test_a_column_name_of_the_greatest_length_is_read():
+    limits.check_names(["a" * limits.MAX_NAME])
+    with pytest.raises(CadError, match=f"a column name of {limits.MAX_NAME + 1} characters"):
+        limits.check_names(["a" * (limits.MAX_NAME + 1)])

@@ -330,3 +330,20 @@ def test_two_byte_orders_of_one_image_are_refused(folder: Path) -> None:
     path.write_bytes(header + bytes(240))
     with pytest.raises(CadError, match="two byte orders"):
         read_image(path)
+
+
+def test_packed_voxels_whose_checksum_stands_in_the_next_block_are_read(tmp_path: Path):
+    """A file is unpacked by the MiB: all voxels may be there before the stream has ended."""
+    size = 2**20 - 2 - 614 * 5  # in 614 stored blocks, behind two bytes
+    content = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8).tobytes()
+    packed = b"\x78\x01"
+    for begin in range(0, size, 1_703):
+        block = content[begin : begin + 1_703]
+        last = begin + len(block) == size
+        packed += struct.pack("<BHH", last, len(block), 65_535 - len(block)) + block
+    assert len(packed) == 2**20
+    packed += struct.pack(">I", zlib.adler32(content))
+    header = meta(DimSize="1021 1024 1", CompressedData="True", CompressedDataSize=len(packed))
+    path = tmp_path / "image.mha"
+    path.write_bytes(header + packed)
+    assert read_image(path).array.astype(np.uint8).tobytes() == content

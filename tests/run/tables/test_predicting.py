@@ -177,3 +177,15 @@ def test_a_number_that_usually_means_a_missing_value_is_said(
     if noted:
         assert f"column 'adc', row 2: {value} stands in 1 rows" in notes[0]
         assert f"--missing={value}" in notes[0]
+
+
+def test_a_code_within_the_trainings_range_is_a_value(tmp_path: Path):
+    """-9 means a missing value in many tables, and not in a column that is trained around it."""
+    X, p = features()
+    X["t2"] = X["t2"] * 100 - 50
+    assert X["t2"].min() < -9 < X["t2"].max()
+    learner = make_pipeline(StandardScaler(), ProbabilisticSVC()).fit(X.to_numpy(), p)
+    save_table_model(tmp_path / "M", learner, X, p, np.arange(40))
+    table = predicted([("1000", "1.5", "-9"), ("1000", "1.5", "-999")], tmp_path / "M", tmp_path)
+    assert not [note for note in table.notes if note.endswith("--missing=-9")]
+    assert [note for note in table.notes if "--missing=-999" in note]
