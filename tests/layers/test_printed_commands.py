@@ -9,10 +9,8 @@ import inspect
 import itertools
 import re
 import runpy
-import shlex
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +20,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from printed import COMMANDS, PAGES, ROOT, printed
 
 import cad.cli
 from benchmarks import evidence
 
-ROOT = Path(__file__).parents[2]
-TOP = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
-PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
-_CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 STAND_INS = {"evidence": "leak", "joint": "cohorts"}
 """The word in place of NAME, which the page leaves to its reader, by benchmark."""
 
-
-def printed(start: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield page and arguments of every printed command that begins so."""
-    for page in PAGES:
-        for block, inline in _CODE.findall(page.read_text(encoding="utf-8")):
-            for line in (block or inline).replace("\\\n", " ").splitlines():
-                command = re.sub(r"^\s*(\$ )?(uv run )?(--all-extras )?", "", line)
-                command = re.sub(r"^(\w+=\S+ )+", "", command)
-                if not command.startswith(start):
-                    continue
-                command = re.split(r"\s#|[|>;]|&&|…|\.\.\.", command)[0]
-                command = re.sub(r"[\[\](){}]", " ", command.removeprefix(start))
-                try:
-                    words = shlex.split(command)
-                except ValueError:
-                    continue
-                yield page.relative_to(ROOT).as_posix(), words
-
-
 BENCHMARKS = sorted({(page, *words) for page, words in printed("python -m benchmarks.")})
-COMMANDS = sorted({(page, *words) for page, words in printed("cad ") if words})
 SCRIPTS = sorted(
     {
         (page, *words)

@@ -47,9 +47,9 @@ def test_a_question_leads_to_a_heading_that_is_there(question: str, target: str)
     assert anchor in anchors(DOCS / name), f"{question}: {target}"
 
 
-EMPTY_WORDS = set(
-    "what which does that have with from where they them how the and for can are not who its it is"
-    " see get any out too was has".split()
+EMPTY_WORDS = (
+    "what which does that have with from where they them how the and for can are not who its it is "
+    "see get any out too was has"
 )
 """Words of a question that name nothing."""
 
@@ -57,7 +57,7 @@ EMPTY_WORDS = set(
 def stems(text: str) -> set[str]:
     """Return the first four letters of every word that may name a thing."""
     words = re.findall(r"[a-z0-9]{3,}", text.lower())
-    return {word[:4] for word in words if word not in EMPTY_WORDS}
+    return {word[:4] for word in words if word not in EMPTY_WORDS.split()}
 
 
 def is_at_hand(question: str, anchor: str, text: str) -> bool:

@@ -131,8 +131,8 @@ def headline(
     if marks:
         text = words.count(
             len(marks),
-            "{regions} is a mark, not a drawn lesion: what was measured is of the mark.",
-            "{regions} are marks, not drawn lesions: what was measured is of the marks.",
+            "{regions} is a mark, not a drawn lesion: the measurements are of the mark.",
+            "{regions} are marks, not drawn lesions: the measurements are of the marks.",
             regions=upper_first(_names_of_regions(marks, words)),
         )
         reliable.append((text, True))
