@@ -809,7 +809,7 @@ def test_a_door_in_a_child_runs_in_a_child_whoever_calls_it():
     children = [declared for declared in DOORS.values() if declared.bound.startswith("child: ")]
     assert len(children) == 5
     for declared in children:
-        assert function_of(declared.name).__code__.co_name == "in_child"
+        assert function_of(declared.name).__code__.co_name == "limited"
 
 
 def test_a_door_without_a_limit_of_its_own_takes_no_pipe(tmp_path: Path):
