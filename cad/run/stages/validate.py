@@ -167,7 +167,11 @@ def judge_folds(
         reader_skill=_measured_skill(aggregated),
         disagreement=_disagreement(loaded, aggregated),
         unverified=if_unverified_were_benign(
-            truth, scored["probability"].to_numpy(float), table.groups, thresholds[0]
+            truth,
+            scored["probability"].to_numpy(float),
+            table.groups,
+            thresholds[0],
+            on_one_scale=expit(scored["centred"].to_numpy(float)),
         ),
         venn_abers=check_venn_abers(truth, probability, table.groups),
     )
@@ -240,6 +244,7 @@ def _validated_men(
         truth,
         probability,
         centred,
+        on_one_scale=expit(centred),
         bootstraps=settings.bootstraps,
         seed=settings.seed,
         n_folds=len(men) if len(men) <= WHOLE else BLOCKS,

@@ -57,6 +57,12 @@ def test_men_without_truth_or_probability_are_counted_and_not_measured() -> None
         metrics.calibration_intercept(y, p)
     )
     assert measured.calibration_slope.value == pytest.approx(metrics.calibration_slope(y, p))
+    # The slope alone is fitted to the probabilities on one scale, where there are such.
+    on_one_scale = np.where(np.isfinite(probability), probability**2, np.nan)
+    moved = measure_men(truth, probability, on_one_scale=on_one_scale, bootstraps=20)
+    assert moved.calibration_slope.value == pytest.approx(metrics.calibration_slope(y, p**2))
+    assert moved.brier == measured.brier
+    assert moved.auc == measured.auc
     # Held beside intervals that know the number of parts left out, the AUC's widens.
     folds = measure_men(truth, probability, bootstraps=20, n_folds=5)
     assert folds.auc == clustered_auc(y, p, np.arange(57), 5)

@@ -83,6 +83,7 @@ def measure_men(
     probability: np.ndarray,
     rank: np.ndarray | None = None,
     *,
+    on_one_scale: np.ndarray | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
     n_folds: int | None = None,
@@ -98,6 +99,9 @@ def measure_men(
     rank : ndarray, shape (n,), optional
         Values by which men are ordered for AUC and average precision, larger for more suspicious;
         the probabilities when not given.
+    on_one_scale : ndarray, shape (n,), optional
+        Probabilities to which the calibration slope is fitted, where several models gave
+        ``probability``. They are on one scale for all men; ``probability`` when not given.
     bootstraps, seed : int
         Number of bootstrap resamples of men, and their seed. The resamples give all intervals
         except that of the AUC, which is a jackknife interval.
@@ -127,13 +131,14 @@ def measure_men(
     y = truth[judged]
     p = probability[judged]
     order = p if rank is None else rank[judged]
+    of_slope = p if on_one_scale is None else on_one_scale[judged]
 
     def values(weight: np.ndarray) -> np.ndarray:
         return np.stack(
             [
                 metrics.average_precision(y == 1, order, weight=weight),
                 metrics.calibration_intercept(y, p, weight=weight),
-                metrics.calibration_slope(y, p, weight=weight),
+                metrics.calibration_slope(y, of_slope, weight=weight),
                 metrics.brier(y, p, weight=weight),
             ],
             axis=1,

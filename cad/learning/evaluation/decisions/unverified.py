@@ -41,7 +41,11 @@ class Unverified:
 
 
 def if_unverified_were_benign(
-    truth: np.ndarray, probability: np.ndarray, patients: np.ndarray, lower: float
+    truth: np.ndarray,
+    probability: np.ndarray,
+    patients: np.ndarray,
+    lower: float,
+    on_one_scale: np.ndarray | None = None,
 ) -> Unverified | None:
     """Return calibration slope and negative predictive value twice: without the unverified regions,
     and with these regions counted as benign.
@@ -56,6 +60,9 @@ def if_unverified_were_benign(
         The patient of every region.
     lower : float
         Threshold below which a region is called benign.
+    on_one_scale : ndarray, shape (n,), optional
+        Probabilities to which the calibration slopes are fitted, where several models gave
+        ``probability``. They are on one scale for all regions; ``probability`` when not given.
 
     Returns
     -------
@@ -74,8 +81,9 @@ def if_unverified_were_benign(
     if not verified.any() or verified.sum() == scored.sum():
         return None
     assumed = np.where(np.isnan(truth), 0.0, truth)
-    slope = calibration_slope(truth[verified], probability[verified])
-    slope_if_benign = calibration_slope(assumed[scored], probability[scored])
+    of_slope = probability if on_one_scale is None else on_one_scale
+    slope = calibration_slope(truth[verified], of_slope[verified])
+    slope_if_benign = calibration_slope(assumed[scored], of_slope[scored])
     npv = _npv(truth[verified], probability[verified], patients[verified], lower)
     npv_if_benign = _npv(assumed[scored], probability[scored], patients[scored], lower)
     without = int(scored.sum() - verified.sum())
