@@ -18,7 +18,7 @@ CHROMIUM = "/usr/bin/chromium"
 
 
 def main(out: Path, run: Path, *others: Path) -> None:
-    """Picture index, patient page, slice viewer, a region and a printed page; then the others."""
+    """Picture a patient page, its two numbers and its printed sheet; then the others."""
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -27,18 +27,10 @@ def main(out: Path, run: Path, *others: Path) -> None:
         page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme="dark")
         page.goto((run / "report" / "index.html").resolve().as_uri())
         first = page.get_attribute("#patients tbody a", "href")
-        page.screenshot(path=out / "index.png")
-        page.locator(".figures").screenshot(path=out / "figures.png")
         page.goto((run / "report" / str(first)).resolve().as_uri())
         page.wait_for_selector(".viewer[data-ready]")
         page.screenshot(path=out / "patient.png")
         page.locator("li.lesion").first.screenshot(path=out / "two-numbers.png")
-        page.focus(".viewer")
-        page.keyboard.press("m")
-        page.locator(".viewer").screenshot(path=out / "viewer.png")
-        page.keyboard.press("m")
-        page.click(".everything > summary")
-        page.locator(".region").first.screenshot(path=out / "region.png")
         with tempfile.TemporaryDirectory() as folder:
             pdf = Path(folder) / "page.pdf"
             page.pdf(path=pdf, prefer_css_page_size=True, print_background=True)
@@ -47,20 +39,14 @@ def main(out: Path, run: Path, *others: Path) -> None:
         browser.close()
 
 
-def picture_others(
-    browser: Browser, out: Path, real: Path, with_tool: Path, outlines: Path
-) -> None:
-    """Picture real pages, with readers' scores and without any, and readers' pages."""
+def picture_others(browser: Browser, out: Path, with_tool: Path, outlines: Path) -> None:
+    """Picture readers' pages: of a session with the tool, and of one with outlines."""
     page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
 
     def show(path: Path) -> None:
         page.goto(path.resolve().as_uri())
         page.wait_for_selector(".viewer[data-ready]")
 
-    show(real / "report" / "sub-ProstateX0218.html")
-    page.screenshot(path=out / "real-disputed.png")
-    show(real / "report" / "sub-ProstateX0000.html")
-    page.screenshot(path=out / "real-shown.png")
     show(with_tool / "r1-session-1.html")
     while "tool" not in page.inner_text("#rois"):
         page.keyboard.press("Enter")

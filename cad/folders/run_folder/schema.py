@@ -340,16 +340,25 @@ MAN_COLUMNS = (
         since=_TWO_NUMBERS,
     ),
     ResultColumn(
-        "probability_low", "share", "lower end of the 95 % interval of the probability", _MEN
+        "probability_low",
+        "share",
+        "lower end of the 95 % interval of the probability",
+        _MEN,
+        since=_TWO_NUMBERS,
     ),
     ResultColumn(
-        "probability_high", "share", "upper end of the 95 % interval of the probability", _MEN
+        "probability_high",
+        "share",
+        "upper end of the 95 % interval of the probability",
+        _MEN,
+        since=_TWO_NUMBERS,
     ),
     ResultColumn(
         "probability_images",
         "share",
         "the man's probability without the readers' scores of his regions",
         _MEN,
+        since=_TWO_NUMBERS,
     ),
     ResultColumn(
         "decision",
@@ -369,6 +378,7 @@ MAN_COLUMNS = (
         "text",
         "the decision after all checks except the one against histology",
         _DECIDE_MEN,
+        since=_TWO_NUMBERS,
     ),
     ResultColumn(
         "basis",

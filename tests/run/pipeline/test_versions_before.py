@@ -21,7 +21,7 @@ import pytest
 from cad.base.errors import CadError
 from cad.folders.run_folder import RunFolder
 from cad.folders.run_folder.results import read_results
-from cad.folders.run_folder.schema import READERS
+from cad.folders.run_folder.schema import MAN_COLUMNS, READERS, REGION_COLUMNS, ResultColumn
 from cad.folders.run_folder.tables import read_probabilities
 from cad.run.model.bundle import HASHES, load_bundle, verify_bundle
 
@@ -45,6 +45,17 @@ def test_the_files_are_of_version_0_1() -> None:
     table = pd.read_csv(VERSION_0_1 / "run" / "probabilities.csv")
     assert not {"belief", "probability_of"} & set(table.columns)
     assert "upper" in pd.read_csv(VERSION_0_1 / "run" / "patients.csv").columns
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"), [("probabilities", REGION_COLUMNS), ("patients", MAN_COLUMNS)]
+)
+def test_a_column_that_is_said_to_be_of_0_1_was_there(
+    name: str, columns: tuple[ResultColumn, ...]
+) -> None:
+    table = pd.read_csv(VERSION_0_1 / "run" / f"{name}.csv")
+    of_0_1 = {column.name for column in columns if column.since == "0.1"}
+    assert of_0_1 <= set(table.columns)
 
 
 def test_pages_of_a_run_of_before_speak_of_readers(
