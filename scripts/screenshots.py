@@ -1,8 +1,7 @@
-"""Make the pages' pictures: ``python scripts/screenshots.py OUT DEMO [REAL WITH_TOOL OUTLINES]``.
+"""Make the pages' pictures: ``python scripts/screenshots.py OUT DEMO [WITH_TOOL OUTLINES]``.
 
-DEMO is a run of ``cad demo``, and REAL a run of the two PROSTATEx studies. WITH_TOOL is a reader
-study on REAL's cohort that shows REAL's probabilities. OUTLINES is a reader study on the sample
-with ``--outlines``.
+DEMO is a run of ``cad demo``. WITH_TOOL is a reader study on the sample that shows DEMO's
+probabilities, and OUTLINES one with ``--outlines``.
 """
 
 from __future__ import annotations
