@@ -91,7 +91,7 @@ WITHOUT_SUBJECT = re.compile(r'''(?:"""|(?<!\S)#:? )(?:What|Whatever|Who|Whoever
 
 
 def test_no_docstring_or_comment_leaves_its_subject_open() -> None:
-    """A hundred began with "What", so that their subject had to be guessed from the code."""
+    """With "What" as its first word a text leaves its subject to be guessed from the code."""
     wrong = [
         f"{path.relative_to(ROOT)}: {words}"
         for folder in ("cad", "benchmarks", "scripts", "tests")
