@@ -22,6 +22,7 @@ from cad.base.processes import Child, landlock
 from cad.base.processes.limited import _used_gigabytes, call_limited
 from cad.dicom.archive.conversation import _confine_to_request
 from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.into.importer import ImportSummary
 from cad.run.execution.options import ExecutionOptions
 from cad.run.execution.pool import Caller
 from cad.run.execution.worker import Confined
@@ -157,6 +158,31 @@ def test_an_explanation_opens_its_source_alone(
     monkeypatch.setattr(imports, "explain_source", explain)
     imports.explain_confined(source, None, ExecutionOptions(1, time_limit=60.0, memory_limit=4.0))
     assert answers == {"own": b"own"}
+
+
+@needs_landlock
+def test_an_import_opens_its_source_and_its_cohort_alone(
+    places: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+):
+    """The child of an import reads the source, writes the cohort, and opens nothing else."""
+    source, out, secret = places
+    answers = {}
+
+    def import_it(source: Path, out: Path, rules: Path, call: Caller, watch: Any) -> ImportSummary:
+        answers["own"] = call(Path.read_bytes, source / "own")
+        call(Path.write_bytes, out / "new", b"new")
+        for path in (secret, source / "link"):
+            with pytest.raises(OSError, match="Permission denied"):
+                call(Path.read_bytes, path)
+        with pytest.raises(OSError, match="Permission denied"):
+            call(Path.write_bytes, source / "new", b"new")
+        return ImportSummary()
+
+    monkeypatch.setattr(imports, "import_source", import_it)
+    options = ExecutionOptions(1, time_limit=60.0, memory_limit=4.0)
+    imports.import_cohort(str(source), out, secret, options)
+    assert answers == {"own": b"own"}
+    assert (out / "new").read_bytes() == b"new"
 
 
 def test_where_the_kernel_confines_nothing_an_explanation_says_so(

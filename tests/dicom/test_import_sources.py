@@ -23,6 +23,7 @@ from import_cases import (
 
 from cad.base.errors import CadError
 from cad.base.settings import read_settings
+from cad.dicom.into import sources
 from cad.dicom.into.importer import import_source
 from cad.dicom.into.regions import whole_numbers
 from cad.dicom.into.rules import DynamicRule, FilesRule, ImportRules, Match
@@ -81,6 +82,23 @@ def test_archives_that_climb_out(tmp_path, rules, name):
     assert "outside its folder" in error.problem
     assert not list(tmp_path.rglob("*evil*"))
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "words"),
+    [("MAX_MEMBERS", 2, "3 files, more than"), ("MAX_BYTES", 29, "would become 30")],
+)
+def test_archives_of_too_many_files_or_bytes(tmp_path, rules, monkeypatch, limit, most, words):
+    """At the limit an archive is taken (its files are no images); beyond it nothing is written."""
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as bundle:
+        for number in range(3):
+            bundle.writestr(f"{number}.dcm", bytes(10))
+    monkeypatch.setattr(sources, limit, most)
+    error = only_failure(import_source(tmp_path / "x.zip", tmp_path / "out", rules))
+    assert words in error.problem
+    monkeypatch.setattr(sources, limit, most + 1)
+    taken = import_source(tmp_path / "x.zip", tmp_path / "out", rules)
+    assert not any(words in str(failure) for failure in taken.failures)
 
 
 def test_zip_bombs_links_and_secrets(tmp_path, rules):
