@@ -12,7 +12,13 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from cad.base.errors import CadError
-from cad.learning.labels.scales import PIRADS_TABLES, check_score, pirads_note, score_probability
+from cad.learning.labels.scales import (
+    PIRADS_TABLES,
+    check_percent,
+    check_score,
+    pirads_note,
+    score_probability,
+)
 
 TABLE = {1: 0.02, 2: 0.05, 3: 0.2, 4: 0.5, 5: 0.85}
 
@@ -124,3 +130,50 @@ def test_ones_own_pirads_table_is_checked() -> None:
         score_probability("pirads", 4, {3: 0.6, 4: 0.5})
     with pytest.raises(CadError, match="names 'picai': known is pi-cai"):
         score_probability("pirads", 4, "picai")
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [],
+        [0.9, 80],  # one score is above every other scale
+        [0.5, 5.5],
+        [0, 1],  # few, and no fraction: a reader may give 1 %
+        [0, 1] * 9 + [1],  # nineteen prove nothing
+        [1, 2, 3, 4, 5],
+        [0.5, 2.5] * 20,  # neither shares nor steps of five
+    ],
+)
+def test_scores_that_may_be_percents_are_taken(scores: list[float]) -> None:
+    check_percent(scores)
+
+
+@pytest.mark.parametrize(
+    ("scores", "words", "hint"),
+    [
+        ([0.9], "all 1 scores are at most 1, as a share is", "write 80 for .8"),
+        ([0, 0.25, 1], "all 3 scores are at most 1", "or scale likert01 for quarters"),
+        ([0, 0.5] * 10, "all 20 scores are at most 1", "write 80 for .8"),
+        ([1, 2, 3, 4, 5] * 4, "all 20 scores are 1 to 5, as on the scale likert5", "likert5"),
+        ([1] * 20, "all 20 scores are 1 to 5", "likert5"),
+        ([0, 1] * 10, "all 20 scores are at most 1", "write 80 for .8"),
+    ],
+)
+def test_scores_that_are_no_percents_are_refused(
+    scores: list[float], words: str, hint: str
+) -> None:
+    with pytest.raises(CadError) as caught:
+        check_percent(scores)
+    assert words in caught.value.problem
+    assert hint in caught.value.hint
+
+
+def test_the_word_for_the_scale_is_the_callers() -> None:
+    with pytest.raises(CadError, match="--scale percent takes 0 to 100"):
+        check_percent([0.9], "--scale")
+
+
+def test_a_near_name_of_a_scale_is_told() -> None:
+    with pytest.raises(CadError) as caught:
+        check_score("pirad", 3)
+    assert caught.value.hint == "did you mean 'pirads'?"
