@@ -159,13 +159,10 @@ def _seal(key: str, state: str, settled: float | None) -> str:
     A study that is done or failed is deleted some days after the time ``settled``. Its row has this
     checksum. The queue asks for the checksum in SQL, too, where the function is ``seal_of``.
     """
-    text = f"a node's study {key}: {state}, {settled!r}"
+    # The database stores every time as a number with a fraction, whatever it was given.
+    time_of_end = None if settled is None else float(settled)
+    text = f"a node's study {key}: {state}, {time_of_end!r}"
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-# In SQL: whether a study is as the node left it, and its checksum for another time if it is.
-_SEALED = "seal = seal_of(key, state, settled)"
-_SEALED_ANEW = f"CASE WHEN {_SEALED} THEN seal_of(key, state, {{settled}}) ELSE '' END"
 
 
 _ANEW = "the next start makes a damaged queue anew"
@@ -283,7 +280,7 @@ class Queue:
         if "seal" not in columns_of_table.get("study", ["seal"]):
             # Versions before 6 wrote no checksum.
             copy += (
-                "UPDATE study SET seal = seal_of(key, state, settled) "  # noqa: S608 - ours
+                "UPDATE study SET seal = seal_of(key, state, settled) "  # noqa: S608 - our words
                 f"WHERE state IN ('{DONE}', '{FAILED}');"
             )
         # Tables and version change in one transaction. If the process is killed, the file therefore
@@ -519,10 +516,10 @@ class Queue:
         int
             Number of studies that were corrected.
         """
-        sealed_anew = _SEALED_ANEW.format(settled="min(settled, ?1)")
         query = (
-            "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "  # noqa: S608
-            f"settled = min(settled, ?1), seal = {sealed_anew}, "
+            "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
+            "settled = min(settled, ?1), seal = CASE WHEN seal = seal_of(key, state, settled) "
+            "THEN seal_of(key, state, min(settled, ?1)) ELSE '' END, "
             "due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
             "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2"
         )
@@ -718,9 +715,9 @@ class Queue:
         From now on, the days for which it is kept are counted from the time ``now`` (seconds since
         1970).
         """
-        sealed_anew = _SEALED_ANEW.format(settled="?1")
         query = (
-            f"UPDATE study SET settled = ?1, seal = {sealed_anew} "  # noqa: S608 - ours
+            "UPDATE study SET settled = ?1, seal = CASE WHEN seal = seal_of(key, state, settled) "
+            "THEN seal_of(key, state, ?1) ELSE '' END "
             "WHERE key = ?2 AND settled IS NOT NULL"
         )
         self._do(query, now, study)
@@ -743,9 +740,9 @@ class Queue:
             Keys of the studies.
         """
         query = (
-            "UPDATE study SET state = ?, due = ?, attempts = 0, settled = NULL, "  # noqa: S608
+            "UPDATE study SET state = ?, due = ?, attempts = 0, settled = NULL, "
             "sendings = max(sendings, 1), reason = '', hint = '', seal = '' "
-            f"WHERE state IN (?, ?) AND NOT ({_SEALED}) RETURNING key"
+            "WHERE state IN (?, ?) AND seal <> seal_of(key, state, settled) RETURNING key"
         )
         with self._change() as db:
             rows = db.execute(query, (RECEIVING, now, DONE, FAILED)).fetchall()
@@ -764,8 +761,8 @@ class Queue:
             Look at the study of this key only; empty for all studies.
         """
         query = (
-            "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? "  # noqa: S608 - ours
-            f"AND ? IN ('', key) AND {_SEALED}"
+            "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? "
+            "AND ? IN ('', key) AND seal = seal_of(key, state, settled)"
         )
         return [key for (key,) in self._rows(query, DONE, FAILED, before, study)]
 

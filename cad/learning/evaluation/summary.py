@@ -43,8 +43,9 @@ from cad.learning.labels.skill import SkillTable
 DEFAULT_DECISION = DecisionSettings()
 CENTRED = (
     "Ranks (AUC, average precision) and the calibration slope compare left-out patients by "
-    "log-odds less the base log-odds of the model that scored them, in units of that model's "
-    "spread; probabilities, thresholds and all other measures are on that model's own scale."
+    "log-odds less the base log-odds of the model that scored them, for regions in units of that "
+    "model's spread; probabilities, thresholds and all other measures are on that model's own "
+    "scale."
 )
 
 
@@ -576,12 +577,10 @@ class _Score:
         return np.where(np.isfinite(self.value), self.centred, np.nan)
 
     @property
-    def on_common_base(self) -> np.ndarray:
-        """Return the probabilities as if the models of all folds had the same base.
+    def on_one_scale(self) -> np.ndarray:
+        """Return the probabilities as if all folds' models had the same base and spread.
 
-        A base is the log-odds of the mean label on which a fold's model was trained.
-
-        Thresholds and calibrations for new cases are fitted to these values.
+        They order regions as :attr:`ranking` does. Readers' scores are combined with them.
         """
         return self.value if self.centred is None else np.asarray(expit(self.ranking))
 
@@ -622,13 +621,13 @@ def _tool_measures(
         belief.value,
         regions.patients,
         names,
-        ranking=belief.on_common_base,
+        ranking=belief.on_one_scale,
         **resampling,
     )
     made = None if given is None else given.with_tool[names].to_numpy(float).T
     try:
         measures["assisted"], rows = assist(
-            regions.truth, scores, images.on_common_base, regions.patients, names, given=made
+            regions.truth, scores, images.on_one_scale, regions.patients, names, given=made
         )
     except CadError as error:
         return {**measures, "assisted_note": str(error)}, {}

@@ -407,10 +407,7 @@ def prove(contents: dict[str, bytes]) -> tuple[float, pd.DataFrame]:
 def _restored(
     metadata: JsonObject, contents: dict[str, bytes]
 ) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the estimator and the reference arrays of a bundle, after checking both.
-
-    The metadata are checked, too.
-    """
+    """Return the estimator and the reference arrays of a bundle; check them and the metadata."""
     features = metadata["features"]
     if not isinstance(features, list) or not all(isinstance(name, str) for name in features):
         raise CadError("`features` must be a list of names")

@@ -344,6 +344,16 @@ def test_a_wrong_clock_and_a_second_sending_leave_the_checksum_right(make_node, 
     assert node.queue.taken_back(now) == [key]
 
 
+def test_an_end_at_a_whole_second_is_the_nodes_own(make_node, images: list[Path]):
+    """The database gives the time back with a fraction."""
+    node = make_node()
+    keep(node.inbox, images[0])
+    key = ended(node.inbox, states.DONE, int(LONG_AGO))
+    assert node.queue.outdated(time.time()) == [key]
+    node.queue.still_wanted(key, int(LONG_AGO) + 1)
+    assert node.queue.taken_back(time.time()) == []
+
+
 def test_studies_that_an_earlier_version_ended_are_swept(make_node, images: list[Path]):
     node = make_node()
     keep(node.inbox, images[0])

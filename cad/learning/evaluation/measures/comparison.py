@@ -128,8 +128,8 @@ def compare_with_truth(
     centred : ndarray, shape (n,), optional
         If the scores come from the models of several folds, log-odds that can be compared between
         folds. All that ranks regions (AUC, average precision, ROC and precision-recall curves) and
-        the calibration slope are computed from them. The thresholds of these curves are then on the
-        scale of a model of all patients.
+        the calibration slope are computed from them. The thresholds of these curves are then on
+        this common scale.
     n_folds : int, optional
         If the scores are out of fold, the number of parts that were left out in turn. The interval
         of the AUC then also covers the chance of training (docs/methods.md 10).
